@@ -1,0 +1,209 @@
+"""The rules a source or a sink obeys.
+
+The data plane is synchronous and pull-based: the framework asks a reader for batches and hands
+them to a writer, on one thread per source object. Every call has a deadline; none may sleep.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+import structlog
+
+from headrace.plugins.errors import Disposition
+from headrace.plugins.records import (
+    Batch,
+    Delivery,
+    EncodedPosition,
+    EncodedRecords,
+    Position,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a source that is read independently and in order; *split_id* names it for ever."""
+
+    split_id: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """How much a reader may return at once. It stops at the first bound it reaches."""
+
+    records_max: int = 5_000
+    bytes_max: int = 4 * 1024 * 1024
+    linger_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing now: everything durable was read. Ask again after the tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing ever again: a bounded source has ended."""
+
+
+class CloseReason(StrEnum):
+    """Why a reader is closed."""
+
+    FINISHED = "finished"
+    HANDED_OVER = "handed_over"
+    LEASE_LOST = "lease_lost"
+    FAILED = "failed"
+
+
+class Clock(Protocol):
+    """Time as plugins see it; tests drive it."""
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds that never go back and count suspended time."""
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970; for display, never for decisions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the framework lends a plugin.
+
+    `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it.
+    """
+
+    job: str
+    clock: Clock
+    job_key: bytes = field(repr=False)
+    log: structlog.stdlib.BoundLogger
+
+
+class Reader(ABC):
+    """Reads one split. All readers of one source object are called on one thread."""
+
+    @abstractmethod
+    def read(self, demand: Demand) -> Batch | Idle | Done:
+        """Return the next batch; a batch without records moves the position all the same."""
+
+    def release(self, position: Position) -> None:
+        """Forget what lies before *position*, which is durable. Repeated until it returns (R1)."""
+
+    def close(self, reason: CloseReason) -> None:
+        """Give back files and memory. Safe to call twice."""
+
+
+class Source(ABC):
+    """A configured source. `word` follows DATA_SOURCE; `config_class` declares the options."""
+
+    word: ClassVar[str] = ""
+    config_class: ClassVar[type]
+
+    @abstractmethod
+    def __init__(self, config: Any, context: Context) -> None:  # Any: a config_class instance.
+        """Keep the configuration; connect to nothing yet."""
+
+    @abstractmethod
+    def plan(self) -> Sequence[Split]:
+        """Return all splits. The same configuration gives the same splits."""
+
+    @abstractmethod
+    def open(self, split: Split, resume: Position | None) -> Reader:
+        """Start after *resume*, or at the source's start when None."""
+
+    @abstractmethod
+    def decode_position(self, encoded: EncodedPosition) -> Position:
+        """Read what `Position.encode` wrote, also by an older version of this plugin."""
+
+    def merge(self, positions: Sequence[Position]) -> Position:
+        """Join the positions of overlapping splits into one."""
+        (position,) = positions
+        return position
+
+    def close(self) -> None:
+        """Give back what the readers shared. Safe to call twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Record *index* of a delivery was not delivered, and what to do about it."""
+
+    index: int
+    disposition: Disposition
+    code: str
+    message: str
+
+
+class Settle(Protocol):
+    """The sink's verdict on one delivery; called once, from any thread.
+
+    *delivered* and the failures add up to the delivery; otherwise all of it is retried (R6).
+    """
+
+    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+        """Report."""
+
+
+class Writer(ABC):
+    """Writes deliveries in the order given."""
+
+    @abstractmethod
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Take *delivery* and return soon; *settle* follows now or later.
+
+        Raises:
+            RetriableError: nothing of the delivery was taken; it is submitted again.
+            FatalError: the split stops.
+
+        """
+
+    @abstractmethod
+    def drain(self, deadline_ms: int) -> bool:
+        """Wait until all is settled, or *deadline_ms* of the clock; say whether all is."""
+
+    def close(self) -> None:
+        """Give back connections. What is unsettled stays unsettled. Safe to call twice."""
+
+
+class Sink(ABC):
+    """A configured sink. `schemes` are the URI schemes of CREATE DATA_SINK that mean it."""
+
+    schemes: ClassVar[tuple[str, ...]] = ()
+    config_class: ClassVar[type]
+
+    @abstractmethod
+    def __init__(self, config: Any, context: Context) -> None:  # Any: a config_class instance.
+        """Keep the configuration; connect to nothing yet."""
+
+    def encoding(self) -> str:
+        """Name the codec whose bytes the writer wants: `json`, `avro`, …, or `none`."""
+        return "json"
+
+    @abstractmethod
+    def open(self) -> Writer:
+        """Connect, or start connecting.
+
+        Raises:
+            MissingRequirementError: what it writes to cannot be reached or written.
+
+        """
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> Mapping[str, str]:
+        """Turn a sink URI's middle into options; its query keys are options as they stand."""
+        return {"path": f"{host}{path}"}
+
+
+class Codec(ABC):
+    """Turns records into bytes. Found by name in the entry-point group `headrace.codecs`."""
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode every record of *batch* from `batch.records()`, one by one."""
+
+
+# What the entry-point group `headrace.commands` holds: takes the arguments after the command's
+# name, returns the exit status.
+CommandMain = Callable[[Sequence[str]], int]

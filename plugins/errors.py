@@ -1,0 +1,91 @@
+"""Every error headrace raises on purpose, grouped by what the framework does about it.
+
+A message says where, what was found and what was expected; the hint says what to do. The code is
+stable: logs, REST answers and the documentation name it. Nothing here knows a plugin.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Disposition(StrEnum):
+    """What becomes of a record that was not delivered."""
+
+    RETRY = "retry"
+    REJECT = "reject"
+    FATAL = "fatal"
+
+
+class HeadraceError(Exception):
+    """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 3)."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, place: str = "", hint: str = "") -> None:
+        """*place* is a file and byte, a line and column, or a config key."""
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return `place: message`, then the hint on a line of its own."""
+        text = f"{self.place}: {self.message}" if self.place else self.message
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+class RetriableError(HeadraceError):
+    """The same call may succeed later: the framework waits and repeats it, within its budget."""
+
+    code = "retriable"
+
+
+class FatalError(HeadraceError):
+    """Repeating is useless: the split stops and says why."""
+
+    code = "fatal"
+
+
+class BadRecordError(HeadraceError):
+    """One record cannot be processed: it is quarantined with its bytes, the others go on (I8)."""
+
+    code = "bad_record"
+
+
+class LeaseLostError(HeadraceError):
+    """Another owner holds the split now: discard its state, submit nothing more (I2)."""
+
+    code = "lease_lost"
+
+
+class MissingRequirementError(HeadraceError):
+    """The machine lacks something: a file system right, a program, a reachable server."""
+
+    code = "environment"
+    exit_status = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a configuration; *key* is the option's name, or empty for the whole."""
+
+    key: str
+    message: str
+    hint: str = ""
+
+
+class ConfigError(HeadraceError):
+    """A configuration that cannot be used, with every mistake found in it."""
+
+    code = "config"
+    exit_status = 2
+
+    def __init__(self, problems: Iterable[Problem], *, place: str = "") -> None:
+        """*problems* holds at least one; *place* names the job file, statement or request."""
+        self.problems = tuple(problems)
+        lines = [f"{p.key}: {p.message}" if p.key else p.message for p in self.problems]
+        hints = [p.hint for p in self.problems if p.hint]
+        super().__init__("; ".join(lines), place=place, hint="; ".join(hints))

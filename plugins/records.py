@@ -1,0 +1,176 @@
+"""What travels from a source to a sink: records in batches, and the positions between them.
+
+Values here are frozen. A batch makes its records lazily, so a batch that can encode itself never
+makes them at all.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+Headers = tuple[tuple[str, bytes], ...]
+# Any: a record's value is shaped by its schema, which only exists at run time.
+Document = Mapping[str, Any]
+
+
+class Operation(StrEnum):
+    """What happened to a row, a range of rows or a partition."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    DELETE_RANGE = "DELETE_RANGE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSchema:
+    """The shape of a table's records.
+
+    `schema_id` is 16 bytes, the MD5 of `text`, so anyone who has the text can derive it. `key` and
+    `value` are Avro schemas as parsed JSON; a record's key and value fit them.
+    """
+
+    table: str
+    text: str
+    schema_id: bytes
+    key: Document = field(compare=False)
+    value: Document = field(compare=False)
+
+
+class Record:
+    """One change of one row. Subclass it to make `document` cheaper or richer.
+
+    `key` and `value` fit `schema.key` and `schema.value`; `timestamp_us` is the write time in µs
+    since 1970; `origin` says where the record was read, in words the source chooses.
+    """
+
+    __slots__ = ("headers", "key", "operation", "origin", "schema", "timestamp_us", "value")
+
+    def __init__(  # noqa: PLR0913 (these seven are the record)
+        self,
+        *,
+        key: Document | None,
+        value: Document,
+        operation: Operation,
+        timestamp_us: int,
+        schema: RecordSchema,
+        headers: Headers = (),
+        origin: Document | None = None,
+    ) -> None:
+        """Keep the parts as they are; nothing is copied."""
+        self.key = key
+        self.value = value
+        self.operation = operation
+        self.timestamp_us = timestamp_us
+        self.schema = schema
+        self.headers = headers
+        self.origin = origin or {}
+
+    def document(self) -> Document:
+        """Return the record as a mapping that JSON can express."""
+        return {
+            "table": self.schema.table,
+            "op": self.operation.value,
+            "key": self.key,
+            "timestamp": self.timestamp_us,
+            **self.value,
+            **self.origin,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPosition:
+    """A position as bytes: a head, and immutable chunks that the head refers to by name.
+
+    A store writes only the chunks it lacks, then replaces the head, then drops the chunks the new
+    head no longer lists. The same name always stands for the same bytes within one split.
+    """
+
+    head: bytes
+    chunks: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Position(ABC):
+    """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
+
+    @abstractmethod
+    def encode(self) -> EncodedPosition:
+        """Return the bytes that the source's `decode_position` reads back."""
+
+    @abstractmethod
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return pairs of a partition map and an offset map, as Kafka Connect shows offsets."""
+
+    def books(self) -> Mapping[str, int]:
+        """Return the source's own counters as of here (I3); names are dotted, lower case."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Something read and agreed that could not be made into records, with its bytes (I8)."""
+
+    place: str
+    code: str
+    message: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecords:
+    """A batch's records as bytes, column by column; the sequences have equal length.
+
+    `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
+    """
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes]
+    headers: Sequence[Headers]
+    tables: Sequence[str]
+    quarantined: Sequence[Quarantined] = ()
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.values)
+
+
+class Batch(ABC):
+    """A bounded run of one split's records that ends where a mutation ends.
+
+    `end` resumes after the last record and holds no effect of anything later. `size_bytes`
+    approximates what the batch keeps in memory. `more` says that reading stopped at a limit, so
+    that the next read will find something at once.
+    """
+
+    encodings: ClassVar[frozenset[str]] = frozenset()
+
+    split: str
+    end: Position
+    size_bytes: int
+    more: bool = False
+
+    @abstractmethod
+    def records(self) -> Iterator[Record]:
+        """Make the records, in order. May be called more than once."""
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return the schemas that this reader uses here for the first time."""
+        return ()
+
+    def encode(self, encoding: str) -> EncodedRecords:
+        """Encode all records at once; called only for a name in `encodings`.
+
+        The bytes equal what the framework's codec makes of `records()`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a writer is given: a batch, and its records as the bytes the sink asked for."""
+
+    batch: Batch
+    encoded: EncodedRecords

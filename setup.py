@@ -1,0 +1,56 @@
+"""Compiles the few hot modules. Everything else about the package is in setup.cfg.
+
+A compiled module is the same .py file made faster, so a failed compilation is not an
+error: the interpreter runs the .py instead. HEADRACE_NATIVE=require makes it an error,
+HEADRACE_NATIVE=off skips it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HOT = [
+    "headrace.sources.cassandra.layout",
+]
+NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
+
+
+def extensions() -> list[Extension]:
+    """Return the modules to compile, as HEADRACE_NATIVE asks."""
+    if NATIVE == "off":
+        return []
+    from Cython.Build import cythonize
+
+    found = cythonize(
+        [
+            Extension(
+                name,
+                [f"src/{name.replace('.', '/')}.py"],
+                extra_compile_args=["-O3", "-g0"],
+                include_dirs=["src/headrace/sources/cassandra"],
+            )
+            for name in HOT
+        ],
+        build_dir="build/cython",
+        compiler_directives={
+            "annotation_typing": False,  # The .pxd alone decides the C types.
+            "boundscheck": False,
+            "initializedcheck": False,
+            "wraparound": False,
+        },
+    )
+    for extension in found:  # Set afterwards: cythonize drops it.
+        extension.optional = NATIVE != "require"
+    return found
+
+
+# A checkout without symbolic links would otherwise install an empty package.
+if not Path("src/headrace/connector").is_dir():
+    sys.exit(
+        "src/headrace/connector is not a folder: this checkout has no symbolic links.\n"
+        "hint: git config core.symlinks true && git checkout -- src/headrace"
+    )
+
+setup(ext_modules=extensions())
