@@ -11,9 +11,11 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.plugins.errors import ConfigError, Problem
+
+C = TypeVar("C")
 
 _MISSING = dataclasses.MISSING
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -69,7 +71,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def parse_config[C](config_class: type[C], given: Mapping[str, Any], *, place: str = "") -> C:
+def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str = "") -> C:
     """Check and convert *given* to an instance of *config_class*.
 
     Values may be strings, as Kafka Connect sends them, or what YAML and JSON made of them.
