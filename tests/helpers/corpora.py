@@ -1,0 +1,36 @@
+"""Recorded segments of real nodes, unpacked once per test session.
+
+Every module of `tests/helpers/` is importable by its bare name, because `setup.cfg` puts that
+folder on pytest's path (`pythonpath`) and on mypy's (`mypy_path`): `from corpora import recording`.
+"""
+
+import atexit
+import shutil
+import tarfile
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+CORPORA = Path(__file__).parents[1] / "corpora"
+
+
+@lru_cache
+def recording(name: str) -> Path:
+    """Return the folder of recording *name*; it is shared, so copy what a test changes.
+
+    `tests/corpora/<name>.tar.xz` holds one folder of that name: `segments/`, `schema.cql`,
+    `oracle.jsonl` (what Cassandra's own reader makes of it), `truth.jsonl` (what was executed).
+    """
+    with tarfile.open(CORPORA / f"{name}.tar.xz") as archive:
+        # Python 3.11.0 to 3.11.3 extract without a filter and know no other way.
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(_folder())  # noqa: S202 (archives of this repository)
+    return _folder() / name
+
+
+@lru_cache
+def _folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="headrace-corpora-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

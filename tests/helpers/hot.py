@@ -1,0 +1,55 @@
+"""The two ways of running the hot modules: as machine code, or by the interpreter.
+
+A compiled module lies beside its .py and Python prefers it. `HEADRACE_NATIVE=off` overlooks it, so
+that one checkout can test both; `HEADRACE_NATIVE=require` is kept by `test_packaging.py`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
+ROOT = Path(__file__).parents[2]
+
+
+class SourceOnly(MetaPathFinder):
+    """Finds the .py of our modules and overlooks what was compiled from it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of a module of ours; leave all others to the next finder."""
+        if path is None or not fullname.startswith("headrace."):
+            return None
+        finders = (FileFinder(entry, (SourceFileLoader, SOURCE_SUFFIXES)) for entry in path)
+        return next((spec for f in finders if (spec := f.find_spec(fullname, target))), None)
+
+
+def obey_native() -> None:
+    """Make imports follow `HEADRACE_NATIVE`; call it before the first import of headrace."""
+    if NATIVE == "off":
+        sys.meta_path.insert(0, SourceOnly())
+
+
+def hot_modules() -> list[str]:
+    """Return the names of the modules with a .pxd beside the .py: those that can be compiled."""
+    declared = sorted((ROOT / "sources").rglob("*.pxd"))
+    files = [file.relative_to(ROOT) for file in declared if file.with_suffix(".py").exists()]
+    return [".".join(("headrace", *file.with_suffix("").parts)) for file in files]
+
+
+def is_compiled(name: str) -> bool:
+    """Tell whether importing *name* loads machine code."""
+    spec = find_spec(name)
+    return spec is not None and str(spec.origin).endswith(tuple(EXTENSION_SUFFIXES))
