@@ -6,24 +6,29 @@ bounds, choices, all errors at once with a "did you mean", and the table for the
 
 import dataclasses
 import difflib
+import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace.plugins.errors import ConfigError, Problem
 
 C = TypeVar("C")
 
 _MISSING = dataclasses.MISSING
-_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_BOOLEANS: Final = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """The declaration of one option; what `OptionTable` and the documentation read."""
+    """The declaration of one option; see `option` for what each part means."""
 
     doc: str
     name: str = ""
@@ -37,19 +42,23 @@ class Option:
 def option(  # noqa: PLR0913 (each argument is one property of an option)
     doc: str,
     *,
-    default: Any = _MISSING,  # Any: the field's own type, which the annotation gives.
+    default: Any = _MISSING,  # noqa: ANN401 (of the field's own type)
     name: str = "",
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
     maximum: float | None = None,
     secret: bool = False,
     keys_allowed: str = "",
-) -> Any:
+) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
     """Declare the option of a dataclass field; without *default* it must be given.
 
     *name* is the key where it cannot be the field's name (`bootstrap.servers`). *minimum* and
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
-    strings, then takes every key that matches it and belongs to no other field.
+    strings, then takes every key that matches it and belongs to no other field. The value of a
+    *secret* option is in no message.
+
+    A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas) or
+    a mapping; `| None` makes the empty text, and nothing at all, mean None.
     """
     declared = Option(
         doc=doc,
@@ -63,9 +72,8 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     metadata = {"option": declared}
     if keys_allowed:
         return dataclasses.field(default_factory=dict, metadata=metadata)
-    if isinstance(default, dict | list):
-        copied = default
-        return dataclasses.field(default_factory=lambda: copied.copy(), metadata=metadata)
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     if default is _MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -81,27 +89,23 @@ def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str 
 
     """
     problems: list[Problem] = []
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     fields = declared_options(config_class)
     hints = typing.get_type_hints(config_class)
-    left = dict(given)
+    left = {str(key): raw for key, raw in given.items()}  # YAML has keys that are no strings.
     for key, (field, declared) in fields.items():
-        if declared.keys_allowed:
-            continue
-        if key in left:
-            raw = left.pop(key)
-            try:
-                values[field.name] = _convert(raw, hints[field.name], declared)
-            except ValueError as error:
-                problems.append(Problem(key, str(error)))
+        if key in left and not declared.keys_allowed:
+            values[field.name] = _convert(key, left.pop(key), hints[field.name], declared, problems)
         elif field.default is _MISSING and field.default_factory is _MISSING:
             problems.append(Problem(key, "is required", declared.doc))
     for field, declared in fields.values():
         if declared.keys_allowed:
-            taken = {k: v for k, v in left.items() if re.fullmatch(declared.keys_allowed, k)}
-            values[field.name] = {k: _text(v) for k, v in taken.items()}
-            left = {k: v for k, v in left.items() if k not in taken}
-    problems += [_unknown(key, fields) for key in left]
+            taken = [key for key in left if re.fullmatch(declared.keys_allowed, key)]
+            values[field.name] = {
+                key: _convert(key, left.pop(key), str, declared, problems) for key in taken
+            }
+    named = [key for key, (_, declared) in fields.items() if not declared.keys_allowed]
+    problems += [_unknown(key, named) for key in left]
     if not problems:
         try:
             return config_class(**values)
@@ -117,56 +121,105 @@ def declared_options(config_class: type) -> dict[str, tuple[dataclasses.Field[An
     return {declared.name or f.name: (f, declared) for f, declared in found}
 
 
-def _unknown(key: str, fields: Mapping[str, object]) -> Problem:
-    near = difflib.get_close_matches(key, fields, n=1)
-    known = f"did you mean {near[0]}?" if near else f"known options: {', '.join(fields)}"
-    return Problem(key, "is not an option", known)
+def _unknown(key: str, known: Sequence[str]) -> Problem:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
+    return Problem(key, "is not an option", hint)
 
 
-def _text(raw: Any) -> str:
-    return str(raw).lower() if isinstance(raw, bool) else str(raw)
-
-
-def _convert(raw: Any, hint: Any, declared: Option) -> Any:
-    """Convert *raw* to the annotated type. Raises ValueError with what was expected."""
+def _convert(
+    key: str, raw: object, hint: object, declared: Option, problems: list[Problem]
+) -> object:
+    """Return *raw* as the annotated type *hint*, or add to *problems*."""
     if isinstance(hint, types.UnionType):
         if raw is None or raw == "":
             return None
-        (hint,) = (arm for arm in typing.get_args(hint) if arm is not type(None))
-    if hint is bool:
-        word = _text(raw).lower()
-        if word not in _TRUE + _FALSE:
-            raise ValueError(f"expected true or false, found {raw!r}")
-        return word in _TRUE
-    if hint in (int, float):
-        return _number(raw, hint, declared)
-    if hint is str:
-        if isinstance(raw, Mapping | list) or raw is None:
-            raise ValueError(f"expected a text, found {raw!r}")
-        if declared.choices and _text(raw) not in declared.choices:
-            near = difflib.get_close_matches(_text(raw), declared.choices, n=1)
-            tail = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"expected one of {', '.join(declared.choices)}, found {raw!r}{tail}")
-        return _text(raw)
-    origin = typing.get_origin(hint)
-    if origin is tuple:
-        items = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
-        if not isinstance(items, list | tuple):
-            raise ValueError(f"expected a list, found {raw!r}")
-        return tuple(_text(item) for item in items)
-    if not isinstance(raw, Mapping):
-        raise ValueError(f"expected a mapping, found {raw!r}")
-    return dict(raw)
-
-
-def _number(raw: Any, hint: type[int] | type[float], declared: Option) -> int | float:
-    noun = "a whole number" if hint is int else "a number"
+        (hint,) = (arm for arm in typing.get_args(hint) if arm is not types.NoneType)
     try:
-        number = hint(str(raw))
+        return _CONVERTERS.get(typing.get_origin(hint) or hint, _mapping)(raw, declared)
+    except _UnfitError as unfit:
+        shown = "a secret" if declared.secret else repr(raw)[:_SHOWN_MAX]
+        problems.append(Problem(key, f"{unfit.expected}, found {shown}", unfit.hint))
+        return None
+
+
+class _UnfitError(Exception):
+    """A value does not fit; *expected* is what would have fitted."""
+
+    def __init__(self, expected: str, hint: str = "") -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.hint = hint
+
+
+def _boolean(raw: object, _: Option) -> bool:
+    found = _BOOLEANS.get(_text(raw).lower())
+    if found is None:
+        raise _UnfitError("expected true or false")
+    return found
+
+
+def _whole(raw: object, declared: Option) -> int:
+    try:
+        return _bounded(int(str(raw)), declared)
     except ValueError:
-        raise ValueError(f"expected {noun}, found {raw!r}") from None
+        raise _UnfitError("expected a whole number") from None
+
+
+def _number(raw: object, declared: Option) -> float:
+    try:
+        number = float(str(raw))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise _UnfitError("expected a number")
+    return _bounded(number, declared)
+
+
+N = TypeVar("N", int, float)
+
+
+def _bounded(number: N, declared: Option) -> N:
     if declared.minimum is not None and number < declared.minimum:
-        raise ValueError(f"must be at least {declared.minimum:g}, found {number}")
+        raise _UnfitError(f"must be at least {declared.minimum:g}")
     if declared.maximum is not None and number > declared.maximum:
-        raise ValueError(f"must be at most {declared.maximum:g}, found {number}")
+        raise _UnfitError(f"must be at most {declared.maximum:g}")
     return number
+
+
+def _string(raw: object, declared: Option) -> str:
+    if raw is None or isinstance(raw, Mapping | list):
+        raise _UnfitError("expected a text")
+    text = _text(raw)
+    if declared.choices and text not in declared.choices:
+        near = difflib.get_close_matches(text, declared.choices, n=1)
+        hint = f"did you mean {near[0]}?" if near else ""
+        raise _UnfitError(f"expected one of {', '.join(declared.choices)}", hint)
+    return text
+
+
+def _list(raw: object, _: Option) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        raw = [part.strip() for part in raw.split(",") if part.strip()]
+    if not isinstance(raw, list | tuple):
+        raise _UnfitError("expected a list")
+    return tuple(_text(item) for item in raw)
+
+
+def _mapping(raw: object, _: Option) -> dict[str, object]:
+    if not isinstance(raw, Mapping):
+        raise _UnfitError("expected a mapping")
+    return {str(key): value for key, value in raw.items()}
+
+
+def _text(raw: object) -> str:
+    return str(raw).lower() if isinstance(raw, bool) else str(raw)
+
+
+_CONVERTERS: Final[Mapping[object, Callable[[object, Option], object]]] = {
+    bool: _boolean,
+    float: _number,
+    int: _whole,
+    str: _string,
+    tuple: _list,
+}

@@ -102,7 +102,7 @@ class Source(ABC):
     config_class: ClassVar[type]
 
     @abstractmethod
-    def __init__(self, config: Any, context: Context) -> None:  # Any: a config_class instance.
+    def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep the configuration; connect to nothing yet."""
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Sink(ABC):
     config_class: ClassVar[type]
 
     @abstractmethod
-    def __init__(self, config: Any, context: Context) -> None:  # Any: a config_class instance.
+    def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep the configuration; connect to nothing yet."""
 
     def encoding(self) -> str:
