@@ -1,0 +1,81 @@
+"""What librdkafka's errors mean to the framework, and the errors the sink raises itself."""
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from headrace.plugins import Disposition, FatalError, MissingRequirementError, RetriableError
+
+_REJECT: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._BAD_MSG,  # noqa: SLF001 (librdkafka's own errors begin with an underscore)
+    }
+)
+_FATAL: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+
+
+def disposition(error: KafkaError) -> Disposition:
+    """Say what becomes of a record that failed with *error*; the unknown is retried (R11)."""
+    if error.code() in _REJECT:
+        return Disposition.REJECT
+    if error.code() in _FATAL:
+        return Disposition.FATAL
+    return Disposition.RETRY
+
+
+def code_of(error: KafkaError) -> str:
+    """Return a stable name: `kafka_msg_size_too_large`, `kafka_transport`."""
+    return "kafka_" + error.name().strip("_").lower()
+
+
+def hint_of(error: KafkaError | None) -> str:
+    """Say what to look at when no broker answered and *error* was the last thing heard."""
+    name = error.name() if error else ""
+    if "AUTH" in name:
+        return "check security.protocol, sasl.mechanism, sasl.username and sasl.password"
+    if "SSL" in name:
+        return "check security.protocol and ssl.ca.location"
+    if "RESOLVE" in name:
+        return "the name in bootstrap.servers is not known here"
+    return "start the broker, or correct bootstrap.servers"
+
+
+class BrokerUnreachableError(MissingRequirementError):
+    """No broker answered in time; nothing was taken, so starting again later loses nothing."""
+
+    code = "kafka_unreachable"
+
+
+class TopicMissingError(MissingRequirementError):
+    """The cluster answers but has no such topic, or not for us."""
+
+    code = "kafka_topic"
+
+
+class QueueFullError(RetriableError):
+    """The broker takes records more slowly than they come."""
+
+    code = "kafka_queue_full"
+
+
+class WriterClosedError(FatalError):
+    """Something was submitted after `close`."""
+
+    code = "kafka_closed"

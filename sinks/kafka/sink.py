@@ -1,0 +1,51 @@
+"""The Kafka sink as the framework sees it."""
+
+from headrace.plugins import ConfigError, Context, Problem, Sink
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.writer import KafkaWriter
+
+
+class KafkaSink(Sink):
+    """`kafka://host:port?topic=name`: one message per record, keyed by the partition key."""
+
+    schemes = ("kafka",)
+    config_class = KafkaConfig
+
+    def __init__(self, config: KafkaConfig, context: Context) -> None:
+        """Keep the configuration."""
+        self._config = config
+        self._context = context
+
+    def encoding(self) -> str:
+        """Name the codec that the option `format` asks for."""
+        return self._config.format
+
+    def open(self) -> KafkaWriter:
+        """Return a writer whose broker has answered and whose topic is there.
+
+        Raises:
+            ConfigError: librdkafka refuses a value.
+            BrokerUnreachableError: no broker answered within `connect.timeout.ms`.
+            TopicMissingError: the cluster has no such topic and does not make it.
+
+        """
+        writer = KafkaWriter(self._config, self._context)
+        try:
+            writer.connect()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Turn `h1:1,h2:2` of `kafka://h1:1,h2:2?topic=x` into `bootstrap.servers`.
+
+        Raises:
+            ConfigError: there is a path, which Kafka has no use for.
+
+        """
+        if path.strip("/"):
+            hint = f"name the topic as ?topic={path.strip('/')}"
+            raise ConfigError([Problem("uri", f"kafka:// takes no path, found {path!r}", hint)])
+        return {"bootstrap.servers": host}

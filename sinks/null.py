@@ -1,0 +1,60 @@
+"""A sink that counts and forgets: what a benchmark of everything before the sink writes into."""
+
+from dataclasses import dataclass
+
+from headrace.plugins import Context, Delivery, Settle, Sink, Writer, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullConfig:
+    """Options of the null sink."""
+
+    format: str = option(
+        "The bytes to have made: avro, json, or none.",
+        default="avro",
+        choices=("avro", "json", "none"),
+    )
+
+
+class NullWriter(Writer):
+    """Counts records and bytes, and settles at once."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.records = 0
+        self.size_bytes = 0
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Count *delivery* and settle it as delivered."""
+        count = len(delivery.encoded)
+        self.records += count
+        self.size_bytes += sum(map(len, delivery.encoded.values))
+        settle(delivered=count)
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return True."""
+        return True
+
+
+class NullSink(Sink):
+    """`null://`: every record is encoded, counted and dropped."""
+
+    schemes = ("null",)
+    config_class = NullConfig
+
+    def __init__(self, config: NullConfig, context: Context) -> None:  # noqa: ARG002 (needs nothing)
+        """Keep the configuration."""
+        self._config = config
+
+    def encoding(self) -> str:
+        """Name the codec that the option `format` asks for."""
+        return self._config.format
+
+    def open(self) -> NullWriter:
+        """Return a writer that has counted nothing."""
+        return NullWriter()
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:  # noqa: ARG003 (null:// is all)
+        """Return no options: what stands between `null://` and `?` has no meaning."""
+        return {}

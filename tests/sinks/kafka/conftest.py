@@ -1,0 +1,11 @@
+"""A broker in this process, and sinks that write into it."""
+
+import pytest
+
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def broker() -> EmbeddedBroker:
+    """Return a broker in this process."""
+    return EmbeddedBroker()

@@ -1,0 +1,216 @@
+"""Producing into the embedded broker, and what happens when it is gone."""
+
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from deliveries import NO_BROKER, SystemClock, consume, context, delivery_of, drained
+from headrace.plugins import Disposition, Failure, parse_config
+from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.failures import (
+    BrokerUnreachableError,
+    QueueFullError,
+    WriterClosedError,
+)
+from headrace.sinks.kafka.writer import Outstanding
+
+# Murmur2 as Kafka's own Java tests pin it.
+JAVA_HASHES = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+class Verdicts:
+    """Remembers what was settled."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.all: list[tuple[int, Sequence[Failure]]] = []
+
+    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+        """Note one verdict."""
+        self.all.append((delivered, failures))
+
+
+def config_of(bootstrap_servers: str, **librdkafka: object) -> KafkaConfig:
+    """Return a configuration; underscores in keys stand for dots."""
+    given = {key.replace("_", "."): value for key, value in librdkafka.items()}
+    return parse_config(
+        KafkaConfig, {"topic": "changes", "bootstrap.servers": bootstrap_servers, **given}
+    )
+
+
+def writer_of(bootstrap_servers: str, **librdkafka: object) -> KafkaWriter:
+    """Return a writer that has not waited for a broker."""
+    return KafkaWriter(config_of(bootstrap_servers, **librdkafka), context())
+
+
+def test_every_message_arrives_with_its_key_value_and_headers(broker: EmbeddedBroker) -> None:
+    """A message is the encoded key, the encoded value and the delivery's headers."""
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="arrives"), context()).open()
+    verdicts = Verdicts()
+    headers = (("schemaId", bytes(range(16))), ("part", b"\x00"))
+
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b""), (None, b"3"), headers=headers), verdicts)
+
+    assert drained(writer)
+    assert [(3, [])] == verdicts.all
+    found = consume(broker.bootstrap_servers, "arrives")
+    assert {(b"a", b"1"), (b"b", b""), (None, b"3")} == {(m.key(), m.value()) for m in found}
+    assert all(list(headers) == message.headers() for message in found)
+
+
+def test_keys_go_where_java_producers_put_them(broker: EmbeddedBroker) -> None:
+    """A key's partition is its positive murmur2 modulo the number of partitions."""
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="placed"), context()).open()
+
+    writer.submit(delivery_of(*((key, b"") for key in JAVA_HASHES)), Verdicts())
+
+    assert drained(writer)
+    found = consume(broker.bootstrap_servers, "placed")
+    expected = {key: (hashed & 0x7FFFFFFF) % 4 for key, hashed in JAVA_HASHES.items()}
+    assert expected == {message.key(): message.partition() for message in found}
+
+
+def test_records_of_a_key_arrive_in_order(broker: EmbeddedBroker) -> None:
+    """One key's messages keep the order of submission across deliveries (I4)."""
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="ordered"), context()).open()
+    verdicts = Verdicts()
+    values = [str(number).encode() for number in range(3_000)]
+
+    for start in range(0, 3_000, 100):
+        part = values[start : start + 100]
+        writer.submit(delivery_of(*((b"key", value) for value in part)), verdicts)
+
+    assert drained(writer)
+    assert [(100, [])] * 30 == verdicts.all
+    assert values == [m.value() for m in consume(broker.bootstrap_servers, "ordered")]
+
+
+def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
+    """What exceeds message.max.bytes is a reject with its index; its neighbours are delivered."""
+    writer = writer_of(broker.bootstrap_servers, message_max_bytes=2_000)
+    verdicts = Verdicts()
+
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"x" * 5_000), (b"c", b"3")), verdicts)
+
+    assert drained(writer)
+    ((delivered, failures),) = verdicts.all
+    assert delivered == 2
+    assert [(1, Disposition.REJECT, "kafka_msg_size_too_large")] == [
+        (failure.index, failure.disposition, failure.code) for failure in failures
+    ]
+
+
+def test_an_empty_delivery_settles_at_once(broker: EmbeddedBroker) -> None:
+    """Nothing to write is delivered."""
+    writer, verdicts = writer_of(broker.bootstrap_servers), Verdicts()
+
+    writer.submit(delivery_of(), verdicts)
+
+    assert [(0, ())] == verdicts.all
+
+
+def test_without_a_broker_every_record_is_to_be_retried() -> None:
+    """When librdkafka gives up, each index fails once, equal records too."""
+    writer, verdicts = writer_of(NO_BROKER, delivery_timeout_ms=500), Verdicts()
+
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"a", b"1")), verdicts)
+
+    assert drained(writer)
+    ((delivered, failures),) = verdicts.all
+    assert delivered == 0
+    assert [(0, Disposition.RETRY), (1, Disposition.RETRY), (2, Disposition.RETRY)] == [
+        (failure.index, failure.disposition) for failure in failures
+    ]
+
+
+def test_drain_ends_at_its_deadline() -> None:
+    """A drain whose deadline has passed returns False at once while something is unsettled."""
+    writer, verdicts = writer_of(NO_BROKER), Verdicts()
+    writer.submit(delivery_of((b"a", b"1")), verdicts)
+
+    assert not writer.drain(SystemClock().monotonic_ms())
+    assert [] == verdicts.all
+
+
+def test_a_full_queue_refuses_a_delivery_whole() -> None:
+    """When not even the first record finds room, nothing of the delivery was taken."""
+    options = {"queue_buffering_max_messages": 2, "submit_timeout_ms": 0}
+    writer, first, second = writer_of(NO_BROKER, **options), Verdicts(), Verdicts()
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2")), first)
+
+    with pytest.raises(QueueFullError, match="stayed full for 0 ms"):
+        writer.submit(delivery_of((b"c", b"3")), second)
+    assert [] == first.all == second.all
+
+
+def test_a_queue_that_fills_up_fails_the_rest_for_retry() -> None:
+    """After the first record without room none is tried, so that nothing overtakes it (I4)."""
+    options = {"queue_buffering_max_messages": 2, "delivery_timeout_ms": 500}
+    writer, verdicts = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Verdicts()
+
+    writer.submit(delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4")), verdicts)
+
+    assert drained(writer)
+    ((delivered, failures),) = verdicts.all
+    assert delivered == 0
+    codes = ["kafka_msg_timed_out"] * 2 + ["kafka_queue_full"] * 2
+    assert list(enumerate(codes)) == [(failure.index, failure.code) for failure in failures]
+
+
+def test_a_closed_writer_settles_nothing_more() -> None:
+    """What was unsettled at close stays so, and nothing can be submitted."""
+    writer, verdicts = writer_of(NO_BROKER, delivery_timeout_ms=200), Verdicts()
+    writer.submit(delivery_of((b"a", b"1")), verdicts)
+
+    writer.close()
+    writer.close()
+
+    assert drained(writer)
+    assert [] == verdicts.all
+    with pytest.raises(WriterClosedError):
+        writer.submit(delivery_of((b"a", b"1")), verdicts)
+
+
+def test_an_unreachable_broker_is_a_named_error_in_time() -> None:
+    """Opening fails within connect.timeout.ms, with the place, the cause and a hint."""
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+
+    with pytest.raises(BrokerUnreachableError) as caught:
+        KafkaSink(config_of(NO_BROKER, connect_timeout_ms=300), context()).open()
+
+    assert clock.monotonic_ms() - began_ms < 5_000
+    assert caught.value.exit_status == 3
+    assert caught.value.place == "kafka://127.0.0.1:1?topic=changes"
+    assert "within 300 ms" in caught.value.message
+    assert "start the broker" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("singly", "expected"), [(False, Disposition.RETRY), (True, Disposition.REJECT)]
+)
+def test_a_batch_refused_as_too_large_is_tried_one_by_one(
+    *, singly: bool, expected: Disposition
+) -> None:
+    """A broker's "too large" condemns a record only if it travelled alone."""
+    verdicts: list[list[Failure]] = []
+    outstanding = Outstanding(
+        delivery_of((b"a", b"1"), (b"b", b"2")).encoded,
+        lambda _outstanding, _delivered, failures: verdicts.append(failures),
+        singly=singly,
+    )
+
+    outstanding(None, Message(topic="t", key=b"a", value=b"1"))
+    error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    outstanding(error, Message(topic="t", key=b"b", value=b"2"))
+
+    assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in verdicts]

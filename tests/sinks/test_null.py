@@ -1,0 +1,22 @@
+"""The sink that counts and forgets."""
+
+from deliveries import SystemClock, context, delivery_of
+from headrace.plugins import parse_config
+from headrace.sinks.null import NullConfig, NullSink
+
+
+def test_it_counts_and_settles_at_once() -> None:
+    """Every record is delivered before `submit` returns."""
+    sink = NullSink(parse_config(NullConfig, {}), context())
+    writer = sink.open()
+    verdicts: list[int] = []
+
+    writer.submit(
+        delivery_of((b"a", b"12"), (b"b", b"3")),
+        lambda delivered, failures=(): verdicts.append(delivered - len(failures)),
+    )
+
+    assert [2] == verdicts
+    assert (2, 3) == (writer.records, writer.size_bytes)
+    assert writer.drain(SystemClock().monotonic_ms())
+    assert sink.encoding() == "avro"
