@@ -1,0 +1,74 @@
+"""Where in a statement's text something is, shown as a line, a column and a caret.
+
+Apart from the parser because errors found after parsing point into the same text. An excerpt is
+safe to print: no control characters, bounded in width, secrets covered.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+EXCERPT_CHARS_MAX: Final = 96
+_CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too long.
+
+# What an option that by its name holds a secret is given; or a URI's user and password.
+_SECRET: Final = re.compile(
+    r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|\.pem|jaas\.config)"
+    r"[\"\w]{0,40}\s{0,20}=\s{0,20}(?:'(?P<text>(?:[^']|'')*)|(?P<bare>[^'&;\s]+))"
+    r"|://(?P<user>[^/?#\s'@]{0,200})@"
+)
+_SECRET_CHARS_BEFORE: Final = 400  # How far left of the excerpt the reason to cover may stand.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line counted from 1 and a column counted from 0, as Cassandra counts them."""
+
+    line: int
+    column: int
+    excerpt: str
+
+    def __str__(self) -> str:
+        """Return `line 1:7`."""
+        return f"line {self.line}:{self.column}"
+
+
+def place_of(text: str, start: int, end: int) -> Place:
+    """Return the place of `text[start:end]`; the excerpt is its first line with carets below."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", start)
+    line_end = line_end if line_end >= 0 else len(text)
+    column = start - line_start
+    if line_end - line_start > EXCERPT_CHARS_MAX:
+        shown_start = max(line_start, start - _CHARS_BEFORE)
+    else:
+        shown_start = line_start
+    shown = _printable(text, shown_start, min(line_end, shown_start + EXCERPT_CHARS_MAX))
+    caret = start - shown_start
+    indent = sum(display_width(c) for c in shown[:caret])
+    carets = "^" * max(1, sum(display_width(c) for c in shown[caret : caret + end - start]))
+    return Place(
+        line=text.count("\n", 0, start) + 1,
+        column=column,
+        excerpt=f"  {shown}\n  {' ' * indent}{carets}",
+    )
+
+
+def display_width(character: str) -> int:
+    """Return how many terminal columns one printable character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _printable(text: str, start: int, end: int) -> str:
+    before = min(start, _SECRET_CHARS_BEFORE)
+    covered = _SECRET.sub(_cover, text[start - before : end])[before:]
+    return "".join(c if c.isprintable() else " " for c in covered)
+
+
+def _cover(found: re.Match[str]) -> str:
+    start, end = found.span(found.lastgroup or 0)
+    whole, offset = found[0], found.start()
+    return f"{whole[: start - offset]}{'*' * (end - start)}{whole[end - offset :]}"
