@@ -1,0 +1,1 @@
+"""Moving records: leases, pipeline, ledger, worker."""

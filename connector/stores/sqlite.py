@@ -1,0 +1,300 @@
+"""The default store: one SQLite file, shared by the worker processes of one machine.
+
+The statements that replace a split's state are in `sqlite_state`, the file itself in `sqlite_file`.
+"""
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from headrace.connector.stores import (
+    Commit,
+    LeaseRow,
+    Loss,
+    Owner,
+    PlanChangedError,
+    SplitState,
+    StateLostError,
+    WorkerRow,
+)
+from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
+from headrace.connector.stores.sqlite_state import (
+    QUARANTINE_BYTES_MAX,
+    StateWriter,
+    load,
+)
+from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema
+
+__all__ = ["SqliteStore", "connect", "transaction"]
+
+PLAN: Final = 1  # The plan generation: it grows when a job is split anew, which nothing does yet.
+
+
+class SqliteStore:
+    """The state of one job in a SQLite file; see `Store`."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        job: str,
+        *,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> None:
+        """Own *connection*, which `connect` made on this thread."""
+        self._connection = connection
+        self._job = job
+        self._writer = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+        self._schemas_known: set[bytes] = set()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """Connect to the file at *path*. Raises StateFileError."""
+        connection = connect(path, create=create)
+        return cls(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    def job_key(self) -> bytes:
+        """See `Store.job_key`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "INSERT OR IGNORE INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')",
+                (self._job, secrets.token_bytes(16), PLAN),
+            )
+        (key,) = self._rows("SELECT job_key FROM jobs WHERE job = ?")[0]
+        return bytes(key)
+
+    def register(self, splits: Sequence[str]) -> int:
+        """See `Store.register`."""
+        self.job_key()
+        with transaction(self._connection):
+            plan, text = self._rows("SELECT plan, splits FROM jobs WHERE job = ?")[0]
+            known: list[str] = json.loads(text)
+            gone = sorted(set(known) - set(splits))
+            if gone:
+                raise PlanChangedError(
+                    f"the source plans {len(splits)} splits, without {gone[0]!r}, which has state",
+                    place=f"job {self._job}",
+                    hint="restore the option that decides the splits, or give the job a new name",
+                )
+            self._check_known(known)
+            new = [split for split in splits if split not in known]
+            self._connection.executemany(
+                "INSERT INTO leases (job, split, token, beat, lease_ms) VALUES (?, ?, 0, 0, 0)",
+                [(self._job, split) for split in new],
+            )
+            self._connection.executemany(
+                "INSERT INTO heads VALUES (?, ?, ?, 0, NULL, 0, NULL, '[]', '{}')",
+                [(self._job, split, plan) for split in new],
+            )
+            self._connection.execute(
+                "UPDATE jobs SET splits = ? WHERE job = ?",
+                (json.dumps([*known, *new]), self._job),
+            )
+        return int(plan)
+
+    def enroll(self, owner: Owner) -> None:
+        """See `Store.enroll`."""
+        identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
+        with transaction(self._connection):
+            self._connection.execute(
+                "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                (self._job, owner.worker, *identity),
+            )
+
+    def dismiss(self, worker: str) -> None:
+        """See `Store.dismiss`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE leases SET owner = NULL WHERE job = ? AND owner = ?", (self._job, worker)
+            )
+            self._connection.execute(
+                "DELETE FROM workers WHERE job = ? AND worker = ?", (self._job, worker)
+            )
+
+    def workers(self) -> Sequence[WorkerRow]:
+        """See `Store.workers`."""
+        rows = self._rows(
+            "SELECT worker, host, boot, pid_space, pid, started, beat FROM workers "
+            "WHERE job = ? ORDER BY worker"
+        )
+        return [
+            WorkerRow(
+                Owner(
+                    worker=worker,
+                    host=host,
+                    boot=boot,
+                    pid_space=pid_space,
+                    pid=pid,
+                    started=started,
+                ),
+                beat,
+            )
+            for worker, host, boot, pid_space, pid, started, beat in rows
+        ]
+
+    def leases(self) -> Sequence[LeaseRow]:
+        """See `Store.leases`."""
+        rows = self._rows(
+            "SELECT split, owner, token, beat, lease_ms, problem FROM leases "
+            "WHERE job = ? ORDER BY split"
+        )
+        return [
+            LeaseRow(
+                split=split,
+                owner=owner,
+                token=token,
+                beat=beat,
+                lease_ms=lease_ms,
+                problem=problem,
+            )
+            for split, owner, token, beat, lease_ms, problem in rows
+        ]
+
+    def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
+        """See `Store.claim`."""
+        claimed: dict[str, int] = {}
+        with transaction(self._connection):
+            for row in rows:
+                place = (self._job, row.split)
+                token = self._next_token(row)
+                taken = self._connection.execute(
+                    "UPDATE leases SET owner = ?, token = ?, beat = beat + 1, lease_ms = ?, "
+                    "problem = '' WHERE job = ? AND split = ? AND token = ? AND beat = ? "
+                    "AND owner IS ?",
+                    (owner, token, lease_ms, *place, row.token, row.beat, row.owner),
+                )
+                if taken.rowcount:
+                    self._connection.execute(  # I2: the former owner's commits end here.
+                        "UPDATE heads SET token = ?, owner = ? WHERE job = ? AND split = ?",
+                        (token, owner, *place),
+                    )
+                    claimed[row.split] = token
+        return claimed
+
+    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+        """See `Store.renew`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE workers SET beat = beat + 1 WHERE job = ? AND worker = ?",
+                (self._job, owner),
+            )
+            return frozenset(
+                split
+                for split, token in tokens.items()
+                if not self._connection.execute(
+                    "UPDATE leases SET beat = beat + 1 "
+                    "WHERE job = ? AND split = ? AND owner = ? AND token = ?",
+                    (self._job, split, owner, token),
+                ).rowcount
+            )
+
+    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
+        """See `Store.release`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE leases SET owner = NULL, problem = ? "
+                "WHERE job = ? AND split = ? AND owner = ? AND token = ?",
+                (problem, self._job, split, owner, token),
+            )
+
+    def report(self, problem: str) -> None:
+        """Keep why the job as a whole cannot run; an empty text says that it can."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE jobs SET problem = ? WHERE job = ?", (problem, self._job)
+            )
+
+    def load(self, split: str, token: int) -> SplitState:
+        """See `Store.load`."""
+        state = load(self._connection, self._job, split)
+        if state.token != token:
+            raise LeaseLostError(
+                f"head carries token {state.token}, mine is {token}", place=f"split {split}"
+            )
+        return state
+
+    def states(self) -> Sequence[SplitState]:
+        """See `Store.states`."""
+        return [load(self._connection, self._job, row.split) for row in self.leases()]
+
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """See `Store.commit`."""
+        return self._writer.commit(commits)
+
+    def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
+        """See `Store.put_schemas`."""
+        new = [schema for schema in schemas if schema.schema_id not in self._schemas_known]
+        if not new:
+            return
+        with transaction(self._connection):
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO schemas VALUES (?, ?, ?, ?, ?)",
+                [
+                    (x.schema_id, x.table, x.text, json.dumps(x.key), json.dumps(x.value))
+                    for x in new
+                ],
+            )
+        self._schemas_known.update(schema.schema_id for schema in new)
+
+    def schema(self, schema_id: bytes) -> RecordSchema | None:
+        """See `Store.schema`."""
+        query = "SELECT tbl, text, key, value FROM schemas WHERE schema_id = ?"
+        with named_errors():
+            row = self._connection.execute(query, (schema_id,)).fetchone()
+        if row is None:
+            return None
+        table, text, key, value = row
+        return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
+
+    def losses(self) -> Iterator[Loss]:
+        """See `Store.losses`."""
+        rows = self._connection.execute(
+            "SELECT kind, tbl, place, code, message, key, content FROM quarantine "
+            "WHERE job = ? ORDER BY id",
+            (self._job,),
+        )
+        for kind, table, place, code, message, key, content in rows:
+            yield Loss(
+                kind=kind,
+                table=table,
+                place=place,
+                code=code,
+                message=message,
+                key=key,
+                content=content,
+            )
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._connection.close()
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:  # Any: SQLite's rows have no types.
+        with named_errors():
+            return self._connection.execute(query, (self._job,)).fetchall()
+
+    def _check_known(self, known: Sequence[str]) -> None:
+        for table in ("leases", "heads"):
+            found = {s for (s,) in self._rows(f"SELECT split FROM {table} WHERE job = ?")}  # noqa: S608 (two constants)
+            missing = [split for split in known if split not in found]
+            if missing:
+                raise StateLostError(
+                    f"the split is known, but not in {table}",
+                    place=f"job {self._job}, split {missing[0]}",
+                    hint="restore the state file from a backup; starting over would repeat or "
+                    "lose changes",
+                )
+
+    def _next_token(self, row: LeaseRow) -> int:
+        (token,) = self._connection.execute(
+            "SELECT token FROM heads WHERE job = ? AND split = ?", (self._job, row.split)
+        ).fetchone() or (0,)
+        return 1 + max(row.token, int(token))

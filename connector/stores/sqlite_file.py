@@ -1,0 +1,227 @@
+"""The state file: opening it safely, its tables, and transactions on it.
+
+Separate from the store so that the control service can keep its own tables in the same file.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
+
+VERSION: Final = 1
+APPLICATION_ID: Final = 0x68647263  # "hdrc"
+BUSY_TIMEOUT_MS: Final = 5_000
+WAL_ATTEMPTS_MAX: Final = 100
+WAL_PAUSE_SECONDS: Final = 0.02
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs")
+    + ("nfs4", "ocfs2", "rclone", "s3fs", "smb3", "smbfs", "sshfs")
+)
+
+_TABLES: Final = """
+CREATE TABLE jobs (
+    job TEXT PRIMARY KEY, job_key BLOB NOT NULL, plan INTEGER NOT NULL, splits TEXT NOT NULL,
+    problem TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE TABLE workers (
+    job TEXT NOT NULL, worker TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL,
+    pid_space TEXT NOT NULL, pid INTEGER NOT NULL, started INTEGER NOT NULL, beat INTEGER NOT NULL,
+    PRIMARY KEY (job, worker)
+) STRICT;
+CREATE TABLE leases (
+    job TEXT NOT NULL, split TEXT NOT NULL, owner TEXT, token INTEGER NOT NULL,
+    beat INTEGER NOT NULL, lease_ms INTEGER NOT NULL, problem TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (job, split)
+) STRICT;
+CREATE TABLE heads (
+    job TEXT NOT NULL, split TEXT NOT NULL, plan INTEGER NOT NULL, token INTEGER NOT NULL,
+    owner TEXT, seq INTEGER NOT NULL, head BLOB, chunks TEXT NOT NULL, counters TEXT NOT NULL,
+    PRIMARY KEY (job, split)
+) STRICT;
+CREATE TABLE chunks (
+    job TEXT NOT NULL, split TEXT NOT NULL, name TEXT NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (job, split, name)
+) STRICT;
+CREATE TABLE quarantine (
+    id INTEGER PRIMARY KEY, job TEXT NOT NULL, split TEXT NOT NULL, kind TEXT NOT NULL,
+    tbl TEXT NOT NULL, place TEXT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL, key BLOB, content BLOB NOT NULL
+) STRICT;
+CREATE TABLE schemas (
+    schema_id BLOB PRIMARY KEY, tbl TEXT NOT NULL, text TEXT NOT NULL, key TEXT NOT NULL,
+    value TEXT NOT NULL
+) STRICT;
+"""
+
+
+def connect(path: str | Path, *, create: bool = True) -> sqlite3.Connection:
+    """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
+
+    The connection is in autocommit mode (use `transaction`) and belongs to the calling thread.
+
+    Raises:
+        StateFileError: with what is wrong about the file, its directory or its file system.
+        StateNewerError: a newer headrace wrote it.
+
+    """
+    place = Path(path)
+    _check_place(place, create=create)
+    try:
+        connection = sqlite3.connect(
+            place, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=True
+        )
+    except sqlite3.Error as error:
+        raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error
+    try:
+        _prepare(connection, place)
+    except (sqlite3.Error, StoreUnavailableError) as error:
+        connection.close()
+        raise StateFileError(
+            f"cannot be used as a state file: {error}",
+            place=str(place),
+            hint="`state` names the SQLite file that headrace makes; give a path of its own",
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the block as one write transaction: all of it or, when it raises, nothing.
+
+    Raises:
+        StoreUnavailableError: the file is locked for long, full or damaged.
+
+    """
+    with named_errors():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+
+@contextlib.contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let all queries of the block see the same state. Raises StoreUnavailableError."""
+    with named_errors():
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            _roll_back(connection)
+
+
+@contextlib.contextmanager
+def named_errors() -> Iterator[None]:
+    """Turn SQLite's errors about the file into StoreUnavailableError; our own mistakes stay."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.Error as error:
+        raise StoreUnavailableError(
+            f"the state file cannot be used: {error}", hint="look at disk space and permissions"
+        ) from error
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
+            connection.execute("ROLLBACK")
+
+
+def network_file_system(path: str, mounts: str) -> str:
+    """Return the network file system *path* lies on, or nothing.
+
+    *path* is absolute and free of links; *mounts* has the form of `/proc/self/mounts`.
+    """
+    best, found = "", ""
+    for line in mounts.splitlines():
+        _, mount, kind, *_ = line.split(" ")
+        point = mount.encode().decode("unicode_escape")  # Blanks are written as \040.
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, found = point, kind
+    return found if found.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS else ""
+
+
+def _check_place(place: Path, *, create: bool) -> None:
+    directory = place.absolute().parent
+    if not directory.is_dir():
+        raise StateFileError(
+            "its directory does not exist", place=str(place), hint=f"make {directory}"
+        )
+    if place.is_dir():
+        raise StateFileError("is a directory, expected a file", place=str(place))
+    if not create and not place.exists():
+        raise StateFileError(
+            "there is no state file", place=str(place), hint="`headrace run` makes it"
+        )
+    if not os.access(directory, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
+        raise StateFileError("is not writable", place=str(place))
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # Not Linux: nothing to ask.
+        return
+    remote = network_file_system(os.path.realpath(place), mounts)
+    if remote:
+        raise StateFileError(
+            f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
+            place=str(place),
+            hint="put `state` on a local disk",
+        )
+
+
+def _prepare(connection: sqlite3.Connection, place: Path) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    application, version = _identity(connection)
+    empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    if application not in (0, APPLICATION_ID) or (not application and not empty):
+        raise StateFileError(
+            "is another program's SQLite database",
+            place=str(place),
+            hint="`state` names the SQLite file that headrace makes; give a path of its own",
+        )
+    if version > VERSION:
+        raise StateNewerError(
+            f"has version {version}, this headrace knows {VERSION}",
+            place=str(place),
+            hint="run the newer headrace, or give another `state`",
+        )
+    _write_ahead(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    with transaction(connection):
+        if _identity(connection)[1] < VERSION:  # Asked again: another process may have made it.
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to WAL. SQLite does not wait for a process that is doing the same, so this does."""
+    for attempt in range(1, WAL_ATTEMPTS_MAX + 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if attempt == WAL_ATTEMPTS_MAX:
+                raise
+            time.sleep(WAL_PAUSE_SECONDS)
+        else:
+            return

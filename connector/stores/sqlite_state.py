@@ -1,0 +1,207 @@
+"""Loads and replaces the state of splits in SQLite: fenced, atomic, and sure of the outcome.
+
+Separate from the store because these few statements carry I2, I3 and I7 alone.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.runtime import crash
+from headrace.connector.stores import (
+    Commit,
+    Counters,
+    Loss,
+    QuarantineFullError,
+    SplitState,
+    StateLostError,
+    StoreUnavailableError,
+    TableCounts,
+)
+from headrace.connector.stores.sqlite_file import named_errors, snapshot, transaction
+from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
+
+QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+_HEAD: Final = (
+    "SELECT plan, token, owner, seq, head, chunks, counters FROM heads WHERE job = ? AND split = ?"
+)
+
+
+def load(connection: sqlite3.Connection, job: str, split: str) -> SplitState:
+    """Read one split's state. Raises StateLostError when the head or a chunk is missing."""
+    with snapshot(connection):
+        row = connection.execute(_HEAD, (job, split)).fetchone()
+        found = connection.execute(
+            "SELECT name, content FROM chunks WHERE job = ? AND split = ?", (job, split)
+        )
+        chunks = dict(found.fetchall())
+    if row is None:
+        raise _lost(job, split, "its head is missing")
+    plan, token, _, seq, head, names, counters = row
+    position = None
+    if head is not None:
+        listed = json.loads(names)
+        missing = [name for name in listed if name not in chunks]
+        if missing:
+            raise _lost(job, split, f"chunk {missing[0]} of head {seq} is missing")
+        position = EncodedPosition(head, {name: chunks[name] for name in listed})
+    return SplitState(
+        split=split,
+        plan=plan,
+        token=token,
+        seq=seq,
+        position=position,
+        counters=counters_of(counters),
+    )
+
+
+def counters_of(text: str) -> Counters:
+    """Read what `counters_text` wrote."""
+    return {table: TableCounts(*row) for table, row in json.loads(text).items()}
+
+
+def counters_text(counters: Counters) -> str:
+    """Write counters as a JSON object of five numbers per table."""
+    return json.dumps(
+        {
+            table: [c.cut, c.delivered, c.filtered, c.dead_lettered, c.quarantined]
+            for table, c in sorted(counters.items())
+        }
+    )
+
+
+class StateWriter:
+    """Commits to the heads of one job."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, job: str, *, quarantine_bytes_max: int
+    ) -> None:
+        """*quarantine_bytes_max* bounds what this job keeps in quarantine."""
+        self._connection = connection
+        self._job = job
+        self._quarantine_bytes_max = quarantine_bytes_max
+
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """Do what `Store.commit` promises."""
+        refused: dict[str, HeadraceError] = {}
+        try:
+            with transaction(self._connection):
+                for commit in commits:
+                    error = self._replace(commit)
+                    if error:
+                        refused[commit.split] = error
+                crash.reached("commit_heads")
+        except StoreUnavailableError:
+            if not self._was_applied(commits):
+                raise
+        crash.reached("committed")
+        return refused
+
+    def _replace(self, commit: Commit) -> HeadraceError | None:
+        """Replace one head, in the open transaction; say why it must not be."""
+        place = (self._job, commit.split)
+        row = self._connection.execute(_HEAD, place).fetchone()
+        if row is None:
+            return _lost(*place, "its head is missing")
+        found = (row[0], row[1], row[2])
+        if found != (commit.plan, commit.token, commit.owner):  # I2: an old token changes nothing.
+            return LeaseLostError(
+                f"head carries plan {row[0]}, token {row[1]}; mine is {commit.plan}, "
+                f"{commit.token}",
+                place=f"split {commit.split}",
+            )
+        seq = row[3]
+        if seq == commit.seq:  # An earlier try of this very commit was applied after all.
+            return None
+        if seq != commit.previous:
+            return _lost(*place, f"head is number {seq}, expected {commit.previous}")
+        full = self._keep(commit.split, commit.losses)
+        if full:
+            return full
+        self._put_chunks(commit)
+        self._connection.execute(
+            "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? "
+            "WHERE job = ? AND split = ? AND plan = ? AND token = ? AND owner = ? AND seq = ?",
+            (
+                commit.seq,
+                commit.position.head,
+                json.dumps(list(commit.position.chunks)),
+                counters_text(commit.counters),
+                *place,
+                *found,
+                seq,
+            ),
+        )
+        return None
+
+    def _put_chunks(self, commit: Commit) -> None:
+        place = (self._job, commit.split)
+        rows = self._connection.execute(
+            "SELECT name FROM chunks WHERE job = ? AND split = ?", place
+        )
+        stored = {name for (name,) in rows}
+        chunks = commit.position.chunks
+        self._connection.executemany(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?)",
+            [(*place, name, chunks[name]) for name in chunks if name not in stored],
+        )
+        crash.reached("commit_chunks")
+        self._connection.executemany(
+            "DELETE FROM chunks WHERE job = ? AND split = ? AND name = ?",
+            [(*place, name) for name in stored if name not in chunks],
+        )
+
+    def _keep(self, split: str, losses: Sequence[Loss]) -> QuarantineFullError | None:
+        """Put losses away (I8), in the transaction of the commit that covers them."""
+        if not losses:
+            return None
+        (used,) = self._connection.execute(
+            "SELECT COALESCE(SUM(size_bytes), 0) FROM quarantine WHERE job = ?", (self._job,)
+        ).fetchone()
+        sizes = [len(loss.content) + len(loss.key or b"") for loss in losses]
+        if used + sum(sizes) > self._quarantine_bytes_max:
+            return QuarantineFullError(
+                f"the quarantine holds {used} bytes, {sum(sizes)} more exceed its bound of "
+                f"{self._quarantine_bytes_max}",
+                place=f"split {split}",
+                hint="see why changes are quarantined, then raise runtime.quarantine_bytes_max",
+            )
+        self._connection.executemany(
+            "INSERT INTO quarantine (job, split, kind, tbl, place, code, message, size_bytes, "
+            "key, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    *(self._job, split, x.kind, x.table, x.place, x.code, x.message),
+                    *(size, x.key, x.content),
+                )
+                for x, size in zip(losses, sizes, strict=True)
+            ],
+        )
+        return None
+
+    def _was_applied(self, commits: Sequence[Commit]) -> bool:
+        """Learn whether a commit that failed took effect all the same (agreement line 30).
+
+        One transaction held them all, so one head of mine that moved on says that all did.
+        """
+        if self._connection.in_transaction:  # What it would show is not durable.
+            return False
+        with named_errors():
+            heads = [
+                (commit, self._connection.execute(_HEAD, (self._job, commit.split)).fetchone())
+                for commit in commits
+            ]
+        return any(
+            head and head[:4] == (commit.plan, commit.token, commit.owner, commit.seq)
+            for commit, head in heads
+        )
+
+
+def _lost(job: str, split: str, what: str) -> StateLostError:
+    return StateLostError(
+        what,
+        place=f"job {job}, split {split}",
+        hint="restore the state file from a backup; starting over would repeat or lose changes",
+    )
