@@ -1,0 +1,370 @@
+"""Stand-ins for the outside world: a clock that is driven, a source in memory, a sink that errs.
+
+They obey the contract where they are not told otherwise, and the suites prove it of them. They are
+for tests of the framework and of plugins; nothing here is used when headrace runs.
+"""
+
+import hashlib
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Final
+
+import structlog
+
+from headrace.plugins.config import option
+from headrace.plugins.contract import (
+    CloseReason,
+    Codec,
+    Context,
+    Demand,
+    Done,
+    Failure,
+    Idle,
+    Reader,
+    Settle,
+    Sink,
+    Source,
+    Split,
+    Writer,
+)
+from headrace.plugins.errors import Disposition, FatalError, RetriableError
+from headrace.plugins.records import (
+    Batch,
+    Delivery,
+    EncodedPosition,
+    EncodedRecords,
+    Operation,
+    Position,
+    Record,
+    RecordSchema,
+)
+
+Mutation = Sequence[Record]
+
+
+class DrivenClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, monotonic_ms: int = 1_000) -> None:
+        """Start at *monotonic_ms*; the wall shows half a century more."""
+        self._now_ms = monotonic_ms
+
+    def monotonic_ms(self) -> int:
+        """Return what the test made of the time."""
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        """Return the same moment, as milliseconds since 1970."""
+        return 1_700_000_000_000 + self._now_ms
+
+    def advance(self, ms: int) -> None:
+        """Let *ms* milliseconds pass."""
+        self._now_ms += ms
+
+
+def context(clock: DrivenClock | None = None, *, job: str = "test") -> Context:
+    """Return what a plugin is lent, for tests; its log writes nothing."""
+    return Context(
+        job=job,
+        clock=clock or DrivenClock(),
+        job_key=hashlib.md5(job.encode(), usedforsecurity=False).digest(),
+        log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
+    )
+
+
+def sample_records(count: int, *, keys: int = 3, first: int = 0) -> list[Record]:
+    """Return *count* records numbered from *first*, whose keys repeat after *keys*."""
+    text = "CREATE TABLE shop.orders (id int PRIMARY KEY, n int)"
+    schema = RecordSchema(
+        table="shop.orders",
+        text=text,
+        schema_id=hashlib.md5(text.encode(), usedforsecurity=False).digest(),
+        key={"type": "record", "name": "k", "fields": [{"name": "id", "type": "int"}]},
+        value={"type": "record", "name": "v", "fields": [{"name": "n", "type": "int"}]},
+    )
+    return [
+        Record(
+            key={"id": n % keys},
+            value={"n": n},
+            operation=Operation.UPDATE,
+            timestamp_us=1_700_000_000_000_000 + n,
+            schema=schema,
+        )
+        for n in range(first, first + count)
+    ]
+
+
+class DocumentCodec(Codec):
+    """Encodes what `Record.document` returns, as compact JSON."""
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode every record of *batch*."""
+        records = list(batch.records())
+        return EncodedRecords(
+            keys=[None if r.key is None else _json(r.key) for r in records],
+            values=[_json(r.document()) for r in records],
+            headers=[r.headers for r in records],
+            tables=[r.schema.table for r in records],
+        )
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), default=str).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPosition(Position):
+    """How many mutations of a split were read."""
+
+    mutations: int
+
+    def encode(self) -> EncodedPosition:
+        """Return the number in decimal."""
+        return EncodedPosition(b"%d" % self.mutations)
+
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return the number under its name."""
+        return [({}, {"mutations": self.mutations})]
+
+    def books(self) -> Mapping[str, int]:
+        """Return the number again: every mutation was read once."""
+        return {"mutations.read": self.mutations}
+
+
+@dataclass(slots=True)
+class MemoryBatch(Batch):
+    """Mutations as they stand in memory."""
+
+    split: str
+    end: Position
+    size_bytes: int
+    mutations: Sequence[Mutation]
+    new_schemas: Sequence[RecordSchema]
+    more: bool
+
+    def records(self) -> Iterator[Record]:
+        """Return the records, mutation by mutation."""
+        return (record for mutation in self.mutations for record in mutation)
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return what the reader had not used before."""
+        return self.new_schemas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig:
+    """What a `MemorySource` holds, and the errors it raises on the way.
+
+    A test may append to `splits` while readers are open. Each read first raises the next error of
+    `faults`, unless that is None.
+    """
+
+    splits: Mapping[str, list[Mutation]] = option("Mutations by split.", default={})
+    bounded: bool = option("End with Done instead of Idle.", default=False)
+    faults: deque[Exception | None] = field(default_factory=deque)
+
+
+class MemoryReader(Reader):
+    """Reads one list of mutations."""
+
+    def __init__(self, source: "MemorySource", split: str, mutations: int) -> None:
+        """Start after the first *mutations*."""
+        self._source = source
+        self._split = split
+        self._done = mutations
+        self._schemas: set[bytes] = set()
+
+    def read(self, demand: Demand) -> Batch | Idle | Done:
+        """Return the next mutations, at least one if there is any."""
+        config = self._source.config
+        if config.faults and (fault := config.faults.popleft()):
+            raise fault
+        taken: list[Mutation] = []
+        records = size_bytes = 0
+        waiting = config.splits[self._split][self._done :]
+        for mutation in waiting:
+            records += len(mutation)
+            size = sum(len(_json(record.document())) for record in mutation)
+            if taken and (records > demand.records_max or size_bytes + size > demand.bytes_max):
+                break
+            size_bytes += size
+            taken.append(mutation)
+        if not taken:
+            return Done() if config.bounded else Idle()
+        self._done += len(taken)
+        return MemoryBatch(
+            split=self._split,
+            end=MemoryPosition(self._done),
+            size_bytes=size_bytes,
+            mutations=taken,
+            new_schemas=self._unseen(taken),
+            more=len(taken) < len(waiting),
+        )
+
+    def release(self, position: Position) -> None:
+        """Remember that *position* was released."""
+        self._source.released[self._split].append(int(position.encode().head))
+
+    def close(self, reason: CloseReason) -> None:
+        """Remember *reason*."""
+        self._source.closed.append((self._split, reason))
+
+    def _unseen(self, mutations: Sequence[Mutation]) -> list[RecordSchema]:
+        used = {record.schema.schema_id: record.schema for m in mutations for record in m}
+        unseen = [used[schema_id] for schema_id in used if schema_id not in self._schemas]
+        self._schemas.update(used)
+        return unseen
+
+
+class MemorySource(Source):
+    """A source that holds its mutations, remembers what it was told, and fails on demand."""
+
+    word = "memory"
+    config_class = MemoryConfig
+    reader_class: ClassVar[type[MemoryReader]] = MemoryReader
+
+    def __init__(self, config: MemoryConfig, context: Context) -> None:
+        """Share *config* with the test."""
+        self.config = config
+        self.context = context
+        self.released: dict[str, list[int]] = {split: [] for split in config.splits}
+        self.closed: list[tuple[str, CloseReason]] = []
+
+    def plan(self) -> Sequence[Split]:
+        """Return one split for each list of mutations."""
+        return [Split(split_id) for split_id in self.config.splits]
+
+    def open(self, split: Split, resume: Position | None) -> MemoryReader:
+        """Start after *resume*."""
+        done = resume.mutations if isinstance(resume, MemoryPosition) else 0
+        return self.reader_class(self, split.split_id, done)
+
+    def decode_position(self, encoded: EncodedPosition) -> MemoryPosition:
+        """Read the number back."""
+        return MemoryPosition(int(encoded.head))
+
+
+class Verdict(StrEnum):
+    """What a `ChaosSink` does with a delivery."""
+
+    DELIVER = "deliver"
+    HOLD = "hold"
+    """Keep it, and settle on another thread when the test says `let_go`, if it ever does."""
+    RETRY_LAST = "retry_last"
+    REJECT_FIRST = "reject_first"
+    FATAL_FIRST = "fatal_first"
+    REFUSE = "refuse"
+    """Take nothing: `submit` raises RetriableError."""
+    BREAK = "break"
+    """`submit` raises FatalError."""
+    CRASH = "crash"
+    """`submit` raises what no plugin should."""
+    MISCOUNT = "miscount"
+    """Settle one record fewer than there are."""
+    TWICE = "twice"
+    """Settle the same delivery twice."""
+
+
+_RAISED: Final = {
+    Verdict.REFUSE: RetriableError,
+    Verdict.BREAK: FatalError,
+    Verdict.CRASH: ZeroDivisionError,
+}
+_FAILED: Final = {
+    Verdict.RETRY_LAST: (-1, Disposition.RETRY),
+    Verdict.REJECT_FIRST: (0, Disposition.REJECT),
+    Verdict.FATAL_FIRST: (0, Disposition.FATAL),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosConfig:
+    """The verdicts on the next deliveries; after the last one everything is delivered."""
+
+    script: deque[Verdict] = field(default_factory=deque)
+
+
+class ChaosSink(Sink):
+    """A sink in memory that errs as its script says; `written` is what a consumer would see."""
+
+    schemes = ("chaos",)
+    config_class = ChaosConfig
+
+    def __init__(self, config: ChaosConfig, context: Context) -> None:
+        """Share *config* with the test."""
+        self.config = config
+        self.context = context
+        self.written: list[tuple[bytes | None, bytes]] = []
+        self.held: deque[tuple[Delivery, Settle]] = deque()
+        self.writers_open = 0
+
+    def open(self) -> "ChaosWriter":
+        """Return a writer; all writers of a sink write to the same place."""
+        self.writers_open += 1
+        return ChaosWriter(self)
+
+    def let_go(self) -> None:
+        """Deliver and settle what is held, in order, on a thread of its own."""
+        thread = threading.Thread(target=self._settle_held)
+        thread.start()
+        thread.join()
+
+    def deliver(self, delivery: Delivery, *, leave_out: int | None = None) -> int:
+        """Write the records of *delivery* but the one at *leave_out*; return how many."""
+        pairs = list(zip(delivery.encoded.keys, delivery.encoded.values, strict=True))
+        if leave_out is not None:
+            del pairs[leave_out]
+        self.written += pairs
+        return len(pairs)
+
+    def _settle_held(self) -> None:
+        while self.held:
+            delivery, settle = self.held.popleft()
+            settle(self.deliver(delivery))
+
+
+class ChaosWriter(Writer):
+    """Writes into its sink's memory."""
+
+    def __init__(self, sink: ChaosSink) -> None:
+        """Write for *sink*."""
+        self._sink = sink
+        self._closed = False
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Do what the script says."""
+        sink = self._sink
+        verdict = sink.config.script.popleft() if sink.config.script else Verdict.DELIVER
+        if verdict in _RAISED:
+            raise _RAISED[verdict]("as the script says")
+        if verdict is Verdict.HOLD:
+            sink.held.append((delivery, settle))
+        elif verdict in _FAILED:
+            index, disposition = _FAILED[verdict]
+            self._fail(delivery, settle, index % len(delivery.encoded), disposition)
+        else:
+            count = sink.deliver(delivery)
+            settle(count - (verdict is Verdict.MISCOUNT))
+            if verdict is Verdict.TWICE:
+                settle(count)
+
+    def drain(self, deadline_ms: int) -> bool:
+        """Say whether nothing is held; what is held stays so until the test lets go."""
+        del deadline_ms
+        return not self._sink.held
+
+    def close(self) -> None:
+        """Count down the open writers, once."""
+        if not self._closed:
+            self._sink.writers_open -= 1
+            self._closed = True
+
+    def _fail(
+        self, delivery: Delivery, settle: Settle, index: int, disposition: Disposition
+    ) -> None:
+        delivered = self._sink.deliver(delivery, leave_out=index)
+        settle(delivered, [Failure(index, disposition, "chaos", "as the script says")])

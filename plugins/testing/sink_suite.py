@@ -1,0 +1,200 @@
+"""What every sink must do. Version 1: begun, not complete; a later version only adds tests."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import pytest
+
+from headrace.plugins.config import declared_options
+from headrace.plugins.contract import Demand, Failure, Sink, Writer
+from headrace.plugins.errors import Disposition
+from headrace.plugins.records import Batch, Delivery, EncodedRecords, Record
+from headrace.plugins.testing.doubles import (
+    DocumentCodec,
+    MemoryConfig,
+    MemorySource,
+    context,
+    sample_records,
+)
+
+DRAIN_MS: Final = 30_000
+Pair = tuple[bytes | None, bytes]
+
+
+class SinkDriver(ABC):
+    """What the suite must be told about a sink."""
+
+    @abstractmethod
+    def sink(self) -> Sink:
+        """Return a new sink object that writes to the same place, as a restarted process would."""
+
+    @abstractmethod
+    def written(self) -> Sequence[Pair]:
+        """Return key and value of what was written, in its order; a key may be None if unkept."""
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Return *batch* as the bytes that the sink asks for; here JSON documents."""
+        return DocumentCodec().encode(batch)
+
+    def oversize(self) -> bytes | None:
+        """Return a value that is too large to be written, or None if none is."""
+        return None
+
+    def tear(self) -> None:
+        """Leave what a process that died while writing would leave, if that can be."""
+
+
+class Verdicts:
+    """The settle calls of one delivery."""
+
+    def __init__(self) -> None:
+        """Expect one call."""
+        self.calls: list[tuple[int, tuple[Failure, ...]]] = []
+        self._settled = threading.Event()
+
+    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+        """Remember the verdict."""
+        self.calls.append((delivered, tuple(failures)))
+        self._settled.set()
+
+    def wait(self) -> tuple[int, tuple[Failure, ...]]:
+        """Return the one verdict."""
+        assert self._settled.wait(DRAIN_MS / 1000), "never settled"
+        assert 1 == len(self.calls), "settled more than once"
+        return self.calls[0]
+
+
+class SinkSuite:
+    """Subclass it, and give it a fixture `driver` that returns a `SinkDriver`."""
+
+    version: ClassVar[int] = 1
+
+    @pytest.fixture
+    def driver(self) -> SinkDriver:
+        """Return what to test."""
+        raise NotImplementedError("a subclass of SinkSuite has a fixture named driver")
+
+    def test_settles_once_and_adds_up(self, driver: SinkDriver) -> None:
+        """Every delivery is settled exactly once, and the verdict accounts for all of it (R6)."""
+        sizes = (1, 7, 0, 100)
+        writer = driver.sink().open()
+        verdicts = [_submit(driver, writer, sample_records(size)) for size in sizes]
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+
+        assert [(size, ()) for size in sizes] == [verdict.wait() for verdict in verdicts]
+
+    def test_writes_everything_in_order(self, driver: SinkDriver) -> None:
+        """The records of a key are written in the order of submission."""
+        records = sample_records(200, keys=7)
+        writer = driver.sink().open()
+        for start in range(0, len(records), 20):
+            _submit(driver, writer, records[start : start + 20])
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+        encoded = _delivery(driver, records).encoded
+        position = {value: index for index, value in enumerate(encoded.values)}
+        found = [position[value] for _, value in driver.written()]
+
+        assert sorted(found) == list(range(len(records)))
+        for key in range(7):
+            of_key = [index for index in found if index % 7 == key]
+            assert sorted(of_key) == of_key
+
+    def test_drains_nothing(self, driver: SinkDriver) -> None:
+        """A writer that was given nothing has nothing unsettled."""
+        writer = driver.sink().open()
+
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+
+    def test_closes_twice(self, driver: SinkDriver) -> None:
+        """A writer may be closed again, and closed with work unsettled."""
+        writer = driver.sink().open()
+        _submit(driver, writer, sample_records(1))
+        writer.close()
+        writer.close()
+
+    def test_tolerates_a_duplicate(self, driver: SinkDriver) -> None:
+        """A batch that is delivered again, as after a crash, is settled like any other."""
+        records = sample_records(5)
+        for _ in range(2):
+            writer = driver.sink().open()
+            verdict = _submit(driver, writer, records)
+            assert writer.drain(DRAIN_MS)
+            writer.close()
+            assert (5, ()) == verdict.wait()
+        values = _delivery(driver, records).encoded.values
+
+        assert set(values) == {value for _, value in driver.written()}
+
+    def test_rejects_an_oversize_record(self, driver: SinkDriver) -> None:
+        """One record that is too large is rejected, and its neighbours are delivered (I8)."""
+        value = driver.oversize()
+        delivery = _delivery(driver, sample_records(3))
+        expected = list(delivery.encoded.values)
+        writer = driver.sink().open()
+        verdict = Verdicts()
+        if value is not None:
+            values = [expected[0], value, expected.pop()]
+            encoded = delivery.encoded
+            encoded = EncodedRecords(encoded.keys, values, encoded.headers, encoded.tables)
+            delivery = Delivery(delivery.batch, encoded)
+            expected = [values[0], values[2]]
+        writer.submit(delivery, verdict)
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+        delivered, failures = verdict.wait()
+
+        rejected = [] if value is None else [(1, Disposition.REJECT)]
+        assert len(expected) == delivered
+        assert rejected == [(failure.index, failure.disposition) for failure in failures]
+        assert Counter(expected) == Counter(value for _, value in driver.written())
+
+    def test_resumes_after_torn_output(self, driver: SinkDriver) -> None:
+        """What a dead process wrote by half is no record, and spoils none (I7)."""
+        before, after = sample_records(3), sample_records(3, first=3)
+        for records in (before, after):
+            writer = driver.sink().open()
+            _submit(driver, writer, records)
+            assert writer.drain(DRAIN_MS)
+            writer.close()
+            if records is before:
+                driver.tear()
+        expected = _delivery(driver, before + after).encoded.values
+
+        assert Counter(expected) == Counter(value for _, value in driver.written())
+
+    def test_declares_itself(self, driver: SinkDriver) -> None:
+        """Every option has a documentation text, and the encoding has a name."""
+        sink = driver.sink()
+        documented = [declared.doc for _, declared in declared_options(sink.config_class).values()]
+
+        assert all(documented)
+        assert sink.encoding()
+
+    def test_is_silent(self, driver: SinkDriver, capfd: pytest.CaptureFixture[str]) -> None:
+        """Nothing is written to standard output, which belongs to the command."""
+        writer = driver.sink().open()
+        _submit(driver, writer, sample_records(3))
+        assert writer.drain(DRAIN_MS)
+        writer.close()
+
+        assert "" == capfd.readouterr().out
+
+
+def _submit(driver: SinkDriver, writer: Writer, records: Sequence[Record]) -> Verdicts:
+    verdict = Verdicts()
+    writer.submit(_delivery(driver, records), verdict)
+    return verdict
+
+
+def _delivery(driver: SinkDriver, records: Sequence[Record]) -> Delivery:
+    """Return *records* as the framework would hand them over."""
+    source = MemorySource(MemoryConfig(splits={"a": [records]}), context())
+    batch = source.open(source.plan()[0], None).read(Demand())
+    assert isinstance(batch, Batch)
+    return Delivery(batch, driver.encode(batch))

@@ -1,0 +1,214 @@
+"""What every source must do. Version 1: begun, not complete; a later version only adds tests."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import ClassVar, Final
+
+import pytest
+
+from headrace.plugins.contract import CloseReason, Codec, Demand, Done, Idle, Reader, Source, Split
+from headrace.plugins.records import Batch, Position, Record, RecordSchema
+
+READS_MAX: Final = 10_000  # A source that is still busy after so many reads never comes to rest.
+IDLE_READS: Final = 20
+RESUMES_MAX: Final = 12  # Boundaries tried per split, spread evenly.
+SMALL: Final = Demand(records_max=1)
+LARGE: Final = Demand(records_max=1_000_000, bytes_max=1 << 30)
+
+
+class SourceDriver(ABC):
+    """What the suite must be told about a source.
+
+    The input holds at least three mutations in some split. `ordered` says that a reader which
+    resumes returns records in the order in which the first reader did.
+    """
+
+    ordered: ClassVar[bool] = True
+
+    @abstractmethod
+    def source(self) -> Source:
+        """Return a new source object over the same input, as a restarted process would."""
+
+    @abstractmethod
+    def grow(self) -> int:
+        """Append to the input; return the number of new records, 0 if it cannot grow."""
+
+    def identity(self, record: Record) -> Hashable:
+        """Return what tells *record* from all others and is the same when it is read again."""
+        return json.dumps(record.document(), sort_keys=True, default=repr)
+
+    def mutation(self, record: Record) -> Hashable:
+        """Return what all records cut from one mutation share; here each is alone."""
+        return self.identity(record)
+
+    def codec(self, encoding: str) -> Codec:
+        """Return the framework's codec of that name; only asked if batches can encode it."""
+        raise NotImplementedError(encoding)
+
+
+class SourceSuite:
+    """Subclass it, and give it a fixture `driver` that returns a `SourceDriver`."""
+
+    version: ClassVar[int] = 1
+
+    @pytest.fixture
+    def driver(self) -> SourceDriver:
+        """Return what to test."""
+        raise NotImplementedError("a subclass of SourceSuite has a fixture named driver")
+
+    def test_plan_is_deterministic(self, driver: SourceDriver) -> None:
+        """Two processes with one configuration plan the same splits, each id once."""
+        first, second = driver.source().plan(), driver.source().plan()
+
+        assert first == second
+        assert len(first) == len({split.split_id for split in first})
+
+    def test_honours_bounds(self, driver: SourceDriver) -> None:
+        """A batch exceeds a bound by no more than its last mutation."""
+        for split, reader in _readers(driver):
+            for batch in _batches(reader, Demand(records_max=2)):
+                mutations = _mutations(driver, batch)
+                assert sum(mutations[:-1]) < 2, split  # noqa: PLR2004 (the bound above)
+        for split, reader in _readers(driver):
+            for batch in _batches(reader, Demand(bytes_max=1)):
+                assert len(_mutations(driver, batch)) <= 1, split
+
+    def test_ends_on_mutation_boundary(self, driver: SourceDriver) -> None:
+        """All records of a mutation are in one batch (R5)."""
+        for split, reader in _readers(driver):
+            seen: set[Hashable] = set()
+            for batch in _batches(reader, SMALL):
+                found = {driver.mutation(record) for record in batch.records()}
+                assert not seen & found, split
+                seen |= found
+
+    def test_records_can_be_made_again(self, driver: SourceDriver) -> None:
+        """A batch makes the same records each time, and knows its split."""
+        for split, reader in _readers(driver):
+            for batch in _batches(reader, LARGE):
+                assert split.split_id == batch.split
+                assert _identities(driver, [batch]) == _identities(driver, [batch])
+
+    def test_schemas_come_first(self, driver: SourceDriver) -> None:
+        """Before or with its first record a schema is announced; its id is the MD5 of its text."""
+        for _, reader in _readers(driver):
+            announced: dict[bytes, RecordSchema] = {}
+            for batch in _batches(reader, SMALL):
+                announced |= {schema.schema_id: schema for schema in batch.schemas()}
+                for record in batch.records():
+                    text = record.schema.text.encode()
+                    digest = hashlib.md5(text, usedforsecurity=False).digest()
+                    assert digest == record.schema.schema_id
+                    assert record.schema == announced.get(digest)
+
+    def test_positions_round_trip(self, driver: SourceDriver) -> None:
+        """A position that was stored is the position that was issued."""
+        source = driver.source()
+        for _, reader in _readers(driver):
+            for batch in _batches(reader, SMALL):
+                decoded = source.decode_position(batch.end.encode())
+                assert batch.end.encode() == decoded.encode()
+                assert list(batch.end.describe()) == list(decoded.describe())
+                assert dict(batch.end.books()) == dict(decoded.books())
+
+    def test_resumes_without_gap(self, driver: SourceDriver) -> None:
+        """Whoever resumes at a batch's end reads all that follows it, and nothing before it."""
+        for split, reader in _readers(driver):
+            batches = list(_batches(reader, SMALL))
+            step = max(1, len(batches) // RESUMES_MAX)
+            for index in range(0, len(batches), step):
+                source = driver.source()
+                resume = source.decode_position(batches[index].end.encode())
+                expected = _identities(driver, batches[index + 1 :])
+                found = _identities(driver, _batches(source.open(split, resume), LARGE))
+                assert Counter(expected) == Counter(found), f"{split}, batch {index}"
+                assert not driver.ordered or expected == found, f"{split}, batch {index}"
+
+    def test_comes_to_rest(self, driver: SourceDriver) -> None:
+        """After the last batch a reader says so, every time it is asked."""
+        for split, reader in _readers(driver):
+            list(_batches(reader, LARGE))
+            answers = [reader.read(LARGE) for _ in range(IDLE_READS)]
+            assert all(isinstance(answer, Idle | Done) for answer in answers), split
+
+    def test_follows_growth(self, driver: SourceDriver) -> None:
+        """What is appended is read, once, by the readers that had come to rest."""
+        readers = _readers(driver)
+        for _, reader in readers:
+            list(_batches(reader, LARGE))
+        grown = driver.grow()
+        readers += [new for new in _readers(driver) if new[0] not in [old for old, _ in readers]]
+        found = [i for _, reader in readers for i in _identities(driver, _batches(reader, SMALL))]
+
+        assert grown == len(found)
+
+    def test_release_is_idempotent(self, driver: SourceDriver) -> None:
+        """Releasing twice, or less than before, disturbs neither this reader nor the next."""
+        for split, reader in _readers(driver):
+            expected = _identities(driver, _batches(driver.source().open(split, None), SMALL))
+            found: list[Hashable] = []
+            released: list[Position] = []
+            for batch in _batches(reader, SMALL):
+                found += _identities(driver, [batch])
+                released.append(batch.end)
+                for position in (released[-1], released[-1], released[0]):
+                    reader.release(position)
+            assert Counter(expected) == Counter(found), split
+
+    @pytest.mark.parametrize("reason", CloseReason)
+    def test_closes_twice(self, driver: SourceDriver, reason: CloseReason) -> None:
+        """A reader and its source may be closed again, whatever the reason."""
+        source = driver.source()
+        for split in source.plan():
+            reader = source.open(split, None)
+            reader.read(SMALL)
+            reader.close(reason)
+            reader.close(reason)
+        source.close()
+        source.close()
+
+    def test_fast_encoding_is_the_codec(self, driver: SourceDriver) -> None:
+        """A batch that encodes itself makes the very bytes that the codec makes (capability)."""
+        for split, reader in _readers(driver):
+            for batch in _batches(reader, LARGE):
+                for encoding in sorted(batch.encodings):
+                    fast, slow = batch.encode(encoding), driver.codec(encoding).encode(batch)
+                    where = f"{split}, {encoding}"
+                    assert list(slow.keys) == list(fast.keys), where
+                    assert list(slow.values) == list(fast.values), where
+                    assert list(slow.headers) == list(fast.headers), where
+                    assert list(slow.tables) == list(fast.tables), where
+
+    def test_is_silent(self, driver: SourceDriver, capfd: pytest.CaptureFixture[str]) -> None:
+        """Nothing is written to standard output, which belongs to the command."""
+        for _, reader in _readers(driver):
+            list(_batches(reader, LARGE))
+
+        assert "" == capfd.readouterr().out
+
+
+def _readers(driver: SourceDriver) -> list[tuple[Split, Reader]]:
+    source = driver.source()
+    return [(split, source.open(split, None)) for split in source.plan()]
+
+
+def _batches(reader: Reader, demand: Demand) -> Iterator[Batch]:
+    """Read until *reader* comes to rest."""
+    for _ in range(READS_MAX):
+        answer = reader.read(demand)
+        if not isinstance(answer, Batch):
+            return
+        yield answer
+    pytest.fail(f"still reading after {READS_MAX} reads")
+
+
+def _identities(driver: SourceDriver, batches: Iterator[Batch] | Sequence[Batch]) -> list[Hashable]:
+    return [driver.identity(record) for batch in batches for record in batch.records()]
+
+
+def _mutations(driver: SourceDriver, batch: Batch) -> list[int]:
+    """Return the number of records of each mutation in *batch*."""
+    return list(Counter(driver.mutation(record) for record in batch.records()).values())

@@ -1,0 +1,127 @@
+"""The doubles do what they are told, and only that."""
+
+import pytest
+
+from headrace.plugins import (
+    Delivery,
+    Demand,
+    Disposition,
+    Done,
+    FatalError,
+    Idle,
+    RetriableError,
+    Split,
+)
+from headrace.plugins.testing.doubles import (
+    ChaosConfig,
+    ChaosSink,
+    DocumentCodec,
+    DrivenClock,
+    MemoryBatch,
+    MemoryConfig,
+    MemorySource,
+    Verdict,
+    context,
+    sample_records,
+)
+from headrace.plugins.testing.sink_suite import Verdicts
+
+SPLIT = Split("a")
+
+
+def delivery() -> Delivery:
+    """Return two records, as a writer gets them."""
+    source = MemorySource(MemoryConfig(splits={"a": [sample_records(2)]}), context())
+    batch = source.open(SPLIT, None).read(Demand())
+    assert isinstance(batch, MemoryBatch)
+    return Delivery(batch, DocumentCodec().encode(batch))
+
+
+def test_clock_is_driven() -> None:
+    """Time passes when the test says so."""
+    clock = DrivenClock(5)
+    clock.advance(7)
+
+    assert 12 == clock.monotonic_ms()
+    assert 1_700_000_000_012 == clock.wall_ms()
+
+
+def test_source_fails_on_demand() -> None:
+    """A read raises the next fault, loses nothing, and goes on."""
+    config = MemoryConfig(splits={"a": [sample_records(1)]})
+    config.faults.extend([RetriableError("busy"), None])
+    reader = MemorySource(config, context()).open(SPLIT, None)
+    with pytest.raises(RetriableError):
+        reader.read(Demand())
+
+    assert isinstance(reader.read(Demand()), MemoryBatch)
+
+
+@pytest.mark.parametrize(("bounded", "expected"), [(False, Idle()), (True, Done())])
+def test_source_ends(bounded: bool, expected: Idle | Done) -> None:  # noqa: FBT001 (a case)
+    """A bounded source is done where another one idles."""
+    source = MemorySource(MemoryConfig(splits={"a": []}, bounded=bounded), context())
+
+    assert expected == source.open(SPLIT, None).read(Demand())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error"),
+    [
+        (Verdict.REFUSE, RetriableError),
+        (Verdict.BREAK, FatalError),
+        (Verdict.CRASH, ZeroDivisionError),
+    ],
+)
+def test_sink_raises(verdict: Verdict, error: type[Exception]) -> None:
+    """A refused delivery leaves nothing behind."""
+    sink = ChaosSink(ChaosConfig(), context())
+    sink.config.script.append(verdict)
+    with pytest.raises(error):
+        sink.open().submit(delivery(), Verdicts())
+
+    assert [] == sink.written
+
+
+@pytest.mark.parametrize(
+    ("verdict", "index", "disposition"),
+    [
+        (Verdict.RETRY_LAST, 1, Disposition.RETRY),
+        (Verdict.REJECT_FIRST, 0, Disposition.REJECT),
+        (Verdict.FATAL_FIRST, 0, Disposition.FATAL),
+    ],
+)
+def test_sink_fails_one(verdict: Verdict, index: int, disposition: Disposition) -> None:
+    """One record fails with its index and disposition, the other is written."""
+    sink = ChaosSink(ChaosConfig(), context())
+    sink.config.script.append(verdict)
+    verdicts = Verdicts()
+    sink.open().submit(delivery(), verdicts)
+    delivered, (failure,) = verdicts.wait()
+
+    assert (1, index, disposition) == (delivered, failure.index, failure.disposition)
+    assert [delivery().encoded.values[1 - index]] == [value for _, value in sink.written]
+
+
+def test_sink_holds() -> None:
+    """What is held is neither written nor settled until the test lets go."""
+    sink = ChaosSink(ChaosConfig(), context())
+    sink.config.script.append(Verdict.HOLD)
+    writer, verdicts = sink.open(), Verdicts()
+    writer.submit(delivery(), verdicts)
+
+    assert ([], []) == (sink.written, verdicts.calls)
+    assert not writer.drain(0)
+    sink.let_go()
+    assert (2, ()) == verdicts.wait()
+    assert writer.drain(0)
+
+
+def test_writers_are_counted() -> None:
+    """A writer that is closed twice was open once."""
+    sink = ChaosSink(ChaosConfig(), context())
+    writer = sink.open()
+    writer.close()
+    writer.close()
+
+    assert 0 == sink.writers_open
