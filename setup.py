@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT = [
-    "headrace.sources.cassandra.layout",
+    f"headrace.sources.cassandra.{name}" for name in ("layout", "cut", "frame")
 ]
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
 

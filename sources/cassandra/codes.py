@@ -1,0 +1,68 @@
+"""The numbers in which compiled modules speak to one another and to their callers.
+
+Separate so that compiled code reads them as C constants: codes.pxd gives the same names the same
+values, and a test compares the two. An operation, what a mutation is cut into, is ten 64-bit
+numbers.
+"""
+
+# What `Framer.next_entry` finds.
+ENTRY = 1  # An entry whose checksums are right.
+LIMIT = 2  # Nothing more is durable yet; the same call goes on later.
+FINISHED = 3  # The chain of sync markers ends here.
+
+# Fields of an operation.
+WIDTH = 10
+KIND = 0
+COLUMN = 1
+TIMESTAMP = 2
+LDT = 3
+TTL = 4
+START = 5
+LENGTH = 6
+PATH = 7
+PATH_LENGTH = 8
+FLAGS = 9
+
+# Kinds. START and LENGTH are a byte range of the buffer; LENGTH -1 is null, LDT -1 and TTL 0 none.
+UPDATE = 1  # COLUMN: index in the catalogue; the range: the partition key; FLAGS: partition flags.
+PARTITION_DELETION = 2
+ROW = 3  # FLAGS: the row's, and ROW_STATIC; TIMESTAMP, TTL, LDT: liveness, if HAS_TIMESTAMP.
+ROW_DELETION = 4
+VALUE = 5  # One clustering value of the ROW or MARKER before it.
+CELL = 6  # PATH: the cell's path in a complex column; FLAGS: the cell's.
+COMPLEX = 7  # A complex column; FLAGS 1: it has a deletion; its cells follow.
+MARKER = 8  # FLAGS: the bound's kind; COLUMN: the number of its values.
+MARKER_CLOSE = 9
+MARKER_OPEN = 10
+
+# Partition flags.
+IS_EMPTY = 0x01
+HAS_PARTITION_DELETION = 0x04
+HAS_STATIC_ROW = 0x08
+HAS_ROW_ESTIMATE = 0x10
+
+# Row flags.
+END_OF_PARTITION = 0x01
+IS_MARKER = 0x02
+HAS_TIMESTAMP = 0x04
+HAS_TTL = 0x08
+HAS_DELETION = 0x10
+HAS_ALL_COLUMNS = 0x20
+HAS_COMPLEX_DELETION = 0x40
+EXTENSION_FLAG = 0x80
+ROW_STATIC = 0x100  # Ours: no wire flag has this bit.
+
+# Cell flags.
+IS_DELETED = 0x01
+IS_EXPIRING = 0x02
+HAS_EMPTY_VALUE = 0x04
+USE_ROW_TIMESTAMP = 0x08
+USE_ROW_TTL = 0x10
+
+# Bound kinds.
+EXCL_END = 0
+INCL_START = 1
+EXCL_END_INCL_START = 2
+INCL_END_EXCL_START = 5
+INCL_END = 6
+EXCL_START = 7

@@ -1,0 +1,68 @@
+"""C types for cut.py."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from headrace.sources.cassandra cimport codes, native
+from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
+
+cdef int OPS_MAX, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
+cdef uint64_t _MASK, _LOW, _EPOCH_US
+cdef int64_t _EPOCH_S, _NO_LDT, _NO_LDT_4, _LIVE
+
+
+@cython.final
+cdef class Cutter:
+    cdef Catalogue catalogue
+    cdef TableLayout layout
+    cdef const unsigned char[::1] buf
+    cdef int64_t[::1] words
+    cdef unsigned char[::1] present
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t room, start, at, end
+    cdef int messaging
+    cdef uint64_t min_timestamp, min_ldt, min_ttl
+    cdef int64_t row_timestamp, row_ttl, row_ldt
+
+    cpdef Py_ssize_t cut(self, const unsigned char[::1] buf, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
+    cdef int attach(self, const unsigned char[::1] buf) except -1
+    @cython.locals(updates=uint64_t)
+    cdef Py_ssize_t cut_range(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
+
+    @cython.locals(index=int, layout=TableLayout, length=Py_ssize_t, base=Py_ssize_t, flags=int)
+    cdef int _update(self) except -1
+    @cython.locals(statics=Header, regulars=Header, row_flags=int)
+    cdef int _content(self, int flags) except -1
+    @cython.locals(header=Header)
+    cdef Header _header(self)
+    @cython.locals(begin=Py_ssize_t, count=Py_ssize_t, length=Py_ssize_t)
+    cdef Header _new_header(self)
+    @cython.locals(extended=int, base=Py_ssize_t, missing=uint64_t, i=int, column=int)
+    cdef int _row(self, int flags, Header header, int static) except -1
+    @cython.locals(encoded=uint64_t, left=int, listed=int, index=uint64_t)
+    cdef uint64_t _subset(self, int count) except? 0xFFFFFFFFFFFFFFFE
+    @cython.locals(base=Py_ssize_t, timestamp=int64_t, ldt=int64_t, cells=uint64_t)
+    cdef int _complex(self, int column, int has_deletion) except -1
+    @cython.locals(flags=int, base=Py_ssize_t, length=Py_ssize_t)
+    cdef int _cell(self, int column, Py_ssize_t fixed, bint with_path) except -1
+    @cython.locals(header=uint64_t, i=int, place=int, column=int, base=Py_ssize_t, length=Py_ssize_t)
+    cdef int _clustering(self, int count) except -1
+    @cython.locals(kind=int, count=int, base=Py_ssize_t)
+    cdef int _marker(self) except -1
+    @cython.locals(base=Py_ssize_t)
+    cdef int _deletion(self, int kind) except -1
+
+    @cython.locals(value=uint64_t)
+    cdef inline int64_t _timestamp(self) except? -2
+    cdef inline int64_t _ldt(self) except? -2
+    cdef inline int64_t _ttl(self) except? -2
+    cdef inline int _u8(self) except -1
+    @cython.locals(first=int, extra=int, value=uint64_t, at=Py_ssize_t)
+    cdef inline uint64_t _uvint(self) except? 0xFFFFFFFFFFFFFFFE
+    @cython.locals(length=uint64_t)
+    cdef inline Py_ssize_t _length(self) except -1
+    cdef inline int _need(self, uint64_t count) except -1
+    @cython.locals(base=Py_ssize_t)
+    cdef inline Py_ssize_t _op(self, int kind, int column) except -1
+    cdef int _grow(self) except -1
+    cdef _fail(self, str found)

@@ -1,0 +1,383 @@
+"""Cuts a raw mutation into a flat list of operations: the only parser of mutation bytes.
+
+The decoder's classes and the compiled encoders both read this list, so there is one implementation
+of the format. `codes` names the operations and their fields. Rules cite the sections of the format description. Must not do I/O.
+"""
+
+from array import array
+from typing import NoReturn
+
+from headrace.sources.cassandra import codes, native
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.layout import Catalogue, Header, TableLayout
+from headrace.sources.cassandra.native import View
+
+OPS_MAX = 4_000_000  # More in one mutation cannot be real: it holds 16 MiB at most.
+_OPS_KEPT = 65_536  # A longer list is given back after the mutation that needed it.
+_BITMAP_MAX = 64  # From this many columns on, a subset is a list (section 7).
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+_LOW = 0xFFFF_FFFF
+_EPOCH_US = 1_442_880_000_000_000
+_EPOCH_S = 1_442_880_000
+_NO_LDT, _NO_LDT_4 = 0xFFFF_FFFF, 0x7FFF_FFFF
+_LIVE = -(1 << 63)
+_MESSAGING_60 = 14
+_BATCH = 32  # Clustering values per header (5.2).
+_NULL = -1
+
+
+class Cutter:
+    """Cuts one mutation at a time; `ops` and `count` hold the last one. For one thread."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Cut mutations of the tables in *catalogue*."""
+        self.catalogue = catalogue
+        self.words = memoryview(array("q", bytes(8 * codes.WIDTH * 256)))
+        self.room = 256
+        self.count = 0
+        self.present = memoryview(bytearray(1))
+
+    @property
+    def operations(self) -> memoryview:
+        """The operations: `count` times `codes.WIDTH` numbers; overwritten by the next cut."""
+        return memoryview(self.words)
+
+    def cut(self, buf: View, start: int, end: int, messaging: int) -> int:
+        """Cut the mutation in buf[start:end] and return the number of operations.
+
+        Raises:
+            UnknownTableError: an update is of a table that the catalogue lacks.
+            BadMutationError: the bytes do not fit the schema; nothing of them may be published.
+
+        """
+        self.attach(buf)
+        return self.cut_range(start, end, messaging)
+
+    def attach(self, buf: View) -> None:
+        """Let `cut_range` read *buf* until the next attach."""
+        self.buf = buf
+
+    def cut_range(self, start: int, end: int, messaging: int) -> int:
+        """As `cut`, in the attached buffer."""
+        if self.room > _OPS_KEPT:
+            self.room = 256
+            self.words = memoryview(array("q", bytes(8 * codes.WIDTH * 256)))
+        self.count = 0
+        self.start = start
+        self.at = start
+        self.end = end
+        self.messaging = messaging
+        if messaging >= _MESSAGING_60:
+            self._u8()  # Flags without meaning for a reader (4).
+        updates = self._uvint()
+        if updates == 0:
+            self._fail("a mutation without updates")
+        while updates > 0:
+            updates -= 1
+            self._update()
+        if self.at != self.end:
+            self._fail(f"{self.end - self.at} bytes are left after the last update")
+        return self.count
+
+    # ---- one update (4.1) ----
+
+    def _update(self) -> None:
+        self._need(16)
+        index = self.catalogue.find(self.buf, self.at)
+        if index < 0:
+            raise UnknownTableError(
+                native.take(self.buf, self.at, self.at + 16), place=f"byte {self.at - self.start}"
+            )
+        layout = self.catalogue.layouts[index]
+        self.layout = layout
+        self.at += 16
+        if self.messaging >= _MESSAGING_60:
+            self._uvint()  # The schema epoch.
+        length = self._length()
+        base = self._op(codes.UPDATE, index)
+        self.words[base + codes.START] = self.at
+        self.words[base + codes.LENGTH] = length
+        self.at += length
+        flags = self._u8()
+        self.words[base + codes.FLAGS] = flags
+        if not flags & codes.IS_EMPTY:
+            self._content(flags)
+
+    def _content(self, flags: int) -> None:
+        self.min_timestamp = (self._uvint() + _EPOCH_US) & _MASK
+        self.min_ldt = ((self._uvint() & _LOW) + _EPOCH_S) & _LOW
+        self.min_ttl = self._uvint() & _LOW
+        statics = self._header() if flags & codes.HAS_STATIC_ROW else None
+        regulars = self._header()
+        if flags & codes.HAS_PARTITION_DELETION:
+            self._deletion(codes.PARTITION_DELETION)
+        if statics is not None:
+            self._row(self._u8(), statics, codes.ROW_STATIC)
+        if flags & codes.HAS_ROW_ESTIMATE:
+            self._uvint()
+        row_flags = self._u8()
+        while not row_flags & codes.END_OF_PARTITION:
+            if row_flags & codes.IS_MARKER:
+                self._marker()
+            else:
+                self._row(row_flags, regulars, 0)
+            row_flags = self._u8()
+
+    def _header(self) -> Header:
+        """Return the column list at the cursor, from memory when these bytes were met before."""
+        headers = self.layout.headers
+        for known in headers:
+            header = known
+            if header.length <= self.end - self.at and native.same(
+                self.buf, self.at, header.raw, 0, header.length
+            ):
+                self.at += header.length
+                return header
+        return self._new_header()
+
+    def _new_header(self) -> Header:
+        begin = self.at
+        count = self._length()  # A column takes a byte at least.
+        columns = []
+        for _ in range(count):
+            length = self._length()
+            name = native.take(self.buf, self.at, self.at + length)
+            index = self.layout.by_name.get(name)
+            if index is None:
+                self._fail(f"column {name!r} is not in the schema of {self.layout.table.qualified}")
+            columns.append(index)
+            self.at += length
+        header = Header(native.take(self.buf, begin, self.at), columns)
+        self.layout.remember(header)
+        return header
+
+    # ---- rows and markers (5) ----
+
+    def _row(self, flags: int, header: Header, static: int) -> None:
+        extended = self._u8() if flags & codes.EXTENSION_FLAG else 0
+        if (extended & 0x01 != 0) != (static != 0):
+            self._fail("a static row where none can stand, or none where one must")
+        base = self._op(codes.ROW, 0)
+        self.words[base + codes.FLAGS] = flags | static
+        if not static:
+            self._clustering(self.layout.clustering_count)
+        self.row_timestamp = 0
+        self.row_ttl = 0
+        self.row_ldt = _NULL
+        if flags & codes.HAS_TIMESTAMP:
+            self.row_timestamp = self._timestamp()
+            if flags & codes.HAS_TTL:  # codes.TTL first, unlike in a cell.
+                self.row_ttl = self._ttl()
+                self.row_ldt = self._ldt()
+            self.words[base + codes.TIMESTAMP] = self.row_timestamp
+            self.words[base + codes.TTL] = self.row_ttl
+            self.words[base + codes.LDT] = self.row_ldt
+        if flags & codes.HAS_DELETION:
+            self._deletion(codes.ROW_DELETION)
+        missing = 0
+        if not flags & codes.HAS_ALL_COLUMNS:
+            missing = self._subset(header.count)
+        for i in range(header.count):
+            if header.count < _BITMAP_MAX:
+                if missing >> i & 1:
+                    continue
+            elif missing and not self.present[i]:
+                continue
+            column = header.columns[i]
+            if self.layout.complex[column]:
+                self._complex(column, flags & codes.HAS_COMPLEX_DELETION)
+            else:
+                self._cell(column, self.layout.fixed[column], False)
+
+    def _subset(self, count: int) -> int:
+        """Read a column subset: a bitmap of the missing, or non-zero when `present` holds it."""
+        encoded = self._uvint()
+        if encoded == 0:
+            return 0
+        if count < _BITMAP_MAX:
+            if encoded >> count:
+                self._fail(f"a subset of {count} columns names more")
+            return encoded
+        if encoded > count:
+            self._fail(f"{encoded} of {count} columns are missing")
+        left = count - encoded
+        listed = 1 if left < count // 2 else 0  # The shorter list is written.
+        self.present = memoryview(bytearray([1 - listed]) * count)
+        for _ in range(left if listed else encoded):
+            index = self._uvint()
+            if index >= count:
+                self._fail(f"column {index} of a list of {count}")
+            self.present[index] = listed
+        return encoded
+
+    def _complex(self, column: int, has_deletion: int) -> None:
+        base = self._op(codes.COMPLEX, column)
+        if has_deletion:
+            timestamp = self._timestamp()
+            ldt = self._ldt()
+            # "Live" stands for no deletion, written differently by 4.x and 5.x (4.4).
+            if timestamp != _LIVE or ldt not in (_NO_LDT, _NO_LDT_4):
+                self.words[base + codes.TIMESTAMP] = timestamp
+                self.words[base + codes.LDT] = ldt
+                self.words[base + codes.FLAGS] = 1
+        cells = self._uvint()
+        while cells > 0:
+            cells -= 1
+            self._cell(column, -1, True)
+
+    def _cell(self, column: int, fixed: int, with_path: bool) -> None:
+        flags = self._u8()
+        base = self._op(codes.CELL, column)
+        self.words[base + codes.FLAGS] = flags
+        self.words[base + codes.TIMESTAMP] = (
+            self.row_timestamp if flags & codes.USE_ROW_TIMESTAMP else self._timestamp()
+        )
+        if flags & codes.USE_ROW_TTL:
+            self.words[base + codes.LDT] = self.row_ldt
+            self.words[base + codes.TTL] = self.row_ttl
+        else:
+            if flags & (codes.IS_DELETED | codes.IS_EXPIRING):  # ldt first, unlike in a row.
+                self.words[base + codes.LDT] = self._ldt()
+            if flags & codes.IS_EXPIRING:
+                self.words[base + codes.TTL] = self._ttl()
+        if with_path:
+            length = self._length()
+            self.words[base + codes.PATH] = self.at
+            self.words[base + codes.PATH_LENGTH] = length
+            self.at += length
+        if flags & codes.HAS_EMPTY_VALUE:
+            fixed = 0
+        elif fixed < 0:
+            fixed = self._length()
+        else:
+            self._need(fixed)
+        self.words[base + codes.START] = self.at
+        self.words[base + codes.LENGTH] = fixed
+        self.at += fixed
+
+    def _clustering(self, count: int) -> None:
+        header = 0
+        for i in range(count):
+            place = i & (_BATCH - 1)
+            if place == 0:
+                header = self._uvint()
+            column = self.layout.clustering_first + i
+            base = self._op(codes.VALUE, column)
+            if header >> (2 * place + 1) & 1:
+                self.words[base + codes.LENGTH] = _NULL
+                continue
+            length = 0
+            if not header >> (2 * place) & 1:
+                length = self.layout.fixed[column]
+                if length < 0:
+                    length = self._length()
+                else:
+                    self._need(length)
+            self.words[base + codes.START] = self.at
+            self.words[base + codes.LENGTH] = length
+            self.at += length
+
+    def _marker(self) -> None:
+        kind = self._u8()
+        self._need(2)
+        count = native.u32(self.buf, self.at - 2) & 0xFFFF
+        self.at += 2
+        if count > self.layout.clustering_count:
+            self._fail(f"a bound of {count} values, {self.layout.clustering_count} at most")
+        base = self._op(codes.MARKER, count)
+        self.words[base + codes.FLAGS] = kind
+        self._clustering(count)
+        if kind in (codes.EXCL_END, codes.INCL_END):
+            self._deletion(codes.MARKER_CLOSE)
+        elif kind in (codes.INCL_START, codes.EXCL_START):
+            self._deletion(codes.MARKER_OPEN)
+        elif kind in (codes.EXCL_END_INCL_START, codes.INCL_END_EXCL_START):
+            self._deletion(codes.MARKER_CLOSE)
+            self._deletion(codes.MARKER_OPEN)
+        else:
+            self._fail(f"bound kind {kind}")
+
+    def _deletion(self, kind: int) -> None:
+        base = self._op(kind, 0)
+        self.words[base + codes.TIMESTAMP] = self._timestamp()
+        self.words[base + codes.LDT] = self._ldt()
+
+    # ---- primitives ----
+
+    def _timestamp(self) -> int:
+        value = (self._uvint() + self.min_timestamp) & _MASK
+        # The same in C and in Python: a 64-bit pattern read as signed.
+        return -1 - (_MASK - value) if value >> 63 else value
+
+    def _ldt(self) -> int:
+        return ((self._uvint() & _LOW) + self.min_ldt) & _LOW
+
+    def _ttl(self) -> int:
+        return ((self._uvint() & _LOW) + self.min_ttl) & _LOW
+
+    def _u8(self) -> int:
+        if self.at >= self.end:
+            self._need(1)
+        self.at += 1
+        return self.buf[self.at - 1]
+
+    def _uvint(self) -> int:
+        """Read an unsigned vint: the leading ones of its first byte count the bytes that follow."""
+        first = self._u8()
+        if first < 0x80:
+            return first
+        extra = 1
+        while extra < 8 and first & (0x80 >> extra):
+            extra += 1
+        self._need(extra)
+        value = first & (0xFF >> extra)
+        at = self.at
+        self.at += extra
+        while at < self.at:
+            value = (value << 8) | self.buf[at]
+            at += 1
+        return value
+
+    def _length(self) -> int:
+        """Read a vint that counts bytes, all of which must be there."""
+        length = self._uvint()
+        if length > self.end - self.at:
+            self._need(length)
+        return length
+
+    def _need(self, count: int) -> None:
+        if count > self.end - self.at:
+            self._fail(f"expected {count} more bytes, found {self.end - self.at}")
+
+    def _op(self, kind: int, column: int) -> int:
+        """Append an operation with nothing set and return where its numbers begin."""
+        if self.count >= self.room:
+            self._grow()
+        base = self.count * codes.WIDTH
+        self.count += 1
+        self.words[base] = kind
+        self.words[base + codes.COLUMN] = column
+        self.words[base + codes.TIMESTAMP] = 0
+        self.words[base + codes.LDT] = _NULL
+        self.words[base + codes.TTL] = 0
+        self.words[base + codes.START] = 0
+        self.words[base + codes.LENGTH] = 0
+        self.words[base + codes.PATH] = 0
+        self.words[base + codes.PATH_LENGTH] = _NULL
+        self.words[base + codes.FLAGS] = 0
+        return base
+
+    def _grow(self) -> None:
+        if self.room >= OPS_MAX:
+            self._fail(f"more than {OPS_MAX} operations")
+        grown = memoryview(array("q", bytes(16 * codes.WIDTH * self.room)))
+        grown[: self.room * codes.WIDTH] = self.words
+        self.words = grown
+        self.room *= 2
+
+    def _fail(self, found: str) -> NoReturn:
+        raise BadMutationError(
+            found,
+            place=f"byte {self.at - self.start} of a mutation of {self.end - self.start}",
+            hint="its checksum is right, so the schema is of another time than the entry",
+        )

@@ -1,0 +1,67 @@
+"""The named errors of the Cassandra source; each says where, what was found, what was expected."""
+
+from headrace.plugins import BadRecordError, FatalError, MissingRequirementError
+
+
+class SegmentError(FatalError):
+    """A segment that cannot be read: its log stops there, and with it the splits that need it."""
+
+    code = "segment"
+
+
+class UnsupportedSegmentError(SegmentError):
+    """A commit log version, compression or encryption that this release does not read."""
+
+    code = "unsupported_segment"
+
+
+class CorruptSegmentError(SegmentError):
+    """A checksum or length that disagrees with the bytes."""
+
+    code = "corrupt_segment"
+
+
+class BadMutationError(BadRecordError):
+    """An entry with a good checksum whose bytes do not fit the schema."""
+
+    code = "bad_mutation"
+
+
+class UnknownTableError(BadMutationError):
+    """A table id that the schema does not have: dropped, or newer than the schema at hand."""
+
+    code = "unknown_table"
+
+    def __init__(self, table_id: bytes, *, place: str = "") -> None:
+        """*table_id* is the 16 bytes found in the mutation."""
+        super().__init__(
+            f"table id {table_id.hex()} is not in the schema",
+            place=place,
+            hint="dropped tables are skipped; for a new table give the job a fresh schema",
+        )
+        self.table_id = table_id
+
+
+class NotCdcDirectoryError(MissingRequirementError):
+    """A path that is no readable `cdc_raw` directory."""
+
+    code = "not_cdc_raw"
+
+
+class TopologyError(FatalError):
+    """Replicas that cannot be told from what is configured."""
+
+    code = "topology"
+    exit_status = 2
+
+
+class StateError(FatalError):
+    """A stored CDC state that cannot be used."""
+
+    code = "state"
+
+
+class LogGapError(FatalError):
+    """Part of a log vanished before it was read (I10)."""
+
+    code = "log_gap"

@@ -1,0 +1,40 @@
+"""C types for frame.py."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from headrace.sources.cassandra cimport codes, native
+
+cdef int OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
+
+
+@cython.final
+cdef class Framer:
+    cdef readonly Py_ssize_t window_bytes
+    cdef unsigned char[::1] window
+    cdef unsigned char[::1] id_bytes
+    cdef readonly str place
+    cdef object read_into
+    cdef readonly int64_t segment_id
+    cdef readonly int messaging
+    cdef readonly int64_t resume, at, section_end, limit
+    cdef int64_t base
+    cdef Py_ssize_t filled
+    cdef readonly Py_ssize_t start, end
+
+    cpdef bytes entry(self)
+    cpdef allow(self, int64_t limit)
+    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
+    cpdef int next_entry(self) except -1
+    @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
+    cdef int _next_section(self) except -1
+    @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)
+    cdef int64_t _entry_size(self) except -1
+    cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1
+    @cython.locals(keep=Py_ssize_t, room=Py_ssize_t, kept=cython.uchar[::1], wanted=Py_ssize_t, came=Py_ssize_t)
+    cdef bint _fill(self, int64_t at, Py_ssize_t count) except -1
+    cdef _corrupt(self, int64_t at, str found)
+
+
+@cython.locals(k0=uint64_t, k1=uint64_t)
+cpdef bytes digest(const unsigned char[::1] content, bytes key)

@@ -1,0 +1,194 @@
+"""Finds the entries of a segment in a window of its bytes: sync markers, sizes, every checksum.
+
+Separate so that it can be compiled, and because framing needs no schema. It holds one window of
+bytes and asks for more through a call; it opens nothing and knows no directory. Rules cite the
+sections of the format description.
+"""
+
+from array import array
+from collections.abc import Callable
+from typing import TypeAlias
+
+from headrace.sources.cassandra import codes, native
+from headrace.sources.cassandra.errors import CorruptSegmentError
+
+# Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
+ReadInto: TypeAlias = Callable[[int, memoryview], int]
+
+WINDOW_BYTES = 256 * 1024
+ENTRY_BYTES_MAX = 1 << 30  # Segments are smaller: a larger size is itself corrupt.
+OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
+
+_MARKER = 8
+_SIZE_MIN = 10
+_NO_LIMIT = -1
+
+
+class Framer:
+    """Walks one segment. For one thread; `open` it again for the next segment."""
+
+    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
+        """Keep a window of *window_bytes*, enlarged only while an entry is larger."""
+        self.window_bytes = window_bytes
+        self.window = memoryview(bytearray(window_bytes))
+        self.id_bytes = memoryview(bytearray(12))
+        self.place = ""
+        self.read_into: ReadInto | None = None
+
+    def open(  # noqa: PLR0913 (all of them define where framing starts)
+        self,
+        read_into: ReadInto,
+        *,
+        segment_id: int,
+        header_bytes: int,
+        messaging: int,
+        resume: int,
+        place: str,
+    ) -> None:
+        """Start at the first sync marker; entries that end at or before *resume* are passed over.
+
+        *place* names the segment in errors.
+        """
+        self.read_into = read_into
+        self.segment_id = segment_id
+        self.messaging = messaging
+        self.resume = resume
+        self.place = place
+        halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF_FFFF, 0)
+        self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
+        self.base = 0
+        self.filled = 0
+        self.at = header_bytes
+        self.section_end = header_bytes
+        self.limit = _NO_LIMIT
+
+    def allow(self, limit: int) -> None:
+        """Let sections be read that end at or before *limit*; -1 allows all (I6)."""
+        self.limit = limit
+
+    def entry(self) -> bytes:
+        """Return the raw mutation of the entry found last."""
+        return native.take(self.window, self.start, self.end)
+
+    def next_entry(self) -> int:
+        """Go on to the next entry and return codes.ENTRY, LIMIT or FINISHED.
+
+        With ENTRY, `entry()` is the raw mutation and `at` its position, the logical end of the
+        entry, until the next call.
+
+        Raises:
+            CorruptSegmentError: a checksum or length is wrong.
+
+        """
+        while True:
+            while self.at >= self.section_end:
+                found = self._next_section()
+                if found != codes.ENTRY:
+                    return found
+            size = self._entry_size()
+            if size == 0:  # The legacy end of a segment; healthy ones have none.
+                return codes.FINISHED
+            begin = self.at
+            length = size + OVERHEAD_BYTES
+            self.at = begin + length
+            if self.at <= self.resume:
+                continue
+            if not self._have(begin, length):
+                self._corrupt(begin, f"an entry of {length} bytes, then the file ends")
+            offset = begin - self.base
+            self.start = offset + 8
+            self.end = self.start + size
+            crc = native.crc32(self.window, offset, offset + 4, 0)
+            if native.crc32(self.window, self.start, self.end, crc) != native.u32(
+                self.window, self.end
+            ):
+                self._corrupt(begin, "the checksum of the entry is wrong")
+            return codes.ENTRY
+
+    def _next_section(self) -> int:
+        """Read the sync marker at the section's end and enter the next section (2.3)."""
+        at = self.section_end
+        if 0 <= self.limit < at + _MARKER:
+            return codes.LIMIT
+        if not self._have(at, _MARKER):
+            return codes.LIMIT if self.limit >= 0 else codes.FINISHED
+        offset = at - self.base
+        pointer = native.i32(self.window, offset)
+        stored = native.u32(self.window, offset + 4)
+        for i in range(4):
+            self.id_bytes[8 + i] = at >> (24 - 8 * i) & 0xFF
+        if native.crc32(self.id_bytes, 0, 12, 0) != stored:
+            if pointer == 0 and stored == 0:
+                return codes.FINISHED
+            if stored == 0 and self.limit >= 0:
+                return codes.LIMIT  # Half-written: pointer and checksum are not one write.
+            self._corrupt(at, "the checksum of a sync marker is wrong")
+        if pointer < at + _MARKER:
+            self._corrupt(at, f"a sync marker points back to {pointer}")
+        if 0 <= self.limit < pointer:
+            return codes.LIMIT
+        self.section_end = pointer
+        # A section that was read before costs its marker only.
+        self.at = pointer if pointer <= self.resume else at + _MARKER
+        return codes.ENTRY
+
+    def _entry_size(self) -> int:
+        left = self.section_end - self.at
+        if left < 4 or not self._have(self.at, 8 if left >= 8 else 4):
+            self._corrupt(self.at, f"{left} bytes are left of a section, too few for an entry")
+        offset = self.at - self.base
+        size = native.i32(self.window, offset)
+        if size == 0:
+            return 0
+        if left < 8 or native.crc32(self.window, offset, offset + 4, 0) != native.u32(
+            self.window, offset + 4
+        ):
+            self._corrupt(self.at, "the checksum of an entry's size is wrong")
+        if size < _SIZE_MIN or size > left - OVERHEAD_BYTES:
+            self._corrupt(self.at, f"an entry of {size} bytes in a section with {left} left")
+        return size
+
+    def _have(self, at: int, count: int) -> bool:
+        """Say whether the window holds *count* file bytes from *at*, reading them if need be."""
+        if at >= self.base and at + count <= self.base + self.filled:
+            return True
+        return self._fill(at, count)
+
+    def _fill(self, at: int, count: int) -> bool:
+        keep = max(0, self.base + self.filled - at) if at >= self.base else 0
+        room = len(self.window)
+        if count > room or (room > self.window_bytes and count <= self.window_bytes):
+            kept = self.window
+            self.window = memoryview(bytearray(max(count, self.window_bytes)))
+            keep = min(keep, len(self.window))
+            native.copy(self.window, 0, kept, at - self.base, at - self.base + keep)
+        elif keep:
+            native.copy(self.window, 0, self.window, at - self.base, at - self.base + keep)
+        self.base = at
+        self.filled = keep
+        # While passing over old sections only their markers are wanted; below a limit, only what
+        # it covers: following a growing segment reads each byte once.
+        wanted = count if self.section_end <= self.resume else len(self.window)
+        if self.limit >= 0:
+            wanted = min(wanted, max(count, self.limit - at))
+        while self.filled < wanted:
+            came = self.read_into(at + self.filled, self.window[self.filled : wanted])
+            if came == 0:
+                break
+            self.filled += came
+        return self.filled >= count
+
+    def _corrupt(self, at: int, found: str) -> None:
+        raise CorruptSegmentError(
+            found,
+            place=f"{self.place}: byte {at}",
+            hint="compare with the node's own copy; the other replicas' logs are not affected",
+        )
+
+
+def digest(content: bytes, key: bytes) -> bytes:
+    """Return the 16-byte agreement digest of a raw mutation under the 16-byte *key*."""
+    out = memoryview(array("Q", [0, 0]))
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    native.siphash128(content, 0, len(content), k0, k1, out)
+    return out[0].to_bytes(8, "little") + out[1].to_bytes(8, "little")

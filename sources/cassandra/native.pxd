@@ -1,0 +1,16 @@
+"""The C twins of native.py: the same names, so compiled callers never reach Python."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+cdef extern from "native.h":
+    uint32_t crc32 "hr_v_crc32"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, uint32_t seed) noexcept
+    void siphash128 "hr_v_siphash"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, uint64_t k0, uint64_t k1, uint64_t[::1] out) noexcept
+    int64_t token "hr_v_token"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
+    void sha16 "hr_v_sha16"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, unsigned char[::1] out, Py_ssize_t at) noexcept
+    int32_t i32 "hr_v_i32"(const unsigned char[::1] view, Py_ssize_t at) noexcept
+    uint32_t u32 "hr_v_u32"(const unsigned char[::1] view, Py_ssize_t at) noexcept
+    uint64_t u64 "hr_v_u64"(const unsigned char[::1] view, Py_ssize_t at) noexcept
+    bint same "hr_v_same"(const unsigned char[::1] a, Py_ssize_t at, const unsigned char[::1] b, Py_ssize_t start, Py_ssize_t count) noexcept
+    void copy "hr_v_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
+    bytes take "hr_v_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
+    int popcount "hr_popcount"(uint64_t mask) noexcept

@@ -1,0 +1,114 @@
+"""Byte-level operations of the hot path, in Python; compiled modules call native.h instead.
+
+Separate so that the same names mean C in a compiled caller and this file in an interpreted one.
+Positions are byte offsets into *view*, *end* exclusive; nothing is checked.
+"""
+
+import hashlib
+import zlib
+from typing import TypeAlias
+
+from cassandra import murmur3
+
+View: TypeAlias = bytes | bytearray | memoryview
+Words: TypeAlias = memoryview
+
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+_SIGN = 1 << 63
+
+
+def crc32(view: View, start: int, end: int, seed: int) -> int:
+    """Return zlib's CRC-32 of the bytes, continued from *seed*."""
+    return zlib.crc32(view[start:end], seed)
+
+
+def siphash128(view: View, start: int, end: int, k0: int, k1: int, out: Words) -> None:
+    """Write SipHash-2-4-128 under the key (*k0*, *k1*) to out[0] and out[1]."""
+    v = [
+        0x736F6D6570736575 ^ k0,
+        0x646F72616E646F6D ^ k1 ^ 0xEE,
+        0x6C7967656E657261 ^ k0,
+        0x7465646279746573 ^ k1,
+    ]
+    content = bytes(view[start:end])
+    length = len(content)
+    content += bytes(7 - length % 8) + bytes([length & 0xFF])
+    for at in range(0, len(content), 8):
+        word = int.from_bytes(content[at : at + 8], "little")
+        v[3] ^= word
+        _sip_rounds(v, 2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    _sip_rounds(v, 4)
+    out[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    _sip_rounds(v, 4)
+    out[1] = v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _sip_rounds(v: list[int], rounds: int) -> None:
+    v0, v1, v2, v3 = v
+    for _ in range(rounds):
+        v0 = (v0 + v1) & _MASK
+        v2 = (v2 + v3) & _MASK
+        v1 = _rotate(v1, 13) ^ v0
+        v3 = _rotate(v3, 16) ^ v2
+        v0 = _rotate(v0, 32)
+        v2 = (v2 + v1) & _MASK
+        v0 = (v0 + v3) & _MASK
+        v1 = _rotate(v1, 17) ^ v2
+        v3 = _rotate(v3, 21) ^ v0
+        v2 = _rotate(v2, 32)
+    v[:] = v0, v1, v2, v3
+
+
+def _rotate(word: int, bits: int) -> int:
+    return ((word << bits) | (word >> (64 - bits))) & _MASK
+
+
+def token(view: View, start: int, end: int) -> int:
+    """Return the Murmur3Partitioner's token of a partition key, −2^63 for the empty one."""
+    if start == end:
+        return -_SIGN
+    found = int(murmur3.murmur3(bytes(view[start:end])))
+    return _SIGN - 1 if found == -_SIGN else found
+
+
+def sha16(view: View, start: int, end: int, out: bytearray | memoryview, at: int) -> None:
+    """Write the first 16 bytes of SHA-256 to out[at:at+16]."""
+    out[at : at + 16] = hashlib.sha256(view[start:end]).digest()[:16]
+
+
+def i32(view: View, at: int) -> int:
+    """Return the big-endian signed 32-bit number."""
+    return int.from_bytes(view[at : at + 4], "big", signed=True)
+
+
+def u32(view: View, at: int) -> int:
+    """Return the big-endian unsigned 32-bit number."""
+    return int.from_bytes(view[at : at + 4], "big")
+
+
+def u64(view: View, at: int) -> int:
+    """Return the big-endian unsigned 64-bit number."""
+    return int.from_bytes(view[at : at + 8], "big")
+
+
+def same(a: View, at: int, b: View, start: int, count: int) -> bool:
+    """Say whether *count* bytes at a[at] and b[start] are equal."""
+    return a[at : at + count] == b[start : start + count]
+
+
+def copy(out: bytearray | memoryview, at: int, view: View, start: int, end: int) -> None:
+    """Copy view[start:end] to out[at:]."""
+    out[at : at + end - start] = view[start:end]
+
+
+def take(view: View, start: int, end: int) -> bytes:
+    """Return the bytes as an object of their own."""
+    return bytes(view[start:end])
+
+
+def popcount(mask: int) -> int:
+    """Return how many bits are set."""
+    return mask.bit_count()

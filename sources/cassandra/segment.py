@@ -1,0 +1,111 @@
+"""A segment's name, header and index file. Pure functions: bytes and names in, values out."""
+
+import json
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSegmentError
+
+# Commit log version -> messaging version of the mutations in it.
+MESSAGING: Final = {7: 12, 8: 13, 9: 14}
+HEADER_BYTES_MAX: Final = 18 + 0xFFFF
+MARKER_BYTES: Final = 8
+END_OFFSET: Final = 0x7FFF_FFFF  # "Read to its end": no logical position is as large.
+
+_LOG = re.compile(r"CommitLog-(\d+)-(\d+)\.log")
+_INDEX = re.compile(rb"(\d{1,10})(\nCOMPLETED)?\n?")
+_COMPRESSION, _KEY, _CIPHER = "compressionClass", "encKeyAlias", "encCipher"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A segment's header: 4 bytes version, 8 id, 2 length of parameters, parameters, 4 CRC."""
+
+    version: int
+    segment_id: int
+    header_bytes: int
+    parameters: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def messaging(self) -> int:
+        """The messaging version of the mutations inside."""
+        return MESSAGING[self.version]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a `_cdc.idx` says: all before `offset` is durable; `completed`: ignore the offset."""
+
+    offset: int
+    completed: bool
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Return the version and id in a segment's file name; None for any other name."""
+    match = _LOG.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def index_name(name: str) -> str:
+    """Return the name of the index file beside the segment *name*."""
+    return name.removesuffix(".log") + "_cdc.idx"
+
+
+def parse_index(content: bytes) -> Index | None:
+    """Read an index file; None while it is empty or half-written, then read it again later."""
+    match = _INDEX.fullmatch(content)
+    return Index(int(match[1]), match[2] is not None) if match else None
+
+
+def header_length(raw: bytes) -> int:
+    """Return how many bytes the header takes, given its first 14."""
+    return 18 + int.from_bytes(raw[12:14], "big")
+
+
+def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
+    """Read the header at the start of *raw* and check that we can read what follows it.
+
+    Raises:
+        CorruptSegmentError: it is cut short or its checksum is wrong.
+        UnsupportedSegmentError: the version, or compressed or encrypted content.
+
+    """
+    if len(raw) < 14 or len(raw) < header_length(raw):
+        raise CorruptSegmentError(
+            f"a header of {len(raw)} bytes is cut short",
+            place=f"{place}: byte 0",
+            hint="copy the segment again; a live one has its header from the start",
+        )
+    length = header_length(raw)
+    version, segment_id = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:12], "big")
+    stored = int.from_bytes(raw[length - 4 : length], "big")
+    # The two halves of the id are swapped, the length widened (format 2.1).
+    summed = raw[:4] + raw[8:12] + raw[4:8] + b"\0\0" + raw[12 : length - 4]
+    if zlib.crc32(summed) != stored:
+        raise CorruptSegmentError(
+            f"header checksum: expected {zlib.crc32(summed):08x}, found {stored:08x}",
+            place=f"{place}: byte {length - 4}",
+            hint="the file is damaged, or is no commit log segment",
+        )
+    if version not in MESSAGING:
+        raise UnsupportedSegmentError(
+            f"commit log version {version}; this release reads 7, 8 and 9",
+            place=f"{place}: byte 0",
+            hint="Cassandra 4.0 to 6.0 write these; 3.x is not supported",
+        )
+    try:
+        parameters = json.loads(raw[14 : length - 4])
+    except ValueError as error:
+        raise CorruptSegmentError("header parameters are no JSON", place=place) from error
+    for key, what in ((_KEY, "encrypted"), (_COMPRESSION, "compressed")):
+        if key in parameters:
+            raise UnsupportedSegmentError(
+                f"an {what} segment ({parameters.get(_CIPHER, parameters[key])})"
+                if key == _KEY
+                else f"a {what} segment ({parameters[key]})",
+                place=f"{place}: byte 14",
+                hint="this release reads uncompressed, unencrypted segments",
+            )
+    return Descriptor(version, segment_id, length, parameters)
