@@ -36,7 +36,6 @@ PROMISES: Final = {
     "partitioner": "murmur2_random",  # As Java producers place keys.
 }
 DEFAULTS: Final = {
-    "linger.ms": "20",
     "queue.buffering.max.kbytes": "32768",  # Bounds the memory of records not yet acknowledged.
     "queue.buffering.max.messages": "100000",
     "reconnect.backoff.ms": "50",
