@@ -20,13 +20,6 @@ _MISFITS: Final = (
     ValueError,
     struct.error,
 )
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,18 +245,16 @@ class KafkaWriter(Writer):
         headers: HeaderList,
     ) -> bool:
         """Poll until the queue has room; say whether it had any in time."""
-        deadline_ms = self._clock.monotonic_ms() + self._config.submit_timeout_ms
-        while True:
+        for _ in range(0, self._config.submit_timeout_ms + 1, POLL_MS):
             self._poll(POLL_MS)
             try:
                 self._producer.produce(
                     self._config.topic, value, key, -1, outstanding, None, 0, headers
                 )
             except BufferError:
-                if self._clock.monotonic_ms() >= deadline_ms:
-                    return False
-            else:
-                return True
+                continue
+            return True
+        return False
 
     def _give_up(self, index: int, outstanding: Outstanding, count: int) -> None:
         message = f"the queue stayed full for {self._config.submit_timeout_ms} ms"

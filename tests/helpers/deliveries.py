@@ -1,63 +1,38 @@
 """What the tests of sinks share: deliveries of ready bytes, and a consumer of what came out."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
-import structlog
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from headrace.plugins import (
-    Batch,
     Context,
     Delivery,
-    EncodedPosition,
     EncodedRecords,
-    Failure,
     Headers,
-    Position,
-    Record,
+    NumberPosition,
+    RecordBatch,
     Writer,
 )
+from headrace.plugins.testing import doubles
 
 NO_BROKER = "127.0.0.1:1"
-Verdict = tuple[int, Sequence[Failure]]
 
 
 class SystemClock:
-    """The time that librdkafka lives in too."""
+    """The time that librdkafka lives in too, counted from when this object was made."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._start_ns = time.monotonic_ns()
 
     def monotonic_ms(self) -> int:
-        """Return the system's monotonic clock."""
-        return time.monotonic_ns() // 1_000_000
+        """Return the milliseconds since the start."""
+        return (time.monotonic_ns() - self._start_ns) // 1_000_000
 
     def wall_ms(self) -> int:
         """Return the system's wall clock."""
         return time.time_ns() // 1_000_000
-
-
-class Nowhere(Position):
-    """The position of batches that only a sink sees."""
-
-    def encode(self) -> EncodedPosition:
-        """Return nothing."""
-        return EncodedPosition(b"")
-
-    def describe(self) -> list[Any]:  # Any: an empty list of pairs.
-        """Return nothing."""
-        return []
-
-
-class NoRecords(Batch):
-    """A batch whose records were encoded already."""
-
-    split = "all"
-    end = Nowhere()
-    size_bytes = 0
-
-    def records(self) -> Iterator[Record]:
-        """Return nothing."""
-        return iter(())
 
 
 def delivery_of(
@@ -66,17 +41,18 @@ def delivery_of(
     """Return a delivery of these keys and values."""
     keys, values = [key for key, _ in pairs], [value for _, value in pairs]
     count = len(pairs)
-    return Delivery(NoRecords(), EncodedRecords(keys, values, [headers] * count, ["t"] * count))
+    batch = RecordBatch(split="all", end=NumberPosition(0), size_bytes=0, made=[])
+    return Delivery(batch, EncodedRecords(keys, values, [headers] * count, ["t"] * count))
 
 
 def context() -> Context:
-    """Return what a sink is lent."""
-    return Context(job="test", clock=SystemClock(), job_key=bytes(16), log=structlog.get_logger())
+    """Return what a sink is lent, with the time that librdkafka lives in too."""
+    return replace(doubles.context(), clock=SystemClock())
 
 
-def drained(writer: Writer, *, seconds: int = 20) -> bool:
-    """Wait until everything is settled, at most *seconds*."""
-    return writer.drain(SystemClock().monotonic_ms() + seconds * 1000)
+def drained(writer: Writer) -> bool:
+    """Wait until everything is settled, within 20 s of the making of the writer's clock."""
+    return writer.drain(20_000)
 
 
 def consume(bootstrap_servers: str, topic: str) -> list[Message]:

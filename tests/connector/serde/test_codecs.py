@@ -3,7 +3,6 @@
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,11 +15,11 @@ from headrace.connector.serde import codec
 from headrace.plugins import (
     Batch,
     ConfigError,
-    EncodedPosition,
     Headers,
+    NumberPosition,
     Operation,
-    Position,
     Record,
+    RecordBatch,
     RecordSchema,
 )
 
@@ -37,32 +36,9 @@ SCHEMA = RecordSchema(
 )
 
 
-class Start(Position):
-    """The position of batches that are never resumed."""
-
-    def encode(self) -> EncodedPosition:
-        """Return nothing."""
-        return EncodedPosition(b"")
-
-    def describe(self) -> list[Any]:  # Any: an empty list of pairs.
-        """Return nothing."""
-        return []
-
-
-class ListBatch(Batch):
-    """A batch of given records."""
-
-    split = "all"
-    end = Start()
-    size_bytes = 0
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        """Keep *records*."""
-        self._records = records
-
-    def records(self) -> Iterator[Record]:
-        """Return the records."""
-        return iter(self._records)
+def batch_of(*records: Record) -> Batch:
+    """Return a batch of these records."""
+    return RecordBatch(split="all", end=NumberPosition(0), size_bytes=0, made=records)
 
 
 def record_of(key: object, name: object, headers: Headers = ()) -> Record:
@@ -83,7 +59,7 @@ def record_of(key: object, name: object, headers: Headers = ()) -> Record:
 )
 def test_avro_is_read_back_without_framing(rows: list[tuple[int, str | None]]) -> None:
     """Key and value are schemaless Avro of the record's schema."""
-    encoded = codec("avro").encode(ListBatch([record_of(key, name) for key, name in rows]))
+    encoded = codec("avro").encode(batch_of(*(record_of(key, name) for key, name in rows)))
 
     def read(content: bytes | None, schema: Any) -> Any:  # noqa: ANN401 (any datum)
         assert content is not None
@@ -99,7 +75,7 @@ def test_avro_is_read_back_without_framing(rows: list[tuple[int, str | None]]) -
 
 def test_json_is_the_document_on_one_line() -> None:
     """The value is the record's document, the key its member `key`, both without blanks."""
-    encoded = codec("json").encode(ListBatch([record_of(2**70, "é\n")]))
+    encoded = codec("json").encode(batch_of(record_of(2**70, "é\n")))
 
     (key,), (value,) = encoded.keys, encoded.values
     assert key == b'{"id":1180591620717411303424}'
@@ -117,7 +93,7 @@ def test_json_is_the_document_on_one_line() -> None:
 
 def test_none_makes_no_bytes() -> None:
     """Every record has an empty value and no key."""
-    encoded = codec("none").encode(ListBatch([record_of(1, "a"), record_of(2, "b")]))
+    encoded = codec("none").encode(batch_of(record_of(1, "a"), record_of(2, "b")))
 
     assert (None, None) == tuple(encoded.keys)
     assert (b"", b"") == tuple(encoded.values)
@@ -127,7 +103,7 @@ def test_none_makes_no_bytes() -> None:
 def test_headers_are_one_shared_object_per_schema(name: str) -> None:
     """The header list of a schema is the same object for all of its records."""
     special_headers = (("x", b"y"),)
-    batch = ListBatch([record_of(1, "a"), record_of(2, "b"), record_of(3, "c", special_headers)])
+    batch = batch_of(record_of(1, "a"), record_of(2, "b"), record_of(3, "c", special_headers))
 
     first, second, special = codec(name).encode(batch).headers
 
@@ -138,8 +114,8 @@ def test_headers_are_one_shared_object_per_schema(name: str) -> None:
 
 def test_a_record_without_key_has_none() -> None:
     """A missing key stays missing."""
-    assert [None] == list(codec("avro").encode(ListBatch([record_of(None, "a")])).keys)
-    assert [None] == list(codec("json").encode(ListBatch([record_of(None, "a")])).keys)
+    assert [None] == list(codec("avro").encode(batch_of(record_of(None, "a"))).keys)
+    assert [None] == list(codec("json").encode(batch_of(record_of(None, "a"))).keys)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +125,7 @@ def test_a_record_without_key_has_none() -> None:
 )
 def test_a_record_that_does_not_fit_is_quarantined_alone(name: object) -> None:
     """The others go on, and what failed is kept with its place but without its values (I8)."""
-    batch = ListBatch([record_of(1, "a"), record_of(2, name), record_of(3, "c")])
+    batch = batch_of(record_of(1, "a"), record_of(2, name), record_of(3, "c"))
 
     encoded = codec("avro").encode(batch)
 
@@ -163,7 +139,7 @@ def test_a_record_that_does_not_fit_is_quarantined_alone(name: object) -> None:
 
 def test_a_document_that_is_not_json_is_quarantined() -> None:
     """A value that JSON cannot express fails its record only."""
-    encoded = codec("json").encode(ListBatch([record_of(1, object()), record_of(2, "b")]))
+    encoded = codec("json").encode(batch_of(record_of(1, object()), record_of(2, "b")))
 
     assert (1, 1) == (len(encoded), len(encoded.quarantined))
 

@@ -1,0 +1,55 @@
+"""The Kafka sink obeys the contract."""
+
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from deliveries import consume, context
+from headrace.connector.serde import codec
+from headrace.plugins import Batch, EncodedRecords, parse_config
+from headrace.plugins.testing.sink_suite import Pair, SinkDriver, SinkSuite
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+MESSAGE_BYTES_MAX = 50_000
+
+
+class KafkaDriver(SinkDriver):
+    """Writes to a topic of its own in the embedded broker."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        """Choose a topic."""
+        options = {
+            "bootstrap.servers": bootstrap_servers,
+            "topic": f"suite-{uuid.uuid4()}",
+            "message.max.bytes": MESSAGE_BYTES_MAX,
+        }
+        self._config = parse_config(KafkaConfig, options)
+
+    def sink(self) -> KafkaSink:
+        """Return a new sink for the same topic."""
+        return KafkaSink(self._config, context())
+
+    def written(self) -> Sequence[Pair]:
+        """Return what a consumer gets."""
+        found = consume(self._config.bootstrap_servers, self._config.topic)
+        values = [(message.key(), message.value()) for message in found]
+        return [(key, value) for key, value in values if value is not None]
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode as the framework does."""
+        return codec(self.sink().encoding()).encode(batch)
+
+    def oversize(self) -> bytes:
+        """Return more than `message.max.bytes`."""
+        return bytes(MESSAGE_BYTES_MAX + 1)
+
+
+class TestKafkaSink(SinkSuite):
+    """The suite, against the embedded broker."""
+
+    @pytest.fixture
+    def driver(self, broker: EmbeddedBroker) -> KafkaDriver:
+        """Return a driver with an empty topic."""
+        return KafkaDriver(broker.bootstrap_servers)
