@@ -1,0 +1,1 @@
+"""One control plane behind every door: statements, validation, and the catalogue they change."""

@@ -1,0 +1,206 @@
+"""The sinks and sources that statements made, in the state file.
+
+Kept apart from the service so that a job can read them without executing anything.
+"""
+
+import contextlib
+import difflib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
+from headrace.connector.control.errors import JobUndefinedError, NotFoundError
+from headrace.connector.shell.formatting import format_name
+from headrace.connector.shell.statements import TableName
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.sqlite_file import transaction
+
+# `statement` is the canonical text that makes the object again, `config` its connector config as
+# JSON. A source's `job` is empty where the statement named none.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS sinks (
+    name TEXT PRIMARY KEY, plugin TEXT NOT NULL, statement TEXT NOT NULL, config TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS sources (
+    name TEXT PRIMARY KEY, sink TEXT NOT NULL, job TEXT NOT NULL, statement TEXT NOT NULL,
+    config TEXT NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkEntry:
+    """A sink as stored."""
+
+    name: str
+    plugin: str
+    statement: str
+    config: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """A source as stored; `name` is its connector's, `cdc.shop.orders`."""
+
+    name: str
+    sink: str
+    job: str
+    statement: str
+    config: Mapping[str, str] = field(repr=False)
+
+    @property
+    def word(self) -> str:
+        """Return what stood after DATA_SOURCE."""
+        return self.name.partition(".")[0]
+
+    @property
+    def table(self) -> TableName:
+        """Return the table."""
+        return TableName(self.config["keyspace"], self.config["table"])
+
+
+class Catalogue:
+    """The tables `sinks` and `sources` of one state file. Belongs to the connection's thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Make the tables if they are missing. *connection* is in autocommit mode."""
+        self._connection = connection
+        with _errors_named():
+            known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'")
+            if not known.fetchone():
+                with transaction(connection):
+                    for statement in _TABLES.split(";"):
+                        connection.execute(statement)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Run the block alone: what it reads stays true until what it writes is there."""
+        with _errors_named(), transaction(self._connection):
+            yield
+
+    def sinks(self) -> list[SinkEntry]:
+        """Return all sinks by name."""
+        query = "SELECT name, plugin, statement, config FROM sinks ORDER BY name"
+        return [
+            SinkEntry(name=name, plugin=plugin, statement=statement, config=json.loads(config))
+            for name, plugin, statement, config in self._rows(query)
+        ]
+
+    def sources(self) -> list[SourceEntry]:
+        """Return all sources by name."""
+        query = "SELECT name, sink, job, statement, config FROM sources ORDER BY name"
+        return [
+            SourceEntry(
+                name=name, sink=sink, job=job, statement=statement, config=json.loads(config)
+            )
+            for name, sink, job, statement, config in self._rows(query)
+        ]
+
+    def has_sink(self, name: str) -> bool:
+        """Say whether there is a sink of this name."""
+        return bool(self._rows("SELECT name FROM sinks WHERE name = ?", name))
+
+    def has_source(self, name: str) -> bool:
+        """Say whether there is a source of this name."""
+        return bool(self._rows("SELECT name FROM sources WHERE name = ?", name))
+
+    def sink(self, name: str) -> SinkEntry:
+        """Return one sink.
+
+        Raises:
+            NotFoundError: there is none of that name.
+
+        """
+        found = {entry.name: entry for entry in self.sinks()}
+        if name not in found:
+            hint = _near(name, [format_name(known) for known in found])
+            raise NotFoundError("sink", f"there is no data sink {name}", hint)
+        return found[name]
+
+    def source(self, name: str) -> SourceEntry:
+        """Return one source.
+
+        Raises:
+            NotFoundError: there is none of that name.
+
+        """
+        found = {entry.name: entry for entry in self.sources()}
+        if name not in found:
+            hint = _near(name, list(found))
+            raise NotFoundError("table", f"there is no data source {name}", hint)
+        return found[name]
+
+    def add_sink(self, entry: SinkEntry) -> None:
+        """Store a new sink."""
+        self._connection.execute(
+            "INSERT INTO sinks (name, plugin, statement, config) VALUES (?, ?, ?, ?)",
+            (entry.name, entry.plugin, entry.statement, json.dumps(dict(entry.config))),
+        )
+
+    def add_source(self, entry: SourceEntry) -> None:
+        """Store a new source."""
+        self._connection.execute(
+            "INSERT INTO sources (name, sink, job, statement, config) VALUES (?, ?, ?, ?, ?)",
+            (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
+        )
+
+    def remove_sink(self, name: str) -> None:
+        """Forget a sink."""
+        self._connection.execute("DELETE FROM sinks WHERE name = ?", (name,))
+
+    def remove_source(self, name: str) -> None:
+        """Forget a source."""
+        self._connection.execute("DELETE FROM sources WHERE name = ?", (name,))
+
+    def _rows(self, query: str, *values: str) -> list[tuple[str, ...]]:
+        with _errors_named():
+            return self._connection.execute(query, values).fetchall()
+
+
+def job_parts(connection: sqlite3.Connection, job: str) -> tuple[dict[str, str], list[str]]:
+    """Return what the statements give a job: its sink's options with `plugin`, and its tables.
+
+    These are the sources created WITH … AND job = '<job>'; if there are none, the sources that
+    name no job. Values may be references to secrets, which are not resolved here.
+
+    Raises:
+        JobUndefinedError: there are no such sources, or they write into more than one sink.
+
+    """
+    catalogue = Catalogue(connection)
+    sources = catalogue.sources()
+    mine = [s for s in sources if s.job == job] or [s for s in sources if not s.job]
+    if not mine:
+        raise JobUndefinedError(
+            "",
+            f"no data source is defined for job {job}",
+            "create one: CREATE DATA_SOURCE cdc ON TABLE keyspace.table WITH sink; "
+            "or give the job file `sink:` and `source: tables:`",
+        )
+    names = sorted({source.sink for source in mine})
+    if len(names) > 1:
+        raise JobUndefinedError(
+            "",
+            f"the data sources of job {job} write into {len(names)} sinks: {', '.join(names)}",
+            f"a job has one sink: create those it runs WITH … AND job = '{job}'",
+        )
+    sink = catalogue.sink(names[0])
+    options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
+    return {"plugin": sink.plugin} | options, [
+        f"{source.table.keyspace}.{source.table.name}" for source in mine
+    ]
+
+
+@contextlib.contextmanager
+def _errors_named() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreUnavailableError(f"the catalogue did not answer: {error}") from error
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none'}"

@@ -1,0 +1,185 @@
+"""Statements to connector configs: what Kafka Connect's API calls a config, all values texts.
+
+Options are checked against the plugin's own declaration, without connecting to anything. A config
+holds what was given and what names the connector; defaults are not written into it.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.control.errors import BadNameError, SystemKeyspaceError
+from headrace.connector.control.plugin_search import sink_of_scheme, source_of_word
+from headrace.connector.control.sink_uri import parse_sink_uri
+from headrace.connector.shell.lexer import UNSAFE_CHARACTER
+from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
+from headrace.plugins import (
+    ConfigError,
+    Option,
+    Problem,
+    declared_options,
+    option,
+    parse_config,
+)
+
+NAME_KEY: Final = "name"
+CLASS_KEY: Final = "connector.class"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
+_TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
+_HINT: Final = "Cassandra's names are of ASCII letters, digits and _"
+_REFERENCE: Final = re.compile(r"\$\{(?:env|file|dir):[^{}\s]+\}")
+# Options that pass by a pattern are not declared one by one: their names tell the secrets.
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
+    r"|key\.pem|jaas\.config)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteOptions:
+    """Options of CREATE DATA_SOURCE."""
+
+    job: str | None = option("The job that runs this source; by default, any.", default=None)
+
+    def __post_init__(self) -> None:
+        """Check what the job is called."""
+        if self.job is not None and not _NAME.fullmatch(self.job):
+            raise ConfigError([Problem("job", "is no name", "use letters, digits, _ and -")])
+
+
+def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
+    """Return the name of the sink's plugin, and the connector config.
+
+    Raises:
+        BadNameError: no sink can have this name.
+        BadUriError: the URI cannot be read.
+        UnknownPluginError: no installed sink has the URI's scheme.
+        ConfigError: with every option that is wrong.
+
+    """
+    check_name("sink", statement.name)
+    uri = parse_sink_uri(statement.uri)
+    plugin, sink = sink_of_scheme(uri.scheme)
+    parts = (sink.config_of_uri(uri.host, uri.path).items(), uri.query, statement.options)
+    options, problems = _joined(parts)
+    problems += _secret_problems(sink.config_class, options)
+    _check(sink.config_class, options, problems)
+    made = {NAME_KEY: statement.name, CLASS_KEY: connector_class(plugin, "Sink")}
+    return plugin, made | options
+
+
+def compile_source(statement: CreateSource) -> dict[str, str]:
+    """Return the connector config of a source.
+
+    Raises:
+        BadNameError: the table's name is not whole, or no table can have it.
+        SystemKeyspaceError: the table belongs to Cassandra.
+        UnknownPluginError: no installed source has the statement's word.
+        ConfigError: with every option that is wrong.
+
+    """
+    plugin, _ = source_of_word(statement.word)
+    keyspace, table = whole_table(statement.table)
+    if keyspace == "system" or keyspace.startswith("system_"):
+        raise SystemKeyspaceError("table", f"keyspace {keyspace} is Cassandra's own")
+    options, problems = _joined((statement.options,))
+    _check(RouteOptions, options, problems)
+    return {
+        NAME_KEY: source_name(statement.word, statement.table),
+        CLASS_KEY: connector_class(plugin, f"{statement.word.capitalize()}Source"),
+        "keyspace": keyspace,
+        "table": table,
+        "sink": statement.sink,
+    } | options
+
+
+def source_name(word: str, table: TableName) -> str:
+    """Return the connector's name: `cdc.shop.orders`.
+
+    Raises:
+        BadNameError: the table's name is not whole, or no table can have it.
+
+    """
+    return ".".join((word, *whole_table(table)))
+
+
+def whole_table(table: TableName) -> tuple[str, str]:
+    """Return keyspace and table.
+
+    Raises:
+        BadNameError: the keyspace is missing, or one of the names can be no such name.
+
+    """
+    if table.keyspace is None:
+        raise BadNameError("table", f"{table.name[:48]!r} has no keyspace", "write keyspace.table")
+    if not _KEYSPACE.fullmatch(table.keyspace):
+        raise BadNameError("table", f"{table.keyspace[:48]!r} is no keyspace name", _HINT)
+    if not _TABLE.fullmatch(table.name):
+        raise BadNameError("table", f"{table.name[:48]!r} is no table name", _HINT)
+    return table.keyspace, table.name
+
+
+def check_name(key: str, name: str) -> None:
+    """Check the name of one of our own objects.
+
+    Raises:
+        BadNameError: it is too long, or has other characters than letters, digits, _ and -.
+
+    """
+    if not _NAME.fullmatch(name):
+        hint = "1 to 48 ASCII letters, digits, _ and -"
+        raise BadNameError(key, f"{name[:48]!r} is no {key} name", hint)
+
+
+def connector_class(plugin: str, suffix: str) -> str:
+    """Return the class name Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
+    return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", plugin)) + suffix
+
+
+def _joined(
+    parts: Iterable[Iterable[tuple[str, str]]],
+) -> tuple[dict[str, str], list[Problem]]:
+    options: dict[str, str] = {}
+    problems: list[Problem] = []
+    for key, value in itertools.chain.from_iterable(parts):
+        if key in options:
+            problems.append(Problem(key, "is given twice", "give it in the URI or by AND"))
+        elif key in (NAME_KEY, CLASS_KEY):
+            problems.append(Problem(key, "is made from the statement, it cannot be given"))
+            continue
+        elif UNSAFE_CHARACTER.search(value):
+            problems.append(Problem(key, "holds a control character"))
+        options[key] = value
+    return options, problems
+
+
+def _secret_problems(config_class: type, options: Mapping[str, str]) -> list[Problem]:
+    declared = {key: found for key, (_, found) in declared_options(config_class).items()}
+    problems = []
+    for key, value in options.items():
+        if _is_secret(key, declared) and not _REFERENCE.fullmatch(value):
+            variable = re.sub(r"\W", "_", key).upper()
+            hint = f"refer to it: {key} = '${{env:{variable}}}' or '${{file:/path:{key}}}'"
+            problems.append(Problem(key, "is a secret and cannot be written down here", hint))
+    return problems
+
+
+def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:
+    if key in declared:
+        return declared[key].secret
+    allowed = [found.keys_allowed for found in declared.values() if found.secret]
+    by_pattern = any(re.fullmatch(pattern, key) for pattern in allowed if pattern)
+    return by_pattern or _SECRET_NAME.fullmatch(key) is not None
+
+
+def _check(config_class: type, options: Mapping[str, str], problems: list[Problem]) -> None:
+    try:
+        parse_config(config_class, options)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,69 @@
+"""What can be wrong with a statement that parses. All of them are exit status 2.
+
+Each error names the part of the statement it is about by its key: `sink`, `source`, `table`,
+`uri`, or an option's name. `title` is the word that Cassandra's users know for it.
+"""
+
+from typing import ClassVar
+
+from headrace.plugins import ConfigError, Problem
+
+
+class StatementError(ConfigError):
+    """A statement that cannot be executed."""
+
+    code = "statement"
+    title: ClassVar[str] = "InvalidRequest"
+
+    def __init__(self, key: str, message: str, hint: str = "") -> None:
+        """*key* names the part that is wrong."""
+        super().__init__([Problem(key, message, hint)])
+
+
+class BadNameError(StatementError):
+    """A name that a sink, keyspace or table cannot have."""
+
+    code = "bad_name"
+
+
+class BadUriError(StatementError):
+    """A sink URI that cannot be read."""
+
+    code = "bad_uri"
+
+
+class UnknownPluginError(StatementError):
+    """No installed sink has this URI scheme, or no source this word."""
+
+    code = "unknown_plugin"
+
+
+class AlreadyExistsError(StatementError):
+    """A sink or source of this name is there."""
+
+    code = "already_exists"
+    title = "AlreadyExists"
+
+
+class NotFoundError(StatementError):
+    """There is no sink or source of this name."""
+
+    code = "not_found"
+
+
+class InUseError(StatementError):
+    """A source still writes into the sink that was to be dropped."""
+
+    code = "in_use"
+
+
+class SystemKeyspaceError(StatementError):
+    """A source on a table that belongs to Cassandra itself."""
+
+    code = "system_keyspace"
+
+
+class JobUndefinedError(StatementError):
+    """The statements give a job no sink and tables, or more than one sink."""
+
+    code = "job_undefined"

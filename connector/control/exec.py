@@ -1,0 +1,122 @@
+"""`headrace exec`: executes statements from the command line, a file or standard input.
+
+Statements take effect one by one: those before an error stay executed, those after it are not.
+"""
+
+import argparse
+import contextlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.connector.control.errors import StatementError
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.errors import StatementSyntaxError
+from headrace.connector.shell.lexer import TEXT_BYTES_MAX
+from headrace.connector.shell.parser import ParsedStatement, parse_script
+from headrace.connector.shell.rendering import FORMATS
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins import ConfigError, HeadraceError, Problem
+
+_STANDARD_INPUT = "<stdin>"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit status: 0, 1 to 3 as the error says."""
+    arguments = _parser().parse_args(argv)
+    try:
+        origin, text = _statements(arguments)
+        with contextlib.closing(connect(arguments.state)) as connection:
+            _execute_all(ControlService(connection), origin, text, arguments.format)
+    except _ReportedError as reported:
+        sys.stderr.write(f"{reported}\n")
+        return reported.exit_status
+    except HeadraceError as error:
+        sys.stderr.write(f"{error.code}: {error}\n")
+        return error.exit_status
+    return 0
+
+
+def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
+    """Return every problem of *error* with the line and the caret of what it is about."""
+    title = error.title if isinstance(error, StatementError) else "ConfigurationException"
+    blocks = []
+    for problem in error.problems:
+        place = parsed.place(problem.key)
+        # The name of a part of the statement says nothing that the caret does not show.
+        named = isinstance(error, StatementError) or not problem.key
+        message = problem.message if named else f"{problem.key}: {problem.message}"
+        hint = f"\nhint: {problem.hint}" if problem.hint else ""
+        blocks.append(f"{title}: {place} {message}\n{place.excerpt}{hint}")
+    return "\n".join(blocks)
+
+
+class _ReportedError(Exception):
+    """A statement failed; the text is what to print."""
+
+    exit_status = 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace exec",
+        description="Execute DATA_SINK and DATA_SOURCE statements on a state file.",
+        epilog="Statements are separated by semicolons; see docs/statements.md.",
+    )
+    parser.add_argument("--state", required=True, metavar="FILE", help="the job's state file")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("-e", "--execute", metavar="TEXT", help="the statements themselves")
+    given.add_argument("-f", "--file", metavar="FILE", help="a file of statements, - for stdin")
+    parser.add_argument(
+        "--format",
+        choices=sorted(FORMATS),
+        default="table" if sys.stdout.isatty() else "jsonl",
+        help="how answers are printed (default: table on a terminal, otherwise jsonl)",
+    )
+    return parser
+
+
+def _statements(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return where the statements come from, and their text."""
+    if arguments.execute is not None:
+        return _STANDARD_INPUT, arguments.execute  # As cqlsh names what -e gives.
+    if arguments.file in (None, "-"):
+        return _STANDARD_INPUT, _decoded(_STANDARD_INPUT, sys.stdin.buffer.read(TEXT_BYTES_MAX + 1))
+    path = str(arguments.file)
+    try:
+        with Path(path).open("rb") as file:
+            return path, _decoded(path, file.read(TEXT_BYTES_MAX + 1))
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}", "-f names a file of statements")
+        raise ConfigError([problem], place=path) from error
+
+
+def _decoded(origin: str, content: bytes) -> str:
+    if len(content) > TEXT_BYTES_MAX:
+        problem = Problem("", f"has more than {TEXT_BYTES_MAX} bytes", "split it into several")
+        raise ConfigError([problem], place=origin)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            [Problem("", f"is not UTF-8 at byte {error.start}", "save it as UTF-8")], place=origin
+        ) from error
+
+
+def _execute_all(service: ControlService, origin: str, text: str, form: str) -> None:
+    width = shutil.get_terminal_size().columns
+    script = parse_script(text)
+    while True:
+        try:
+            parsed = next(script, None)
+        except StatementSyntaxError as error:
+            raise _ReportedError(f"{origin}:{error.where.line}:{error}") from error
+        if parsed is None:
+            return
+        try:
+            result = service.execute(parsed.statement)
+        except ConfigError as error:
+            line = parsed.place().line
+            raise _ReportedError(f"{origin}:{line}:{describe_error(parsed, error)}") from error
+        sys.stdout.write(FORMATS[form](result, width))

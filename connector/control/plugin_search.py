@@ -1,0 +1,65 @@
+"""Which plugin a URI scheme or the word after DATA_SOURCE means.
+
+Both are attributes of the plugin's class, so plugins are imported here, the one with the same
+name first. A plugin that cannot be imported hides only itself, and is named when nothing fits.
+"""
+
+import difflib
+
+from headrace.connector.control.errors import UnknownPluginError
+from headrace.plugins import HeadraceError, Sink, Source, discovery
+
+
+def sink_of_scheme(scheme: str) -> tuple[str, type[Sink]]:
+    """Return the name and class of the sink whose URIs begin with *scheme*.
+
+    Raises:
+        UnknownPluginError: no installed sink has it.
+
+    """
+    found, words, broken = _search("sinks", scheme)
+    if found is None:
+        raise UnknownPluginError(
+            "uri", f"no sink has the URI scheme {scheme}://", _hint(scheme, words, broken, "://")
+        )
+    return found
+
+
+def source_of_word(word: str) -> tuple[str, type[Source]]:
+    """Return the name and class of the source that DATA_SOURCE *word* means.
+
+    Raises:
+        UnknownPluginError: no installed source has it.
+
+    """
+    found, words, broken = _search("sources", word)
+    if found is None:
+        raise UnknownPluginError(
+            "source", f"there is no data source {word}", _hint(word, words, broken, "")
+        )
+    return found
+
+
+def _search(group: str, wanted: str) -> tuple[tuple[str, type] | None, list[str], list[str]]:
+    words: list[str] = []
+    broken: list[str] = []
+    for name in sorted(discovery.names(group), key=lambda name: (name != wanted, name)):
+        try:
+            plugin = discovery.load(group, name)
+        except HeadraceError:
+            broken.append(name)
+            continue
+        its_words = plugin.schemes if group == "sinks" else (plugin.word,)
+        if wanted in its_words:
+            return (name, plugin), words, broken
+        words += [word for word in its_words if word]
+    return None, words, broken
+
+
+def _hint(wanted: str, words: list[str], broken: list[str], suffix: str) -> str:
+    near = difflib.get_close_matches(wanted, words, n=1)
+    if near:
+        return f"did you mean {near[0]}{suffix}?"
+    known = ", ".join(f"{word}{suffix}" for word in words) or "none"
+    cannot = f"; cannot be imported: {', '.join(broken)}" if broken else ""
+    return f"installed: {known}{cannot}"
