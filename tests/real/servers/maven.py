@@ -1,0 +1,82 @@
+"""Java programs from Maven repositories: their jars, fetched once into a cache."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_FETCH_SECONDS_MAX: Final = 300
+_DONE: Final = ".complete"
+
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>headrace.tests</groupId>
+  <artifactId>jars</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_DEPENDENCY: Final = """\
+    <dependency>
+      <groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
+    </dependency>"""
+
+
+class ServerError(Exception):
+    """A real server cannot be had: a failure of the test that wants it, never a reason to skip."""
+
+
+def program(name: str) -> str:
+    """Return the path of an installed program. Raises ServerError with what to install."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin") if home else None
+    found = found or shutil.which(name)
+    if found is None:
+        raise ServerError(
+            f"{name} is not on the PATH\nhint: `make test-real` needs Java 17 and Maven, as in "
+            "`apt-get install openjdk-17-jdk-headless maven`"
+        )
+    return found
+
+
+def jars(name: str, *coordinates: str) -> str:
+    """Return a class path of *coordinates* (`group:artifact:version`) and all they need."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / name
+    if not (cache / _DONE).exists():
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
+            _fetch(Path(folder), coordinates)
+            if not (cache / _DONE).exists():  # Another process may have been faster.
+                shutil.rmtree(cache, ignore_errors=True)
+                (Path(folder) / "lib").rename(cache)
+    return f"{cache}/*"
+
+
+def _fetch(folder: Path, coordinates: tuple[str, ...]) -> None:
+    dependencies = "\n".join(_DEPENDENCY.format(*c.split(":")) for c in coordinates)
+    (folder / "pom.xml").write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    done = subprocess.run(  # noqa: S603 (Maven, on a file of ours)
+        [
+            program("mvn"),
+            "--quiet",
+            "--batch-mode",
+            _PLUGIN,
+            f"-DoutputDirectory={folder / 'lib'}",
+            "-DincludeScope=runtime",
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_FETCH_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerError(f"Maven cannot fetch {', '.join(coordinates)}:\n{done.stdout[-2000:]}")
+    (folder / "lib" / _DONE).touch()

@@ -1,0 +1,69 @@
+"""A server's process: started, awaited, and ended by its own id."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from servers.maven import ServerError
+
+START_SECONDS_MAX: Final = 120
+STOP_SECONDS_MAX: Final = 60
+_POLL_SECONDS: Final = 0.1
+_TAIL_CHARACTERS: Final = 3_000
+
+HOST: Final = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens on just now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+class ServerProcess:
+    """A running server. Leaving the context ends it."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        """Start *command* in *folder*, which gets its output as `output.log`."""
+        self._log = folder / "output.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 (a server of the tests)
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait for *ready*. Raises ServerError, with the end of the log, if it never is."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not ready():
+            if self._process.poll() is not None:
+                raise ServerError(f"the server ended by itself:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"not ready in {START_SECONDS_MAX} s:\n{self._tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """End it: politely, then by force. Safe to call twice."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        """Return the process."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.stop()
+
+    def _tail(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]

@@ -1,0 +1,41 @@
+"""The real servers start, answer and end: what every other test here stands on."""
+
+from pathlib import Path
+
+import pytest
+from cassandra.cluster import Cluster
+from confluent_kafka import Producer
+from servers.cassandra import Cassandra
+from servers.maven import ServerError, program
+
+pytestmark = pytest.mark.real
+
+
+def test_cassandra_captures_changes(node: Cassandra) -> None:
+    """The node answers CQL and links its segments into `cdc_raw`."""
+    with Cluster([node.host], port=node.port) as cluster:
+        (version,) = cluster.connect().execute("SELECT release_version FROM system.local").one()
+
+    assert version == "5.0.9"
+    assert list(node.cdc_raw.glob("CommitLog-7-*.log"))
+
+
+def test_kafka_takes_messages(bootstrap_servers: str) -> None:
+    """The broker acknowledges a message."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
+    errors: list[object] = []
+    producer.produce("hello", b"x", on_delivery=lambda error, _: errors.append(error))
+
+    assert producer.flush(30) == 0
+    assert [None] == errors
+
+
+def test_a_missing_program_fails_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without Java the tests fail and say what to install; they are never skipped."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(ServerError, match=r"hint: .*Java 17"):
+        program("java")
