@@ -105,6 +105,27 @@ class CqlType:
         return not self.frozen and (self.is_udt or self.name in COLLECTION_ARITY)
 
     @property
+    def path_type(self) -> "CqlType":
+        """The type of a cell's path in a complex column; a UDT's is the field's position."""
+        if self.is_udt:
+            return CqlType("smallint")
+        return CqlType("timeuuid") if self.name == "list" else self.arguments[0]
+
+    def cell_type(self, path: bytes | None) -> "CqlType":
+        """Return the type of a cell's value; *path* is None in a simple column.
+
+        A set's cells have no value (`empty`); of a field that this schema lacks only bytes are
+        known.
+        """
+        if path is None:
+            return self
+        if self.is_udt:
+            position = int.from_bytes(path, "big")
+            known = position < len(self.fields)
+            return self.fields[position][1] if known else CqlType("blob")
+        return CqlType("empty") if self.name == "set" else self.arguments[-1]
+
+    @property
     def fixed_length(self) -> int | None:
         """Bytes of every value in the log, or None when a length stands before each."""
         if self.name == "vector" and not self.is_udt:

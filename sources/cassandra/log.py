@@ -1,0 +1,182 @@
+"""Reads commit log segments as values: the public way, for programs of your own.
+
+Any binary stream will do: a file, a socket, `io.BytesIO`. A stream is read once, from its start,
+in windows; it need not be seekable. For directories that nodes still write to, see the source.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra.errors import (
+    BadMutationError,
+    CorruptSegmentError,
+    UnknownTableError,
+)
+from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.segment import Descriptor, header_length, parse_descriptor
+
+_FIXED_HEADER_BYTES: Final = 14
+_SKIP_BYTES: Final = 64 * 1024
+
+
+class BinaryStream(Protocol):
+    """What a log is read from; `read` may return fewer bytes, none only at the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most *size* bytes."""
+
+
+class LogHandler:
+    """What `read_log` calls, in log order. Subclass it; the methods here do the safe thing."""
+
+    def on_mutation(self, mutation: Mutation) -> None:
+        """Take one mutation."""
+
+    def on_unknown_table(self, error: UnknownTableError) -> None:
+        """Learn of a mutation passed over: system tables, dropped ones, ones newer than the schema.
+
+        `error.place` says where, `error.table_id` which. The rest of the log goes on.
+        """
+
+    def on_bad_mutation(self, error: BadMutationError) -> None:
+        """Decide about an entry that does not fit the schema: raise to stop, return to go on."""
+        raise error
+
+
+class LogEntries:
+    """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
+
+    def __init__(self, stream: BinaryStream, *, place: str = "stream", limit: int = -1) -> None:
+        """Read the header; *place* names the stream in errors.
+
+        *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
+        what is valid.
+
+        Raises:
+            CorruptSegmentError: the header is damaged.
+            UnsupportedSegmentError: compressed, encrypted, or another version.
+
+        """
+        self._stream = stream
+        self._place = place
+        self._read = 0
+        self._ahead = b""
+        head = self._exactly(_FIXED_HEADER_BYTES)
+        rest = header_length(head) - len(head) if len(head) == _FIXED_HEADER_BYTES else 0
+        head += self._exactly(rest)
+        self.descriptor: Descriptor = parse_descriptor(head, place=place)
+        self._framer = Framer()
+        self._framer.open(
+            self._read_into,
+            segment_id=self.descriptor.segment_id,
+            header_bytes=self.descriptor.header_bytes,
+            messaging=self.descriptor.messaging,
+            resume=0,
+            place=place,
+        )
+        self._framer.allow(limit)
+
+    @property
+    def position(self) -> int:
+        """The logical end of the entry that iterating gave last."""
+        return int(self._framer.at)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield each entry's raw mutation.
+
+        Raises:
+            CorruptSegmentError: a checksum is wrong; what came before is good.
+
+        """
+        while self._framer.next_entry() == codes.ENTRY:
+            yield self._framer.entry()
+
+    def _exactly(self, size: int) -> bytes:
+        """Read *size* bytes, fewer only at the end of the stream."""
+        parts = []
+        while size > 0:
+            part = self._stream.read(size)
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+            self._read += len(part)
+        return b"".join(parts)
+
+    def _read_into(self, offset: int, room: memoryview) -> int:
+        """Fill *room* from file byte *offset*, which is never before what was read."""
+        while self._read < offset:
+            if not self._exactly(min(_SKIP_BYTES, offset - self._read)):
+                return 0
+        if self._read > offset:
+            raise CorruptSegmentError("the sync markers lead backwards", place=self._place)
+        part = self._exactly(len(room))
+        room[: len(part)] = part
+        return len(part)
+
+
+def read_mutations(
+    stream: BinaryStream, schema: Schema, *, place: str = "stream", limit: int = -1
+) -> Iterator[Mutation]:
+    """Yield the mutations of the segment in *stream*, in log order, to the end of its valid data.
+
+    Mutations of tables that *schema* lacks are passed over; `read_log` reports them.
+
+    Raises:
+        CorruptSegmentError: a checksum is wrong; what was yielded before is good.
+        UnsupportedSegmentError: compressed, encrypted, or another version.
+        BadMutationError: an entry does not fit the schema.
+
+    """
+    decoder = MutationDecoder(schema)
+    entries = LogEntries(stream, place=place, limit=limit)
+    for raw in entries:
+        try:
+            yield _decode(decoder, entries, raw, place)
+        except UnknownTableError:
+            continue
+
+
+def read_log(
+    stream: BinaryStream,
+    schema: Schema,
+    handler: LogHandler,
+    *,
+    place: str = "stream",
+    limit: int = -1,
+) -> None:
+    """Read the segment in *stream* and call *handler* for all that is in it.
+
+    Raises:
+        CorruptSegmentError: a checksum is wrong; what was handled before is good.
+        UnsupportedSegmentError: compressed, encrypted, or another version.
+
+    """
+    decoder = MutationDecoder(schema)
+    entries = LogEntries(stream, place=place, limit=limit)
+    for raw in entries:
+        try:
+            mutation = _decode(decoder, entries, raw, place)
+        except UnknownTableError as error:
+            handler.on_unknown_table(error)
+        except BadMutationError as error:
+            handler.on_bad_mutation(error)
+        else:
+            handler.on_mutation(mutation)
+
+
+def _decode(decoder: MutationDecoder, entries: LogEntries, raw: bytes, place: str) -> Mutation:
+    descriptor = entries.descriptor
+    try:
+        return decoder.decode(
+            raw,
+            messaging=descriptor.messaging,
+            segment_id=descriptor.segment_id,
+            position=entries.position,
+        )
+    except BadMutationError as error:
+        error.place = f"{place}: entry that ends at {entries.position}: {error.place}"
+        raise
