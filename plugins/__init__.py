@@ -36,10 +36,12 @@ from headrace.plugins.records import (
     EncodedPosition,
     EncodedRecords,
     Headers,
+    NumberPosition,
     Operation,
     Position,
     Quarantined,
     Record,
+    RecordBatch,
     RecordSchema,
 )
 
@@ -66,6 +68,7 @@ __all__ = [
     "Idle",
     "LeaseLostError",
     "MissingRequirementError",
+    "NumberPosition",
     "Operation",
     "Option",
     "Position",
@@ -73,6 +76,7 @@ __all__ = [
     "Quarantined",
     "Reader",
     "Record",
+    "RecordBatch",
     "RecordSchema",
     "RetriableError",
     "Settle",

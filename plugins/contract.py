@@ -18,6 +18,7 @@ from headrace.plugins.records import (
     Delivery,
     EncodedPosition,
     EncodedRecords,
+    NumberPosition,
     Position,
 )
 
@@ -101,9 +102,10 @@ class Source(ABC):
     word: ClassVar[str] = ""
     config_class: ClassVar[type]
 
-    @abstractmethod
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
-        """Keep the configuration; connect to nothing yet."""
+        """Keep both; connect to nothing yet."""
+        self.config = config
+        self.context = context
 
     @abstractmethod
     def plan(self) -> Sequence[Split]:
@@ -113,9 +115,9 @@ class Source(ABC):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Start after *resume*, or at the source's start when None."""
 
-    @abstractmethod
     def decode_position(self, encoded: EncodedPosition) -> Position:
         """Read what `Position.encode` wrote, also by an older version of this plugin."""
+        return NumberPosition.decode(encoded)
 
     def merge(self, positions: Sequence[Position]) -> Position:
         """Join the positions of overlapping splits into one."""
@@ -173,9 +175,10 @@ class Sink(ABC):
     schemes: ClassVar[tuple[str, ...]] = ()
     config_class: ClassVar[type]
 
-    @abstractmethod
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
-        """Keep the configuration; connect to nothing yet."""
+        """Keep both; connect to nothing yet."""
+        self.config = config
+        self.context = context
 
     def encoding(self) -> str:
         """Name the codec whose bytes the writer wants: `json`, `avro`, …, or `none`."""

@@ -4,6 +4,7 @@ Values here are frozen. A batch makes its records lazily, so a batch that can en
 makes them at all.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,12 @@ class RecordSchema:
     schema_id: bytes
     key: Document = field(compare=False)
     value: Document = field(compare=False)
+
+    @classmethod
+    def of(cls, table: str, text: str, *, key: Document, value: Document) -> "RecordSchema":
+        """Return a schema with the id that belongs to *text*."""
+        schema_id = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+        return cls(table, text, schema_id, key, value)
 
 
 class Record:
@@ -110,6 +117,26 @@ class Position(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class NumberPosition(Position):
+    """A position that is one number: bytes, lines or rows already read."""
+
+    number: int
+
+    def encode(self) -> EncodedPosition:
+        """Return the number in decimal."""
+        return EncodedPosition(b"%d" % self.number)
+
+    @classmethod
+    def decode(cls, encoded: EncodedPosition) -> "NumberPosition":
+        """Read the number back."""
+        return cls(int(encoded.head))
+
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return the number as an offset."""
+        return [({}, {"offset": self.number})]
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantined:
     """Something read and agreed that could not be made into records, with its bytes (I8)."""
 
@@ -166,6 +193,26 @@ class Batch(ABC):
         The bytes equal what the framework's codec makes of `records()`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
+
+
+@dataclass(slots=True)
+class RecordBatch(Batch):
+    """A batch of records that are made already."""
+
+    split: str
+    end: Position
+    size_bytes: int
+    made: Sequence[Record]
+    announced: Sequence[RecordSchema] = ()
+    more: bool = False
+
+    def records(self) -> Iterator[Record]:
+        """Return them, in order."""
+        return iter(self.made)
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return what the reader announces here."""
+        return self.announced
 
 
 @dataclass(frozen=True, slots=True)

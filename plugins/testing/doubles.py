@@ -8,7 +8,7 @@ import hashlib
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -35,11 +35,12 @@ from headrace.plugins.errors import Disposition, FatalError, RetriableError
 from headrace.plugins.records import (
     Batch,
     Delivery,
-    EncodedPosition,
     EncodedRecords,
+    NumberPosition,
     Operation,
     Position,
     Record,
+    RecordBatch,
     RecordSchema,
 )
 
@@ -78,11 +79,9 @@ def context(clock: DrivenClock | None = None, *, job: str = "test") -> Context:
 
 def sample_records(count: int, *, keys: int = 3, first: int = 0) -> list[Record]:
     """Return *count* records numbered from *first*, whose keys repeat after *keys*."""
-    text = "CREATE TABLE shop.orders (id int PRIMARY KEY, n int)"
-    schema = RecordSchema(
-        table="shop.orders",
-        text=text,
-        schema_id=hashlib.md5(text.encode(), usedforsecurity=False).digest(),
+    schema = RecordSchema.of(
+        "shop.orders",
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, n int)",
         key={"type": "record", "name": "k", "fields": [{"name": "id", "type": "int"}]},
         value={"type": "record", "name": "v", "fields": [{"name": "n", "type": "int"}]},
     )
@@ -114,45 +113,6 @@ class DocumentCodec(Codec):
 
 def _json(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, separators=(",", ":"), default=str).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPosition(Position):
-    """How many mutations of a split were read."""
-
-    mutations: int
-
-    def encode(self) -> EncodedPosition:
-        """Return the number in decimal."""
-        return EncodedPosition(b"%d" % self.mutations)
-
-    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
-        """Return the number under its name."""
-        return [({}, {"mutations": self.mutations})]
-
-    def books(self) -> Mapping[str, int]:
-        """Return the number again: every mutation was read once."""
-        return {"mutations.read": self.mutations}
-
-
-@dataclass(slots=True)
-class MemoryBatch(Batch):
-    """Mutations as they stand in memory."""
-
-    split: str
-    end: Position
-    size_bytes: int
-    mutations: Sequence[Mutation]
-    new_schemas: Sequence[RecordSchema]
-    more: bool
-
-    def records(self) -> Iterator[Record]:
-        """Return the records, mutation by mutation."""
-        return (record for mutation in self.mutations for record in mutation)
-
-    def schemas(self) -> Sequence[RecordSchema]:
-        """Return what the reader had not used before."""
-        return self.new_schemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,18 +156,19 @@ class MemoryReader(Reader):
         if not taken:
             return Done() if config.bounded else Idle()
         self._done += len(taken)
-        return MemoryBatch(
+        return RecordBatch(
             split=self._split,
-            end=MemoryPosition(self._done),
+            end=NumberPosition(self._done),
             size_bytes=size_bytes,
-            mutations=taken,
-            new_schemas=self._unseen(taken),
+            made=[record for mutation in taken for record in mutation],
+            announced=self._unseen(taken),
             more=len(taken) < len(waiting),
         )
 
     def release(self, position: Position) -> None:
         """Remember that *position* was released."""
-        self._source.released[self._split].append(int(position.encode().head))
+        assert isinstance(position, NumberPosition)
+        self._source.released[self._split].append(position.number)
 
     def close(self, reason: CloseReason) -> None:
         """Remember *reason*."""
@@ -229,8 +190,7 @@ class MemorySource(Source):
 
     def __init__(self, config: MemoryConfig, context: Context) -> None:
         """Share *config* with the test."""
-        self.config = config
-        self.context = context
+        super().__init__(config, context)
         self.released: dict[str, list[int]] = {split: [] for split in config.splits}
         self.closed: list[tuple[str, CloseReason]] = []
 
@@ -240,12 +200,8 @@ class MemorySource(Source):
 
     def open(self, split: Split, resume: Position | None) -> MemoryReader:
         """Start after *resume*."""
-        done = resume.mutations if isinstance(resume, MemoryPosition) else 0
+        done = resume.number if isinstance(resume, NumberPosition) else 0
         return self.reader_class(self, split.split_id, done)
-
-    def decode_position(self, encoded: EncodedPosition) -> MemoryPosition:
-        """Read the number back."""
-        return MemoryPosition(int(encoded.head))
 
 
 class Verdict(StrEnum):
@@ -296,8 +252,7 @@ class ChaosSink(Sink):
 
     def __init__(self, config: ChaosConfig, context: Context) -> None:
         """Share *config* with the test."""
-        self.config = config
-        self.context = context
+        super().__init__(config, context)
         self.written: list[tuple[bytes | None, bytes]] = []
         self.held: deque[tuple[Delivery, Settle]] = deque()
         self.writers_open = 0

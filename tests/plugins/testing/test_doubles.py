@@ -9,6 +9,7 @@ from headrace.plugins import (
     Done,
     FatalError,
     Idle,
+    RecordBatch,
     RetriableError,
     Split,
 )
@@ -17,7 +18,6 @@ from headrace.plugins.testing.doubles import (
     ChaosSink,
     DocumentCodec,
     DrivenClock,
-    MemoryBatch,
     MemoryConfig,
     MemorySource,
     Verdict,
@@ -33,7 +33,7 @@ def delivery() -> Delivery:
     """Return two records, as a writer gets them."""
     source = MemorySource(MemoryConfig(splits={"a": [sample_records(2)]}), context())
     batch = source.open(SPLIT, None).read(Demand())
-    assert isinstance(batch, MemoryBatch)
+    assert isinstance(batch, RecordBatch)
     return Delivery(batch, DocumentCodec().encode(batch))
 
 
@@ -54,7 +54,7 @@ def test_source_fails_on_demand() -> None:
     with pytest.raises(RetriableError):
         reader.read(Demand())
 
-    assert isinstance(reader.read(Demand()), MemoryBatch)
+    assert isinstance(reader.read(Demand()), RecordBatch)
 
 
 @pytest.mark.parametrize(("bounded", "expected"), [(False, Idle()), (True, Done())])

@@ -5,14 +5,23 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headrace.plugins import Batch, CloseReason, Demand, Done, Idle, Position, Record, Sink
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    Demand,
+    Done,
+    Idle,
+    NumberPosition,
+    Position,
+    Record,
+    RecordBatch,
+    Sink,
+)
 from headrace.plugins.testing import SinkDriver, SinkSuite, SourceDriver, SourceSuite
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
-    MemoryBatch,
     MemoryConfig,
-    MemoryPosition,
     MemoryReader,
     MemorySource,
     Mutation,
@@ -92,9 +101,9 @@ class Wrong(MemoryReader):
     def read(self, demand: Demand) -> Batch | Idle | Done:
         """Return the batch as `spoil` leaves it."""
         found = super().read(demand)
-        return self.spoil(found) if isinstance(found, MemoryBatch) else found
+        return self.spoil(found) if isinstance(found, RecordBatch) else found
 
-    def spoil(self, batch: MemoryBatch) -> Batch:
+    def spoil(self, batch: RecordBatch) -> Batch:
         """Leave *batch* as it is."""
         return batch
 
@@ -111,19 +120,19 @@ class Greedy(Wrong):
 class Skipping(Wrong):
     """Ends each batch one mutation too late."""
 
-    def spoil(self, batch: MemoryBatch) -> Batch:
+    def spoil(self, batch: RecordBatch) -> Batch:
         """Point behind the next mutation."""
-        assert isinstance(batch.end, MemoryPosition)
-        batch.end = MemoryPosition(batch.end.mutations + 1)
+        assert isinstance(batch.end, NumberPosition)
+        batch.end = NumberPosition(batch.end.number + 1)
         return batch
 
 
 class Forgetful(Wrong):
     """Announces no schema."""
 
-    def spoil(self, batch: MemoryBatch) -> Batch:
+    def spoil(self, batch: RecordBatch) -> Batch:
         """Drop the schemas."""
-        batch.new_schemas = ()
+        batch.announced = ()
         return batch
 
 
@@ -135,13 +144,13 @@ class Restless(Wrong):
         found = super().read(demand)
         if isinstance(found, Batch):
             return found
-        return MemoryBatch("a", MemoryPosition(10), 0, (), (), more=True)
+        return RecordBatch("a", NumberPosition(10), 0, (), (), more=True)
 
 
 class Talkative(Wrong):
     """Writes to standard output."""
 
-    def spoil(self, batch: MemoryBatch) -> Batch:
+    def spoil(self, batch: RecordBatch) -> Batch:
         """Print."""
         print(batch.split)  # noqa: T201 (the fault that the suite must find)
         return batch
@@ -160,9 +169,9 @@ class Impatient(Wrong):
 
     def release(self, position: Position) -> None:
         """Fail unless *position* is new."""
-        assert isinstance(position, MemoryPosition)
-        assert position.mutations > self.last
-        self.last = position.mutations
+        assert isinstance(position, NumberPosition)
+        assert position.number > self.last
+        self.last = position.number
 
 
 @pytest.mark.parametrize(
