@@ -1,0 +1,56 @@
+"""The reference sink, made to be copied: appends one JSON document per line to a file.
+
+A delivery is on disk before it is settled, so there is nothing to drain and nothing to close.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace import plugins
+from headrace.sinks.files.lines import append_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSinkConfig:
+    """Options of the file sink."""
+
+    path: str = plugins.option("The file to append to; it is made if it is not there.")
+
+
+class FileSink(plugins.Sink):
+    """Writes to one file; sinks in other processes may write to the same one."""
+
+    schemes = ("file",)
+    config_class = FileSinkConfig
+    config: FileSinkConfig
+
+    def open(self) -> plugins.Writer:
+        """Make sure that the file can be written, and ends with a whole line."""
+        path = Path(self.config.path)
+        try:
+            append_lines(path, b"")
+        except OSError as error:
+            hint = "name a file in a folder that exists and may be written"
+            raise plugins.MissingRequirementError(str(error), hint=hint) from error
+        return FileWriter(path)
+
+
+class FileWriter(plugins.Writer):
+    """Settles each delivery before `submit` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Write to *path*."""
+        self._path = path
+
+    def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
+        """Append all of *delivery*, or nothing."""
+        lines = b"".join(value + b"\n" for value in delivery.encoded.values)
+        try:
+            append_lines(self._path, lines)
+        except OSError as error:
+            raise plugins.RetriableError(str(error), hint="is the disk full?") from error
+        settle(len(delivery.encoded))
+
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+        """Return at once."""
+        return True

@@ -1,0 +1,56 @@
+"""The reference source, made to be copied: follows files of JSON lines."""
+
+from dataclasses import dataclass
+from glob import glob
+
+from headrace import plugins
+from headrace.plugins import NumberPosition, Position, RecordBatch, Split
+from headrace.sources.files.lines import LINE_SCHEMA, read_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSourceConfig:
+    """Options of the file source."""
+
+    path: str = plugins.option("The files to follow: a name, or a pattern such as in/*.jsonl.")
+
+
+class FileSource(plugins.Source):
+    """Follows every file that is there when the splits are planned."""
+
+    word = "files"
+    config_class = FileSourceConfig
+    config: FileSourceConfig
+
+    def plan(self) -> list[Split]:
+        """Return a split for each file, named after it."""
+        if names := sorted(glob(self.config.path)):  # noqa: PTH207 (a pattern may be absolute)
+            return [Split(name) for name in names]
+        raise plugins.MissingRequirementError("no such file", place=self.config.path)
+
+    def open(self, split: Split, resume: Position | None) -> plugins.Reader:
+        """Start behind the bytes that *resume* counts."""
+        offset_bytes = resume.number if isinstance(resume, NumberPosition) else 0
+        return FileReader(split.split_id, offset_bytes)
+
+
+class FileReader(plugins.Reader):
+    """Reads one file, a record per line; holds nothing open between reads."""
+
+    def __init__(self, path: str, offset_bytes: int) -> None:
+        """Start at *offset_bytes*."""
+        self._path = path
+        self._offset_bytes = offset_bytes
+        self._announce = [LINE_SCHEMA]
+
+    def read(self, demand: plugins.Demand) -> RecordBatch | plugins.Idle:
+        """Return the next whole lines."""
+        lines = read_lines(self._path, self._offset_bytes, demand)
+        if not lines:
+            return plugins.Idle()
+        size_bytes = lines[-1].end_bytes - self._offset_bytes
+        self._offset_bytes = lines[-1].end_bytes
+        more = len(lines) >= demand.records_max or size_bytes >= demand.bytes_max
+        end = NumberPosition(self._offset_bytes)
+        announced, self._announce = self._announce, []
+        return RecordBatch(self._path, end, size_bytes, lines, announced, more)
