@@ -18,10 +18,10 @@ APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_ATTEMPTS_MAX: Final = 100
 WAL_PAUSE_SECONDS: Final = 0.02
-NETWORK_FILE_SYSTEMS: Final = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs")
-    + ("nfs4", "ocfs2", "rclone", "s3fs", "smb3", "smbfs", "sshfs")
-)
+_FILE_SERVERS: Final = ("9p", "cifs", "coda", "ncpfs", "smb3", "smbfs", "nfs", "nfs4", "afs")
+_CLUSTERS: Final = ("beegfs", "ceph", "gfs2", "glusterfs", "lustre", "ocfs2")
+_USER_SPACE: Final = ("rclone", "s3fs", "sshfs")
+NETWORK_FILE_SYSTEMS: Final = frozenset((*_FILE_SERVERS, *_CLUSTERS, *_USER_SPACE))
 
 _TABLES: Final = """
 CREATE TABLE jobs (

@@ -1,0 +1,224 @@
+"""The job file: what `headrace run` runs. Reads, checks and completes it; connects to nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
+from headrace.plugins.discovery import load
+
+JOB_FILE_BYTES_MAX: Final = 1024 * 1024
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """The section `runtime`."""
+
+    tick_min_ms: int = option(
+        "A pass over all splits that took less waits for the rest, unless there is more to read.",
+        default=100,
+        minimum=1,
+        maximum=60_000,
+    )
+    commit_max_seconds: float = option(
+        "Settled batches are committed at least this often.", default=1.0, minimum=0, maximum=3600
+    )
+    commit_max_bytes: int = option(
+        "At most this much per split is uncommitted, and comes again after a crash.",
+        default=16 * _MIB,
+        minimum=1,
+    )
+    outstanding_bytes_max: int = option(
+        "At most this much is read and not settled, over all splits; one mutation may exceed it.",
+        default=16 * _MIB,
+        minimum=1,
+    )
+    outstanding_records_max: int = option(
+        "At most this many records are read and not settled, over all splits.",
+        default=200_000,
+        minimum=1,
+    )
+    batch_bytes_max: int = option("The bound of one batch.", default=4 * _MIB, minimum=1)
+    batch_records_max: int = option("The bound of one batch.", default=5_000, minimum=1)
+    lease_seconds: float = option(
+        "A split whose owner is silent for so long is taken over.",
+        default=15.0,
+        minimum=0.5,
+        maximum=3600,
+    )
+    retry_seconds_max: float = option(
+        "A call that fails and may succeed later is repeated for so long.", default=300.0, minimum=0
+    )
+    settle_seconds_max: float = option(
+        "The sink has so long for its verdict on a batch.", default=300.0, minimum=1
+    )
+    stop_seconds_max: float = option(
+        "A split that is stopped has so long to settle and commit.", default=10.0, minimum=0
+    )
+    quarantine_bytes_max: int = option(
+        "The bound of all quarantined and dead-lettered bytes of the job.",
+        default=256 * _MIB,
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """The job file as written."""
+
+    job: str = option("The job's name; its state is kept under it.")
+    state: str = option("The SQLite file that keeps the state.")
+    source: Mapping[str, Any] = option("The source: `plugin` and its options.")
+    sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
+    runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, checked. Relative paths in its options are relative to `directory`."""
+
+    name: str
+    directory: Path
+    state: Path
+    source: type[Source]
+    source_config: Any = field(repr=False)  # Any: an instance of the source's config_class.
+    sink: type[Sink]
+    sink_config: Any = field(repr=False)  # Any: an instance of the sink's config_class.
+    runtime: RuntimeConfig
+
+
+def read_job(path: Path) -> Job:
+    """Read and check the job file at *path*; ask its state for the parts it leaves out.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+        StateFileError: the state file is needed and cannot be used.
+
+    """
+    place = str(path)
+    written = parse_config(JobFile, _document(path), place=place)
+    directory = path.absolute().parent
+    state = directory / written.state
+    source, sink = dict(written.source), written.sink
+    if sink is None:
+        sink, tables = _from_statements(state, written.job)
+        source.setdefault("tables", tables)
+    problems: list[Problem] = []
+    if not written.job.strip() or "\n" in written.job:
+        problems.append(Problem("job", f"expected a name, found {written.job!r}"))
+    source_class, source_config = _part("source", source, problems)
+    sink_class, sink_config = _part("sink", sink, problems)
+    runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
+    if problems:
+        raise ConfigError(problems, place=place)
+    return Job(
+        name=written.job,
+        directory=directory,
+        state=state,
+        source=source_class,
+        source_config=source_config,
+        sink=sink_class,
+        sink_config=sink_config,
+        runtime=runtime,
+    )
+
+
+def _from_statements(state: Path, job: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Ask the statements in the state file for the sink and the tables."""
+    from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415 (only when needed)
+
+    connection = connect(state, create=False)
+    try:
+        return job_parts(connection, job)
+    finally:
+        connection.close()
+
+
+def _part(
+    section: str,
+    options: Mapping[str, Any],
+    problems: list[Problem],
+) -> tuple[Any, Any]:  # Any: the plugin's class, and an instance of its config_class.
+    left = dict(options)
+    name = left.pop("plugin", None)
+    if not isinstance(name, str):
+        problems.append(Problem(f"{section}.plugin", "is required", f"name the {section}'s plugin"))
+        return None, None
+    try:
+        plugin = load(f"{section}s", name)
+    except ConfigError as error:
+        problems += _within(section, error)
+        return None, None
+    return plugin, _checked(section, plugin.config_class, left, problems)
+
+
+def _checked(
+    section: str, config_class: type, options: Mapping[str, Any], problems: list[Problem]
+) -> Any:  # Any: an instance of *config_class*.
+    try:
+        return parse_config(config_class, options)
+    except ConfigError as error:
+        problems += _within(section, error)
+        return None
+
+
+def _within(section: str, error: ConfigError) -> list[Problem]:
+    return [
+        Problem(
+            f"{section}.{problem.key}" if problem.key else section, problem.message, problem.hint
+        )
+        for problem in error.problems
+    ]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what the safe loader lets pass: a key given twice, a key that is no text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 (PyYAML's signature)
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"a key must be text, found {key!r}: quote it", key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    place = str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(JOB_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}", "give the path of a job file")
+        raise ConfigError([problem], place=place) from error
+    if len(content) > JOB_FILE_BYTES_MAX:
+        raise ConfigError([Problem("", f"has more than {JOB_FILE_BYTES_MAX} bytes")], place=place)
+    try:
+        document = yaml.load(content, _Loader)  # noqa: S506 (a subclass of the safe loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        if mark is not None:
+            place = f"{path}:{mark.line + 1}:{mark.column + 1}"
+        message = getattr(error, "problem", None) or "is not YAML"
+        raise ConfigError([Problem("", str(message))], place=place) from error
+    except (RecursionError, ValueError) as error:  # Nested too deep; a date like 2026-99-99.
+        raise ConfigError([Problem("", f"is not usable YAML: {error}")], place=place) from error
+    if not isinstance(document, Mapping):
+        kind = type(document).__name__
+        raise ConfigError(
+            [Problem("", f"expected keys and values, found {kind}", "job, state, source, sink")],
+            place=place,
+        )
+    return document

@@ -1,0 +1,82 @@
+"""The books (I3): the equations that must hold for what was read, agreed and delivered. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.stores import Counters, add_counters
+
+Books = Mapping[str, int]
+
+_ENTRY_FATES: Final = ("first", "counted", "surplus", "repeat", "damaged")
+_MUTATION_FATES: Final = (
+    "agreed",
+    "reencoded",
+    "expired",
+    "expired_published",
+    "not_replica",
+    "filtered",
+    "overflow",
+    "pending",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBooks:
+    """The source's own counters and the framework's counters of one split."""
+
+    split: str
+    books: Books
+    counters: Counters
+
+
+def total(splits: Iterable[SplitBooks]) -> SplitBooks:
+    """Add up all splits."""
+    books: Counter[str] = Counter()
+    counters: Counters = {}
+    for split in splits:
+        books.update(split.books)
+        counters = add_counters(counters, split.counters)
+    return SplitBooks("", dict(books), counters)
+
+
+def differences(split: SplitBooks) -> Sequence[str]:
+    """Return the equations that do not hold, in words; none when the books balance."""
+    lines = []
+    for node in nodes(split.books):
+        fates = {name: split.books.get(f"entries.{node}.{name}", 0) for name in _ENTRY_FATES}
+        read = split.books.get(f"entries.{node}.read", 0)
+        lines.append(_equation(f"entries of {node}", "read", read, fates))
+    if "mutations.first" in split.books:
+        fates = {name: split.books.get(f"mutations.{name}", 0) for name in _MUTATION_FATES}
+        fates["pending"] = fates["pending"] or split.books.get("pending", 0)
+        lines.append(_equation("mutations", "first", split.books["mutations.first"], fates))
+    for table, c in sorted(split.counters.items()):
+        fates = {
+            "delivered": c.delivered,
+            "filtered": c.filtered,
+            "dead_lettered": c.dead_lettered,
+            "quarantined": c.quarantined,
+        }
+        lines.append(_equation(f"changes of {table or 'unknown tables'}", "cut", c.cut, fates))
+    place = f"split {split.split}: " if split.split else ""
+    return [place + line for line in lines if line]
+
+
+def nodes(books: Books) -> Sequence[str]:
+    """Return the nodes whose logs the books tell of."""
+    names = {key.removeprefix("entries.").rpartition(".")[0] for key in books if _of_entries(key)}
+    return sorted(names)
+
+
+def _of_entries(key: str) -> bool:
+    return key.startswith("entries.")
+
+
+def _equation(subject: str, left: str, amount: int, fates: Mapping[str, int]) -> str:
+    """Return the equation in words if it does not hold, else nothing."""
+    if amount == sum(fates.values()):
+        return ""
+    right = " + ".join(f"{name} {count}" for name, count in fates.items() if count) or "nothing"
+    return f"{subject}: {left} {amount} is not {right} = {sum(fates.values())}"

@@ -1,0 +1,411 @@
+"""The data thread of a worker: all splits it owns, in micro-batches, at the pace of sink and tick.
+
+The control thread sends commands and is told what ended; nothing else is shared. Errors of plugin
+calls are caught here and nowhere else: a split that fails stops alone (I8).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+from headrace.connector.runtime import crash
+from headrace.connector.runtime.clock import Wake
+from headrace.connector.runtime.leases import Lease
+from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
+from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.stores import StoreUnavailableError
+from headrace.plugins import (
+    CloseReason,
+    Demand,
+    FatalError,
+    HeadraceError,
+    LeaseLostError,
+    RetriableError,
+)
+
+T = TypeVar("T")
+
+SINK_WAIT_MS: Final = 10
+PROGRESS_EVERY_MS: Final = 10_000
+
+
+class PluginBrokenError(FatalError):
+    """A plugin raised something that is no named error, again and again."""
+
+    code = "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of a pipeline."""
+
+    tick_ms: int
+    commit_ms_max: int
+    commit_bytes_max: int
+    outstanding_bytes_max: int
+    outstanding_records_max: int
+    batch_bytes_max: int
+    batch_records_max: int
+    retry_ms_max: int
+    stop_ms_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A split that the pipeline no longer runs; its lease is given back, unless it was lost."""
+
+    split: str
+    token: int
+    error: HeadraceError | None
+
+
+@dataclass(slots=True)
+class Stats:
+    """What this pipeline committed so far."""
+
+    changes: int = 0
+    batches: int = 0
+    commits: int = 0
+
+
+class Pipeline:
+    """See the module. Commands may come from any thread; `run` is the data thread."""
+
+    def __init__(
+        self,
+        around: Callable[[Callable[[Verdict], None]], Surroundings],
+        limits: Limits,
+        wake: Wake,
+        closed: Callable[[Closed], None],
+        *,
+        until_idle: bool = False,
+    ) -> None:
+        """*around* is called on the data thread, with where verdicts go; it opens the sink.
+
+        *closed* is called on the data thread. With *until_idle* the pipeline does not wait for the
+        tick while something is under way.
+        """
+        self._make_around = around
+        self._limits = limits
+        self._wake = wake
+        self._closed = closed
+        self._until_idle = until_idle
+        self._commands: SimpleQueue[tuple[str, Lease | str | None]] = SimpleQueue()
+        self._commands_done = 0
+        self._verdicts: deque[Verdict] = deque()
+        self._runs: dict[str, SplitRun] = {}
+        self._stopping = False
+        self._quiet_passes = 0
+        self._committed_ms = 0
+        self._store_retry = Retry(limits.retry_ms_max)
+        self._store_not_before_ms = 0
+        self._told_ms = 0
+        self._around: Surroundings
+        self.stats = Stats()
+        self.idle_after: int | None = None
+        """The number of commands after which everything was read, settled and committed."""
+        self.all_done = False
+        """Whether every split's source has ended for ever; read it with `idle_after`."""
+
+    def gain(self, lease: Lease) -> None:
+        """Run a split."""
+        self._send("gain", lease)
+
+    def lose(self, split: str) -> None:
+        """Drop a split at once: another owns it."""
+        self._send("lose", split)
+
+    def hand_over(self, split: str) -> None:
+        """Drain, commit and give back a split."""
+        self._send("hand_over", split)
+
+    def stop(self) -> None:
+        """Hand over all splits, then end."""
+        self._send("stop", None)
+
+    def run(self) -> None:
+        """Run until stopped. Raises what opening the sink raises; splits fail one by one."""
+        self._around = self._make_around(self._verdicts.append)
+        now_ms = self._around.clock.monotonic_ms()
+        self._committed_ms = self._told_ms = now_ms
+        try:
+            while not self._stopping or self._runs:
+                self.run_pass()
+        finally:
+            self._around.writer.close()
+
+    def run_pass(self) -> None:
+        """Give every split one step, commit what is due, and wait if there is time."""
+        started_ms = self._around.clock.monotonic_ms()
+        self._take_commands()
+        progress = [self._step(run) for run in list(self._runs.values())]
+        self._take_verdicts()
+        quiet = all(p is Progress.QUIET for p in progress) and not self._outstanding()
+        self._commit_if_due(at_once=quiet and self._until_idle)
+        self._release()
+        self._close_finished()
+        self._note_idle(quiet=quiet)
+        self._tell()
+        if Progress.MORE in progress or (self._stopping and not self._runs):
+            return
+        if Progress.BLOCKED in progress:
+            self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
+        elif not (self._until_idle and self._quiet_passes == 1):
+            self._wait_for_tick(started_ms + self._limits.tick_ms)
+
+    # Commands and verdicts.
+
+    def _send(self, command: str, subject: Lease | str | None) -> None:
+        self._commands.put((command, subject))
+        self._wake.set()
+
+    def _take_commands(self) -> None:
+        while True:
+            try:
+                command, subject = self._commands.get_nowait()
+            except Empty:
+                return
+            self._commands_done += 1
+            self._quiet_passes, self.idle_after = 0, None
+            if isinstance(subject, Lease):
+                self._runs[subject.split] = SplitRun(subject, self._around)
+            elif command == "stop":
+                self._stopping = True
+                for run in self._runs.values():
+                    self._begin_close(run, CloseReason.HANDED_OVER)
+            elif subject in self._runs:
+                reason = {
+                    "lose": CloseReason.LEASE_LOST,
+                    "hand_over": CloseReason.HANDED_OVER,
+                }[command]
+                self._begin_close(self._runs[subject], reason)
+                self._close_finished()
+
+    def _take_verdicts(self) -> None:
+        while self._verdicts:
+            run, seq, attempt, delivered, failures = self._verdicts.popleft()
+            if self._runs.get(run.split) is run:
+                self._guard(run, partial(run.settle, seq, attempt, delivered, failures))
+            crash.reached("settled")
+
+    # One split.
+
+    def _step(self, run: SplitRun) -> Progress:
+        if run.closing is CloseReason.FAILED:
+            return Progress.WAITING
+        limits = self._limits
+        runs = self._runs.values()
+        demand = Demand(
+            records_max=min(
+                limits.batch_records_max,
+                limits.outstanding_records_max - sum(r.ledger.outstanding_records for r in runs),
+            ),
+            bytes_max=min(
+                limits.batch_bytes_max,
+                limits.outstanding_bytes_max - sum(r.ledger.outstanding_bytes for r in runs),
+            ),
+            linger_ms=limits.tick_ms,
+        )
+        progress = self._guard(run, partial(run.step, demand))
+        self._take_verdicts()
+        return progress or Progress.WAITING
+
+    def _guard(self, run: SplitRun, call: Callable[[], T]) -> T | None:
+        """Make a call that may reach a plugin; judge its error instead of raising it."""
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 (any plugin, any error)
+            self._judge(run, error)
+            return None
+
+    def _judge(self, run: SplitRun, error: Exception) -> None:
+        """Do about an error what its kind asks for (R11)."""
+        if isinstance(error, LeaseLostError):
+            self._log(run, "split_lost", error)
+            self._begin_close(run, CloseReason.LEASE_LOST)
+        elif isinstance(error, RetriableError):
+            self._pause(run, error)
+        elif isinstance(error, HeadraceError):
+            self._fail(run, error)
+        else:
+            self._around.log.error("plugin_broken", split=run.split, exc_info=error)
+            run.restart()
+            self._pause(run, error)
+
+    def _pause(self, run: SplitRun, error: Exception) -> None:
+        try:
+            run.not_before_ms = run.retry.failed(self._around.clock.monotonic_ms(), error)
+        except RetriesExhaustedError as exhausted:
+            self._fail(run, exhausted)
+        else:
+            self._log(run, "split_pauses", error)
+
+    def _fail(self, run: SplitRun, error: HeadraceError) -> None:
+        """Stop a split for good; what of it is settled is still committed."""
+        if run.error is None:
+            run.error = error
+            self._log(run, "split_failed", error)
+        self._begin_close(run, CloseReason.FAILED)
+
+    def _begin_close(self, run: SplitRun, reason: CloseReason) -> None:
+        if run.closing is None:
+            run.close_by_ms = self._around.clock.monotonic_ms() + self._limits.stop_ms_max
+        if run.closing is not CloseReason.LEASE_LOST:  # Which is final; a failure outranks a stop.
+            handing_over = reason is CloseReason.HANDED_OVER
+            run.closing = run.closing or reason if handing_over else reason
+
+    def _close_finished(self) -> None:
+        for run in list(self._runs.values()):
+            if run.closing is None:
+                continue
+            late = self._around.clock.monotonic_ms() >= run.close_by_ms
+            if run.closing is CloseReason.LEASE_LOST or run.drained() or late:
+                self._close(run, run.closing)
+
+    def _close(self, run: SplitRun, reason: CloseReason) -> None:
+        del self._runs[run.split]
+        self._around.log.info("split_stopped", split=run.split, reason=reason.value)
+        try:
+            run.close(reason)
+        except Exception:
+            self._around.log.exception("plugin_broken", split=run.split)
+        if reason is not CloseReason.LEASE_LOST:
+            problem = f"{run.error.code}: {run.error}" if run.error else ""
+            try:
+                self._around.store.release(self._around.worker, run.split, run.lease.token, problem)
+            except StoreUnavailableError as error:  # It runs out by itself.
+                self._log(run, "lease_kept", error)
+        crash.reached("handed_over")
+        self._closed(Closed(run.split, run.lease.token, run.error))
+
+    # All splits together.
+
+    def _outstanding(self) -> int:
+        return sum(not run.ledger.empty for run in self._runs.values())
+
+    def _commit_if_due(self, *, at_once: bool) -> None:
+        now_ms = self._around.clock.monotonic_ms()
+        window = self._limits.commit_bytes_max
+        due = (
+            at_once
+            or now_ms - self._committed_ms >= self._limits.commit_ms_max
+            or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in self._runs.values())
+        )
+        if due and now_ms >= self._store_not_before_ms:
+            self._commit()
+            self._committed_ms = now_ms
+
+    def _commit(self) -> None:
+        runs = [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
+        offers = [(r, offer) for r in runs if (offer := self._guard(r, r.offer))]
+        if not offers:
+            return
+        try:
+            refused = self._around.store.commit([offer.commit for _, offer in offers])
+        except StoreUnavailableError as error:
+            self._store_failed(error)
+            return
+        self._store_retry.succeeded()
+        self.stats.commits += 1
+        for run, offer in offers:
+            refusal = refused.get(run.split)
+            if refusal is None:
+                run.committed(offer)
+                self.stats.batches += 1
+                self.stats.changes += sum(c.cut for c in offer.settled.counters.values())
+            else:
+                self._judge(run, refusal)
+                run.close_by_ms = 0  # Nothing of it can be committed any more.
+
+    def _store_failed(self, error: StoreUnavailableError) -> None:
+        now_ms = self._around.clock.monotonic_ms()
+        self._around.log.warning("store_unavailable", error=str(error))
+        try:
+            self._store_not_before_ms = self._store_retry.failed(now_ms, error)
+        except RetriesExhaustedError as exhausted:
+            for run in self._runs.values():
+                self._fail(run, exhausted)
+                run.close_by_ms = 0
+
+    def _release(self) -> None:
+        """Tell the sources what they may forget: after the commit (R1), until it is done (R2)."""
+        for run in self._runs.values():
+            now_ms = self._around.clock.monotonic_ms()
+            if run.release_due is None or now_ms < run.release_not_before_ms:
+                continue
+            try:
+                run.release()
+                run.release_retry.succeeded()
+                crash.reached("positions_released")
+            except FatalError as error:
+                self._fail(run, error)
+            except Exception as error:  # noqa: BLE001 (a plugin call)
+                self._log(run, "release_pauses", error)
+                try:
+                    run.release_not_before_ms = run.release_retry.failed(now_ms, error)
+                except RetriesExhaustedError as exhausted:
+                    self._fail(run, exhausted)
+
+    # Time.
+
+    def _wait_for_tick(self, until_ms: int) -> None:
+        """Wait for the end of the tick, or for a command; let the sink work meanwhile."""
+        clock = self._around.clock
+        while self._commands.empty() and (left_ms := until_ms - clock.monotonic_ms()) > 0:
+            if not self._runs or not any(r.ledger.sent for r in self._runs.values()):
+                self._wake.wait(left_ms)
+                continue
+            self._wait_for_sink(until_ms)
+            if self._until_idle:
+                return
+
+    def _wait_for_sink(self, until_ms: int) -> None:
+        """Wait until all is settled, or *until_ms*; no longer than that."""
+        before_ms = self._around.clock.monotonic_ms()
+        drained = False
+        try:
+            drained = self._around.writer.drain(until_ms)
+        except RetriableError as error:
+            self._around.log.warning("sink_pauses", error=str(error))
+        except Exception as error:
+            self._around.log.exception("plugin_broken")
+            for run in self._runs.values():
+                self._fail(run, _named(error))
+        self._take_verdicts()
+        if not drained and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
+            self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
+
+    def _note_idle(self, *, quiet: bool) -> None:
+        still = quiet and all(run.drained() for run in self._runs.values())
+        self._quiet_passes = self._quiet_passes + 1 if still else 0
+        # Twice: what one split's read took from the logs may belong to a split asked before it.
+        idle = self._quiet_passes > 1 or not self._runs
+        self.all_done = bool(self._runs) and all(run.done for run in self._runs.values())
+        if idle and self._commands.empty() and self.idle_after != self._commands_done:
+            self.idle_after = self._commands_done
+        elif not idle:
+            self.idle_after = None
+
+    def _tell(self) -> None:
+        now_ms = self._around.clock.monotonic_ms()
+        if now_ms - self._told_ms >= PROGRESS_EVERY_MS:
+            self._told_ms = now_ms
+            self._around.log.info(
+                "progress",
+                splits=len(self._runs),
+                changes=self.stats.changes,
+                batches=self.stats.batches,
+                outstanding_bytes=sum(r.ledger.outstanding_bytes for r in self._runs.values()),
+            )
+
+    def _log(self, run: SplitRun, event: str, error: Exception) -> None:
+        self._around.log.warning(event, split=run.split, error=str(error))
+
+
+def _named(error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    return PluginBrokenError(f"{type(error).__name__}: {error}")

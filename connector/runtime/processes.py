@@ -1,0 +1,68 @@
+"""Which process this is, and whether another one is provably dead."""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.stores import Owner
+
+_PROC: Final = Path("/proc")
+_STATE, _STARTED = 0, 19  # Fields of /proc/<pid>/stat after the command's name.
+_DEAD_STATES: Final = frozenset("ZX")
+
+
+def this_process() -> Owner:
+    """Return an identity of this process that no other process, now or later, shares."""
+    return Owner(
+        worker=secrets.token_hex(8),
+        host=socket.gethostname(),
+        boot=_boot(),
+        pid_space=_pid_space(),
+        pid=os.getpid(),
+        started=_started(os.getpid()) or 0,
+    )
+
+
+def is_dead(owner: Owner) -> bool:
+    """Whether *owner* is provably dead: same boot and pid space, and the process is gone.
+
+    False means only that nothing is known.
+    """
+    boot = _boot()
+    if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
+        return False
+    return _started(owner.pid) != owner.started
+
+
+def is_alive(owner: Owner) -> bool:
+    """Whether *owner* is provably alive; False means only that nothing is known."""
+    boot = _boot()
+    if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
+        return False
+    return _started(owner.pid) == owner.started
+
+
+def _boot() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _pid_space() -> str:
+    try:
+        return str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int | None:
+    """Return when process *pid* started, in ticks since boot; None when there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # The name may hold blanks and parentheses.
+    return None if fields[_STATE] in _DEAD_STATES else int(fields[_STARTED])

@@ -1,0 +1,49 @@
+"""How often and how long a failing call is repeated: doubling pauses within a budget of time."""
+
+from typing import Final
+
+from headrace.plugins import FatalError
+
+PAUSE_FIRST_MS: Final = 100
+PAUSE_MAX_MS: Final = 10_000
+_DOUBLINGS_MAX: Final = 16
+
+
+class RetriesExhaustedError(FatalError):
+    """A call that may succeed later did not do so within `retry_seconds_max`."""
+
+    code = "retries_exhausted"
+
+
+class Retry:
+    """The budget of one kind of call. It is full again after each success."""
+
+    def __init__(self, budget_ms: int) -> None:
+        """*budget_ms* runs from the first failure in a row."""
+        self._budget_ms = budget_ms
+        self._since_ms: int | None = None
+        self._failures = 0
+
+    def failed(self, now_ms: int, error: Exception) -> int:
+        """Count a failure and return when to try again, on the clock of *now_ms*.
+
+        Raises:
+            RetriesExhaustedError: the budget is spent.
+
+        """
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        spent_ms = now_ms - self._since_ms
+        if spent_ms >= self._budget_ms and self._failures:
+            raise RetriesExhaustedError(
+                f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {error}",
+                hint="runtime.retry_seconds_max says how long to go on trying",
+            ) from error
+        pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), PAUSE_MAX_MS)
+        self._failures += 1
+        return now_ms + pause_ms
+
+    def succeeded(self) -> None:
+        """Fill the budget again."""
+        self._since_ms = None
+        self._failures = 0

@@ -1,0 +1,294 @@
+"""One split on its way: its reader, its ledger, and where it stands. Runs on the data thread.
+
+It reads, encodes, submits and settles. Committing several splits together, pacing and the handling
+of errors belong to the pipeline.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from headrace.connector.runtime import crash
+from headrace.connector.runtime.leases import Lease
+from headrace.connector.runtime.ledger import Ledger, Settled, Shipment
+from headrace.connector.runtime.retry import Retry
+from headrace.connector.stores import Commit, Counters, Store, add_counters
+from headrace.plugins import (
+    Batch,
+    Clock,
+    CloseReason,
+    Codec,
+    Demand,
+    Done,
+    EncodedPosition,
+    EncodedRecords,
+    Failure,
+    FatalError,
+    HeadraceError,
+    Position,
+    Reader,
+    RetriableError,
+    Source,
+    Split,
+    Writer,
+)
+
+Verdict = tuple["SplitRun", int, int, int, Sequence[Failure]]
+
+
+class SettleTimeoutError(FatalError):
+    """The sink gave no verdict on a batch within `settle_seconds_max`."""
+
+    code = "settle_timeout"
+
+
+class Progress(Enum):
+    """What one step of a split came to."""
+
+    MORE = "more"
+    """There is more to read at once."""
+    MOVED = "moved"
+    """Something was read; the next tick may bring more."""
+    QUIET = "quiet"
+    """Everything durable was read."""
+    WAITING = "waiting"
+    """It waits for its lease, or a pause to end."""
+    BLOCKED = "blocked"
+    """It waits for the sink or a commit to make room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all splits of a pipeline share."""
+
+    source: Source
+    writer: Writer
+    encoding: str
+    codec: Codec
+    store: Store
+    clock: Clock
+    log: structlog.stdlib.BoundLogger
+    worker: str
+    window_bytes_max: int
+    retry_ms_max: int
+    settle_ms_max: int
+    tick_ms: int
+    post: Callable[[Verdict], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A settled prefix as the commit that makes it durable."""
+
+    commit: Commit
+    settled: Settled
+
+
+class SplitRun:
+    """See the module. `closing` says why it will end; `error` what went wrong."""
+
+    def __init__(self, lease: Lease, around: Surroundings) -> None:
+        """Open nothing yet: the first step does, and may fail and be repeated."""
+        self.lease = lease
+        self.closing: CloseReason | None = None
+        self.error: HeadraceError | None = None
+        self.close_by_ms = 0
+        self.done = False
+        self.retry = Retry(around.retry_ms_max)
+        self.not_before_ms = 0
+        self.release_retry = Retry(around.retry_ms_max)
+        self.release_not_before_ms = 0
+        self.release_due: Position | None = None
+        self._around = around
+        self._reader: Reader | None = None
+        self.ledger = Ledger(lease.split, last_seq=0)
+        self._offer: Offer | None = None
+        self._plan = self._seq = 0
+        self._counters: Counters = {}
+        self._stored: EncodedPosition | None = None
+        self._restarting = False
+        self._read_last: Batch | None = None  # Read, but not yet in the ledger.
+
+    @property
+    def split(self) -> str:
+        """The name of the split."""
+        return self.lease.split
+
+    def step(self, demand: Demand) -> Progress:
+        """Send what waits, then read one batch, if that is allowed now.
+
+        Raises what the plugins and the store raise: the pipeline decides.
+        """
+        now_ms = self._around.clock.monotonic_ms()
+        if now_ms < self.not_before_ms:
+            return Progress.WAITING
+        self._check_settling(now_ms)
+        if self._restarting:
+            if self.ledger.sent:
+                return Progress.WAITING
+            self._restarting = False
+            self.close(CloseReason.FAILED)
+        reader = self._reader or self._open()
+        if self.ledger.retry_due:
+            self.ledger.resend()
+        if not self._send() or self.closing:
+            return Progress.WAITING
+        full = self.ledger.uncommitted_bytes >= self._around.window_bytes_max
+        if full or demand.records_max <= 0 or demand.bytes_max <= 0:  # I7: one window at most.
+            return Progress.BLOCKED
+        return self._read(reader, demand)
+
+    def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
+        """Enter a verdict. Raises when the split must stop or pause."""
+        before = self.ledger.retrying
+        error = self.ledger.settle(seq, attempt, delivered, failures)
+        if error:
+            raise error
+        if self.ledger.retrying and not before:
+            first = failures[0].message if failures else "the verdict did not add up"
+            raise RetriableError(f"batch {seq} was not delivered: {first}")
+        if not self.ledger.retrying:
+            self.retry.succeeded()
+
+    def offer(self) -> Offer | None:
+        """Return what to commit: what is still unsure from the last time, or the new prefix."""
+        if self._offer is None:
+            settled = self.ledger.take_settled()
+            if settled is None:
+                return None
+            encoded = settled.end.encode()
+            if self._unchanged(encoded, settled):
+                self.ledger.committed(settled)
+                return None
+            commit = Commit(
+                split=self.split,
+                plan=self._plan,
+                token=self.lease.token,
+                owner=self._around.worker,
+                previous=self._seq,
+                seq=settled.seq,
+                position=encoded,
+                counters=add_counters(self._counters, settled.counters),
+                losses=settled.losses,
+            )
+            self._offer = Offer(commit, settled)
+        return self._offer
+
+    def committed(self, offer: Offer) -> None:
+        """Note that *offer* is durable; the source may forget what is before it."""
+        self._offer = None
+        self._seq, self._stored = offer.commit.seq, offer.commit.position
+        self._counters = offer.commit.counters
+        self.ledger.committed(offer.settled)
+        self.release_due = offer.settled.end
+
+    def release(self) -> None:
+        """Let the source forget (R1, R2). Raises what the reader raises: call again later."""
+        if self.release_due is not None and self._reader is not None:
+            self._reader.release(self.release_due)
+            self.release_due = None
+
+    def restart(self) -> None:
+        """Give up what is uncommitted and, after the pause, begin again from the stored state."""
+        self._restarting = True
+
+    def drained(self) -> bool:
+        """Whether nothing is left to settle or to commit."""
+        if self._offer is not None or self.ledger.has_settled:
+            return False
+        given_up = self._restarting or self.closing is CloseReason.FAILED
+        return not self.ledger.sent if given_up else self.ledger.empty
+
+    def close(self, reason: CloseReason) -> None:
+        """Close the reader, if there is one."""
+        reader, self._reader = self._reader, None
+        self._read_last = None
+        if reader is not None:
+            reader.close(reason)
+
+    def _open(self) -> Reader:
+        around = self._around
+        state = around.store.load(self.split, self.lease.token)
+        crash.reached("loaded")
+        resume = None
+        if state.position is not None:
+            resume = around.source.decode_position(state.position)
+        self._plan, self._seq, self._counters = state.plan, state.seq, state.counters
+        self._stored = state.position
+        self._offer = None
+        self.ledger = Ledger(self.split, last_seq=state.seq)
+        self._reader = reader = around.source.open(Split(self.split), resume)
+        around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
+        return reader
+
+    def _read(self, reader: Reader, demand: Demand) -> Progress:
+        if self._read_last is None:
+            batch = reader.read(demand)
+            if not isinstance(batch, Batch):
+                self.done = isinstance(batch, Done)
+                if self.ledger.empty:
+                    self.retry.succeeded()
+                return Progress.QUIET
+            crash.reached("read")
+            self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
+        batch = self._read_last
+        encoded = self._encode(batch)
+        crash.reached("encoded")
+        self._around.store.put_schemas(batch.schemas())
+        crash.reached("schemas_stored")
+        self.ledger.add(batch, encoded)
+        self._read_last = None
+        self._send()
+        if batch.more:
+            return Progress.MORE
+        return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
+
+    def _encode(self, batch: Batch) -> EncodedRecords:
+        around = self._around
+        if around.encoding in batch.encodings:
+            return batch.encode(around.encoding)
+        return around.codec.encode(batch)
+
+    def _send(self) -> bool:
+        """Submit what is unsent; say whether nothing is left."""
+        for shipment in self.ledger.unsent():
+            now_ms = self._around.clock.monotonic_ms()
+            if not self.lease.allows(now_ms):  # I2: not after the deadline.
+                return False
+            self._submit(shipment, now_ms)
+        return not self.ledger.retrying
+
+    def _submit(self, shipment: Shipment, now_ms: int) -> None:
+        post, seq, attempt = self._around.post, shipment.seq, shipment.attempt
+
+        def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+            post((self, seq, attempt, delivered, failures))
+
+        self.ledger.mark_sent(shipment, now_ms)
+        try:
+            self._around.writer.submit(shipment.delivery(), settle)
+        except RetriableError:
+            self.ledger.mark_refused(shipment)
+            raise
+        crash.reached("submitted")
+
+    def _check_settling(self, now_ms: int) -> None:
+        oldest_ms = self.ledger.oldest_sent_ms()
+        if oldest_ms is not None and now_ms - oldest_ms > self._around.settle_ms_max:
+            raise SettleTimeoutError(
+                f"the sink gave no verdict for {(now_ms - oldest_ms) / 1000:g} s",
+                place=f"split {self.split}",
+                hint="runtime.settle_seconds_max says how long to wait",
+            )
+
+    def _unchanged(self, encoded: EncodedPosition, settled: Settled) -> bool:
+        stored = self._stored
+        return (
+            stored is not None
+            and not settled.counters
+            and not settled.losses
+            and stored.head == encoded.head
+            and stored.chunks.keys() == encoded.chunks.keys()
+        )
