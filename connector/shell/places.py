@@ -44,7 +44,12 @@ def place_of(text: str, start: int, end: int) -> Place:
         shown_start = max(line_start, start - _CHARS_BEFORE)
     else:
         shown_start = line_start
-    shown = _printable(text, shown_start, min(line_end, shown_start + EXCERPT_CHARS_MAX))
+    shown_end = min(line_end, shown_start + EXCERPT_CHARS_MAX)
+    shown = _printable(text, shown_start, shown_end)
+    if shown_start > line_start:
+        shown = f"…{shown[1:]}"
+    if shown_end < line_end:
+        shown = f"{shown[:-1]}…"
     caret = start - shown_start
     indent = sum(display_width(c) for c in shown[:caret])
     carets = "^" * max(1, sum(display_width(c) for c in shown[caret : caret + end - start]))

@@ -32,11 +32,12 @@ def render_table(result: ResultTable, *, width: int) -> str:
     rows = [tuple(_shown(cell) for cell in row) for row in result.rows]
     widths = [max(map(_width, cells)) for cells in zip(columns, *rows, strict=True)]
     count = f"\n({len(rows)} rows)\n"
-    if rows and sum(widths) + 3 * len(widths) > width:
+    rule = "-" + "-+-".join("-" * w for w in widths) + "-"
+    if rows and len(rule) > width:
         return _expanded(columns, rows) + count
     lines = [
         " " + " | ".join(_padded(c, w) for c, w in zip(columns, widths, strict=True)),
-        "-" + "-+-".join("-" * w for w in widths) + "-",
+        rule,
     ]
     for row in rows:
         cells = (" " * (w - _width(c)) + c for c, w in zip(row, widths, strict=True))
@@ -70,7 +71,7 @@ def _expanded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     text = ""
     for number, row in enumerate(rows, 1):
         value_width = max(map(_width, row))
-        text += f"\n@ Row {number}\n-{'-' * name_width}-+-{'-' * value_width}\n"
+        text += f"\n@ Row {number}\n-{'-' * name_width}-+-{'-' * value_width}-\n"
         for column, cell in zip(columns, row, strict=True):
             text += f" {_padded(column, name_width)} | {cell}\n"
     return text

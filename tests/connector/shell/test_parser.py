@@ -1,0 +1,299 @@
+"""Statements are read as CEP-44 prints them and as CQL's users write them; the rest is an error."""
+
+import contextlib
+import textwrap
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headrace.connector.shell.errors import StatementSyntaxError
+from headrace.connector.shell.formatting import format_statement
+from headrace.connector.shell.parser import OPTIONS_MAX, parse_script, parse_statement
+from headrace.connector.shell.statements import (
+    CreateSink,
+    CreateSource,
+    DescribeSink,
+    DescribeSinks,
+    DescribeSource,
+    DescribeSources,
+    DropSink,
+    DropSource,
+    Statement,
+    TableName,
+)
+from statements import statements
+
+ORDERS = TableName("shop", "orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # CEP-44's six, as printed, with its placeholders filled in.
+        (
+            "CREATE DATA_SINK k WITH kafka://kafkacluster:9092?param1=value1&param2=value2",
+            CreateSink(name="k", uri="kafka://kafkacluster:9092?param1=value1&param2=value2"),
+        ),
+        ("DROP DATA_SINK k", DropSink(name="k")),
+        ("DESCRIBE DATA_SINKS", DescribeSinks()),
+        (
+            "CREATE DATA_SOURCE cdc ON TABLE orders WITH k",
+            CreateSource(word="cdc", table=TableName(None, "orders"), sink="k"),
+        ),
+        (
+            "DROP DATA_SOURCE cdc ON TABLE orders",
+            DropSource(word="cdc", table=TableName(None, "orders")),
+        ),
+        ("DESCRIBE DATA_SOURCES", DescribeSources()),
+        # And what stands around them.
+        ("create Data_Sink K with 'a://b';", CreateSink(name="k", uri="a://b")),
+        (
+            """CREATE DATA_SINK IF NOT EXISTS k WITH 'a://b' AND A.B = 'c'
+            AND n = 1 AND b = TRUE AND "X.y" = 'it''s'""",
+            CreateSink(
+                name="k",
+                uri="a://b",
+                if_not_exists=True,
+                options=(
+                    ("a.b", "c"),
+                    ("n", "1"),
+                    ("b", "true"),
+                    ("X.y", "it's"),
+                ),
+            ),
+        ),
+        (
+            'CREATE DATA_SOURCE IF NOT EXISTS cdc ON TABLE "Shop".orders WITH "K" AND job = \'j\'',
+            CreateSource(
+                word="cdc",
+                table=TableName("Shop", "orders"),
+                sink="K",
+                options=(("job", "j"),),
+                if_not_exists=True,
+            ),
+        ),
+        ("DROP DATA_SINK IF EXISTS k", DropSink(name="k", if_exists=True)),
+        (
+            "DROP DATA_SOURCE IF EXISTS cdc ON TABLE shop.orders",
+            DropSource(word="cdc", table=ORDERS, if_exists=True),
+        ),
+        ("DESC DATA_SINK k", DescribeSink(name="k")),
+        ("DESC DATA_SINK k AS CONFIG", DescribeSink(name="k", as_config=True)),
+        (
+            "DESCRIBE DATA_SOURCE cdc ON TABLE shop.orders AS CONFIG",
+            DescribeSource(word="cdc", table=ORDERS, as_config=True),
+        ),
+        ("DROP -- a\n DATA_SINK // b\n /* c */ k", DropSink(name="k")),
+        ("DROP DATA_SINK data_sink", DropSink(name="data_sink")),
+        ('DROP DATA_SINK "table"', DropSink(name="table")),
+        (
+            "CREATE DATA_SINK k WITH 'a://b' AND schema.table = 1",
+            CreateSink(name="k", uri="a://b", options=(("schema.table", "1"),)),
+        ),
+    ],
+)
+def test_statement(text: str, expected: Statement) -> None:
+    """Each form means the statement it stands for."""
+    assert expected == parse_statement(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "CREATE DATA_SNK k",
+            """\
+            SyntaxException: line 1:7 found 'DATA_SNK', expected DATA_SINK or DATA_SOURCE
+              CREATE DATA_SNK k
+                     ^^^^^^^^
+            hint: did you mean DATA_SINK?""",
+        ),
+        (
+            "DROP DATA_SINK k;\n SELECT * FROM t",
+            """\
+            SyntaxException: line 2:1 found 'SELECT', expected CREATE, DROP, DESCRIBE or DESC
+               SELECT * FROM t
+               ^^^^^^
+            hint: SELECT is CQL: give it to cqlsh""",
+        ),
+        (
+            "DROP DATA_SINK k k",
+            """\
+            SyntaxException: line 1:17 found 'k', expected ;
+              DROP DATA_SINK k k
+                               ^""",
+        ),
+        (
+            "DROP DATA_SINK",
+            """\
+            SyntaxException: line 1:14 found the end of the text, expected IF or sink name
+              DROP DATA_SINK
+                            ^""",
+        ),
+        (
+            "CREATE DATA_SINK 'k' WITH 'a://b'",
+            """\
+            SyntaxException: line 1:17 found a string, expected IF or sink name
+              CREATE DATA_SINK 'k' WITH 'a://b'
+                               ^^^
+            hint: a name stands in no quotes, or in double quotes""",
+        ),
+        (
+            "CREATE DATA_SINK Table WITH 'a://b'",
+            """\
+            SyntaxException: line 1:17 found 'Table', expected IF or sink name
+              CREATE DATA_SINK Table WITH 'a://b'
+                               ^^^^^
+            hint: Table is reserved; as a name it is written "Table\"""",
+        ),
+        (
+            "CREATE DATA_SINK k WITH k2",
+            """\
+            SyntaxException: line 1:24 found 'k2', expected quoted URI
+              CREATE DATA_SINK k WITH k2
+                                      ^^
+            hint: write the URI in single quotes: 'kafka://host:9092?topic=name'""",
+        ),
+        (
+            "CREATE DATA_SINK k WITH 'a://b' AND c = lz4",
+            """\
+            SyntaxException: line 1:40 found 'lz4', expected string, number, true or false
+              CREATE DATA_SINK k WITH 'a://b' AND c = lz4
+                                                      ^^^
+            hint: write a text in single quotes""",
+        ),
+        (
+            "CREATE DATA_SINK k WITH 'a://b' AND c = 1 AND c = 2",
+            """\
+            SyntaxException: line 1:46 option c is given twice
+              CREATE DATA_SINK k WITH 'a://b' AND c = 1 AND c = 2
+                                                            ^""",
+        ),
+        (
+            'DROP DATA_SINK ""',
+            """\
+            SyntaxException: line 1:15 a name cannot be empty
+              DROP DATA_SINK ""
+                             ^^""",
+        ),
+    ],
+)
+def test_error(text: str, expected: str) -> None:
+    """An error shows the place, what was found, what was expected, and what was meant."""
+    with pytest.raises(StatementSyntaxError) as caught:
+        list(parse_script(text))
+
+    assert textwrap.dedent(expected) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ("CREATE", "DROP", "DESCRIBE", "DESC")),
+        ("CREATE", ("DATA_SINK", "DATA_SOURCE")),
+        ("DESC", ("DATA_SINKS", "DATA_SOURCES", "DATA_SINK", "DATA_SOURCE")),
+        ("CREATE DATA_SINK IF", ("NOT",)),
+        ("CREATE DATA_SINK IF NOT", ("EXISTS",)),
+        ("CREATE DATA_SINK k", ("WITH",)),
+        ("CREATE DATA_SINK k WITH 'a://b'", ("AND", ";")),
+        ("CREATE DATA_SINK k WITH 'a://b' AND", ("option name",)),
+        ("CREATE DATA_SINK k WITH 'a://b' AND x", (".", "=")),
+        ("CREATE DATA_SINK k WITH 'a://b' AND x.", ("option name",)),
+        ("CREATE DATA_SINK k WITH 'a://b' AND \"x\"", ("=",)),
+        ("DROP DATA_SOURCE cdc", ("ON",)),
+        ("DROP DATA_SOURCE cdc ON", ("TABLE",)),
+        ("DROP DATA_SOURCE cdc ON TABLE a", (".", ";")),
+        ("DROP DATA_SOURCE cdc ON TABLE a.", ("table name",)),
+        ("CREATE DATA_SINK k WITH 'a://b' AND x =", ("string", "number", "true", "false")),
+        ("DESC DATA_SINK k", ("AS", ";")),
+        ("DESC DATA_SINK k AS", ("CONFIG",)),
+    ],
+)
+def test_expected_set(text: str, expected: tuple[str, ...]) -> None:
+    """After any beginning the error knows everything that could follow."""
+    misfit = "=" if text.endswith("=") else "1"
+    with pytest.raises(StatementSyntaxError) as caught:
+        list(parse_script(f"{text} {misfit}"))
+
+    assert expected == caught.value.expected
+
+
+def test_script() -> None:
+    """Statements before an error are yielded; empty ones are nothing."""
+    script = parse_script(";; DESC DATA_SINKS;\nDROP DATA_SINK k; ; DROP 'x'; DESC DATA_SOURCES")
+
+    first, second = next(script), next(script)
+
+    assert [DescribeSinks(), DropSink(name="k")] == [first.statement, second.statement]
+    assert ["line 1:3", "line 2:0"] == [str(first.place()), str(second.place())]
+    with pytest.raises(StatementSyntaxError, match=r"line 2:25"):
+        next(script)
+
+
+def test_places() -> None:
+    """A statement knows where each of its parts stands."""
+    text = "CREATE DATA_SINK k WITH 'a://b' AND x.y = 1; CREATE DATA_SOURCE cdc ON TABLE a.b WITH k"
+    sink, source = parse_script(text)
+
+    for parsed, key, part in [
+        (sink, "sink", "k"),
+        (sink, "uri", "'a://b'"),
+        (sink, "x.y", "x.y"),
+        (sink, "other", "CREATE"),
+        (source, "source", "cdc"),
+        (source, "table", "a.b"),
+    ]:
+        place = parsed.place(key)
+        assert (key, part) == (key, text[place.column :][: place.excerpt.count("^")])
+
+
+@pytest.mark.parametrize("text", ["", "DESC DATA_SINKS; DESC DATA_SINKS", " -- a"])
+def test_one_statement(text: str) -> None:
+    """Where one statement is wanted, none or two are an error."""
+    with pytest.raises(StatementSyntaxError, match="expected one statement"):
+        parse_statement(text)
+
+
+def test_options_max() -> None:
+    """The greatest number of options is accepted; one more is an error."""
+    fits = "CREATE DATA_SINK k WITH 'a://b'" + "".join(
+        f" AND x{number} = 1" for number in range(OPTIONS_MAX)
+    )
+
+    parse_statement(fits)
+    with pytest.raises(StatementSyntaxError, match="more than 256 options"):
+        parse_statement(f"{fits} AND y = 1")
+
+
+_PIECES = [
+    "CREATE", "DROP", "DESC", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "IF", "NOT", "EXISTS",
+    "WITH", "AND", "ON", "TABLE", "AS", "CONFIG", "cdc", "k", "a.b", "=", ".", ";", "'x'", '"y"',
+    "1", "true", "kafka://h", "--", "/*", "*/", "//", "'", '"', "\n", " ", "é", "\x00",
+]  # fmt: skip
+
+
+def check_any_text(text: str) -> None:
+    """Check that *text* is statements, or our named error and no other."""
+    with contextlib.suppress(StatementSyntaxError):
+        for parsed in parse_script(text):
+            assert parsed.statement == parse_statement(format_statement(parsed.statement))
+
+
+@given(st.text() | st.lists(st.sampled_from(_PIECES)).map(" ".join))
+@example("'" * 10_001)
+@example('"' * 10_001)
+@example("/*" * 10_000)
+@example("CREATE " * 1_000)
+@example(";" * 10_000)
+def test_any_text(text: str) -> None:
+    """Any text is statements or our named error."""
+    check_any_text(text)
+
+
+@given(statements, st.data())
+def test_damaged_statement(statement: Statement, data: st.DataObject) -> None:
+    """A statement with a piece cut out and one put in is statements or our named error."""
+    text = format_statement(statement)
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+    check_any_text(text[:start] + data.draw(st.text(max_size=3)) + text[end:])

@@ -1,0 +1,69 @@
+"""A place is shown as line, column and caret, and shows no secret."""
+
+import pytest
+
+from headrace.connector.shell.places import EXCERPT_CHARS_MAX, place_of
+
+
+def test_line_and_column() -> None:
+    """Lines are counted from 1, columns from 0."""
+    place = place_of("one\ntwo three\nfour", 8, 13)
+
+    assert "line 2:4" == str(place)
+    assert "  two three\n      ^^^^^" == place.excerpt
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "expected"),
+    [
+        ("日本 x", 3, "  日本 x\n       ^"),
+        ("a\tb", 2, "  a b\n    ^"),
+        ("a", 1, "  a\n   ^"),
+        ("", 0, "  \n  ^"),
+        ("a\x1bb", 2, "  a b\n    ^"),
+    ],
+    ids=["wide", "tab", "end", "empty", "escape"],
+)
+def test_caret(text: str, start: int, expected: str) -> None:
+    """The caret stands below its character as a terminal shows it."""
+    assert expected == place_of(text, start, start + 1).excerpt
+
+
+def test_span_over_lines() -> None:
+    """A part that goes on over the line's end is marked up to there."""
+    assert "  a 'b\n    ^^" == place_of("a 'b\nc'", 2, 7).excerpt
+
+
+@pytest.mark.parametrize("start", [0, 60, 5_000, 9_999])
+def test_long_line(start: int) -> None:
+    """Of a long line only a window around the caret is shown."""
+    shown, caret = place_of("x" * 10_000, start, start + 1).excerpt.split("\n")
+
+    assert EXCERPT_CHARS_MAX + 2 >= len(shown)
+    assert "x" == shown[len(caret) - 1]
+    assert (start > 0) == ("…" in shown[: len(caret)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AND sasl.password = 'canary' x",
+        "AND sasl.password = 'it''s canary' x",
+        "AND sasl.password =\n 'canary' x",
+        "AND \"ssl.key.pem\" = 'canary' x",
+        "'kafka://canary@h' x",
+        "'kafka://u:canary@h' x",
+        "'kafka://h?sasl.password=canary&b=c' x",
+        "AND sasl.password = canary x",
+        "AND SASL_TOKEN='canary x",
+        "AND sasl.password = '" + "y" * 200 + "canary' x",
+    ],
+)
+def test_secrets(text: str) -> None:
+    """What by its name or place is a secret is covered, and the caret stays where it was."""
+    start = len(text) - 1
+    place = place_of(text, start, start + 1)
+    line, caret = place.excerpt.split("\n")
+
+    assert "canary" not in line
+    assert text[-1] == line[len(caret) - 1] or "canary x" in text

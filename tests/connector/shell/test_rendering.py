@@ -1,0 +1,90 @@
+"""Answers are shown as cqlsh shows them, or as JSON that programs read."""
+
+import json
+
+import pytest
+
+from headrace.connector.shell.rendering import (
+    STATEMENT_COLUMN,
+    ResultTable,
+    render_json,
+    render_jsonl,
+    render_table,
+)
+
+TWO_ROWS = ResultTable(("name", "sink"), (("cdc.shop.orders", "k"), ("cdc.a.b", "日本")))
+
+
+def test_table() -> None:
+    """Columns are right-aligned below their names, and the rows counted."""
+    expected = """
+ name            | sink
+-----------------+------
+ cdc.shop.orders |    k
+         cdc.a.b | 日本
+
+(2 rows)
+"""
+    assert expected == render_table(TWO_ROWS, width=24)
+
+
+def test_too_wide() -> None:
+    """A table one column too wide is shown row by row."""
+    expected = """
+@ Row 1
+------+-----------------
+ name | cdc.shop.orders
+ sink | k
+
+@ Row 2
+------+---------
+ name | cdc.a.b
+ sink | 日本
+
+(2 rows)
+"""
+    assert expected == render_table(TWO_ROWS, width=23)
+
+
+def test_no_rows() -> None:
+    """An empty answer still shows its columns."""
+    expected = "\n a | b\n---+---\n\n(0 rows)\n"
+
+    assert expected == render_table(ResultTable(("a", "b")), width=1)
+
+
+def test_statement() -> None:
+    """A statement is shown as it would be typed."""
+    result = ResultTable((STATEMENT_COLUMN,), (("DROP DATA_SINK k;",),))
+
+    assert "\nDROP DATA_SINK k;\n\n" == render_table(result, width=1)
+
+
+def test_silent() -> None:
+    """A statement without an answer prints nothing in any form."""
+    silent = ResultTable()
+
+    assert ["", "", ""] == [
+        render_table(silent, width=80),
+        render_json(silent),
+        render_jsonl(silent),
+    ]
+
+
+@pytest.mark.parametrize("unsafe", ["\x1b[2J", "\n", "\x9b", "\u202e", "\x00"])
+def test_terminal_escapes(unsafe: str) -> None:
+    """Nothing that a terminal would obey is written to it."""
+    result = ResultTable(("a",), ((f"x{unsafe}y",),))
+
+    assert unsafe not in render_table(result, width=80).splitlines()[3]
+    assert f"x{unsafe}y" == json.loads(render_jsonl(result))["a"]
+    assert render_jsonl(result).strip().isprintable()
+
+
+def test_json() -> None:
+    """JSON is one array of objects."""
+    expected = [{"name": "cdc.shop.orders", "sink": "k"}, {"name": "cdc.a.b", "sink": "日本"}]
+
+    assert expected == json.loads(render_json(TWO_ROWS))
+    assert expected == [json.loads(line) for line in render_jsonl(TWO_ROWS).splitlines()]
+    assert [] == json.loads(render_json(ResultTable(("a",))))
