@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT = [
-    f"headrace.sources.cassandra.{name}" for name in ("layout", "cut", "frame")
+    f"headrace.sources.cassandra.{name}" for name in ("layout", "cut", "frame", "agreement", "intake")
 ]
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
 
@@ -36,6 +36,7 @@ def extensions() -> list[Extension]:
         build_dir="build/cython",
         compiler_directives={
             "annotation_typing": False,  # The .pxd alone decides the C types.
+            "auto_pickle": False,
             "boundscheck": False,
             "initializedcheck": False,
             "wraparound": False,

@@ -66,3 +66,28 @@ EXCL_END_INCL_START = 2
 INCL_END_EXCL_START = 5
 INCL_END = 6
 EXCL_START = 7
+
+# Kinds of agreement records (line 7).
+FREE = 0  # No record; in a stored row: dropped.
+PENDING = 1
+PUBLISHED = 2
+EXPIRED_DROPPED = 3
+EXPIRED_PUBLISHED = 4
+CONTENT_KNOWN = 5
+
+# Fields of a mutation in an outbox.
+MAIL_WIDTH = 8
+MAIL_START = 0
+MAIL_END = 1
+MAIL_HOST = 2
+MAIL_SEGMENT = 3
+MAIL_POSITION = 4
+MAIL_COPIES = 5
+MAIL_MESSAGING = 6
+MAIL_FLAGS = 7
+LATE = 1  # It had expired when the copy came that completed its agreement.
+
+# How the entries of a table are treated.
+IGNORED = 0
+NEIGHBOUR = 1  # Not asked for, but may share a mutation with a table that is.
+SELECTED = 2

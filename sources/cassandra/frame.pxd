@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
+cdef int _VINT_EXTRA_MAX, _VINT_MORE, _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
 
 
 @cython.final
@@ -23,6 +23,10 @@ cdef class Framer:
     cdef readonly Py_ssize_t start, end
 
     cpdef bytes entry(self)
+    @cython.locals(first=int, extra=int, value=int64_t, i=int)
+    cdef inline int64_t vint(self, Py_ssize_t at) noexcept
+    @cython.locals(first=int, extra=int)
+    cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit)
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
     cpdef int next_entry(self) except -1

@@ -19,6 +19,8 @@ WINDOW_BYTES = 256 * 1024
 ENTRY_BYTES_MAX = 1 << 30  # Segments are smaller: a larger size is itself corrupt.
 OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
 
+_VINT_EXTRA_MAX, _VINT_MORE = 8, 0x80
+_LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
 _MARKER = 8
 _SIZE_MIN = 10
 _NO_LIMIT = -1
@@ -104,6 +106,31 @@ class Framer:
             ):
                 self._corrupt(begin, "the checksum of the entry is wrong")
             return codes.ENTRY
+
+    def vint(self, at: int) -> int:
+        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there."""
+        if at >= self.end:
+            return -1
+        first = self.window[at]
+        extra = 0
+        while extra < _VINT_EXTRA_MAX and first & (_VINT_MORE >> extra):
+            extra += 1
+        if extra > _LENGTH_EXTRA_MAX or at + extra >= self.end:
+            return -1
+        value = first & (0xFF >> extra)
+        for i in range(extra):
+            value = value << 8 | self.window[at + 1 + i]
+        return value
+
+    def after_vint(self, at: int) -> int:
+        """Return where the vint at window[at] ends; beyond the entry if it does not fit in it."""
+        if at >= self.end:
+            return at + 1
+        first = self.window[at]
+        extra = 0
+        while extra < _VINT_EXTRA_MAX and first & (_VINT_MORE >> extra):
+            extra += 1
+        return at + 1 + extra
 
     def _next_section(self) -> int:
         """Read the sync marker at the section's end and enter the next section (2.3)."""

@@ -1,0 +1,228 @@
+"""Feeds the entries of one log after another to the splits a pump owns: the loop of the live path.
+
+An entry is framed, its first update's key gives the token and so the split, the raw bytes give the
+digest, agreement decides, and the copy that completes the agreement is kept raw in the split's
+outbox. Separate so that it can be compiled as one loop. For one thread.
+"""
+
+from array import array
+
+from headrace.sources.cassandra import codes, native
+from headrace.sources.cassandra.agreement import Agreement, Groups
+from headrace.sources.cassandra.errors import BadMutationError
+from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.layout import Catalogue
+
+# Why an entry is passed over; indexes of `skipped`, per log.
+SKIP_REASONS = ("system", "unknown_table", "not_selected")
+_HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
+_REASONS = 3
+_SYSTEM, _UNKNOWN, _NOT_SELECTED = 0, 1, 2
+
+_MESSAGING_60 = 14
+_TABLE_ID_BYTES = 16
+_NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
+_UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
+_DATA_FIRST, _META_FIRST = 64 * 1024, 256
+
+
+class Outbox:
+    """Agreed mutations of one split, raw, in the order of emission.
+
+    Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, host,
+    segment, position, copies, messaging version, flags (1: late).
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.data = memoryview(bytearray(_DATA_FIRST))
+        self.meta = memoryview(array("q", bytes(8 * codes.MAIL_WIDTH * _META_FIRST)))
+        self.count = 0
+        self.size = 0
+
+    def append(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
+        self,
+        view: native.View,
+        start: int,
+        end: int,
+        host: int,
+        segment: int,
+        position: int,
+        copies: int,
+        messaging: int,
+    ) -> None:
+        """Keep a copy of view[start:end]; negative *copies* mean a late one."""
+        length = end - start
+        if self.size + length > len(self.data):
+            self._grow_data(length)
+        base = self.count * codes.MAIL_WIDTH
+        if base == len(self.meta):
+            self._grow_meta()
+        native.copy(self.data, self.size, view, start, end)
+        self.meta[base + codes.MAIL_START] = self.size
+        self.meta[base + codes.MAIL_END] = self.size + length
+        self.meta[base + codes.MAIL_HOST] = host
+        self.meta[base + codes.MAIL_SEGMENT] = segment
+        self.meta[base + codes.MAIL_POSITION] = position
+        self.meta[base + codes.MAIL_COPIES] = copies if copies > 0 else -copies
+        self.meta[base + codes.MAIL_MESSAGING] = messaging
+        self.meta[base + codes.MAIL_FLAGS] = 0 if copies > 0 else codes.LATE
+        self.size += length
+        self.count += 1
+
+    def _grow_data(self, length: int) -> None:
+        grown = memoryview(bytearray(max(2 * len(self.data), self.size + length)))
+        native.copy(grown, 0, self.data, 0, self.size)
+        self.data = grown
+
+    def _grow_meta(self) -> None:
+        grown = memoryview(array("q", bytes(16 * len(self.meta))))
+        grown[: len(self.meta)] = self.meta
+        self.meta = grown
+
+
+class Intake:
+    """The splits of a pump and the loop that feeds them."""
+
+    def __init__(self, catalogue: Catalogue, groups: Groups, key: bytes, splits: int) -> None:
+        """*key* is the 16 secret bytes of the digest; *splits* is how many the ring is cut into."""
+        self.catalogue = catalogue
+        self.hosts = groups.hosts
+        self.splits = splits
+        self.k0 = int.from_bytes(key[:8], "little")
+        self.k1 = int.from_bytes(key[8:16], "little")
+        self.digest = memoryview(array("Q", [0, 0]))
+        self.owned = memoryview(bytearray(splits))
+        self.agreements = [Agreement(groups)] * splits
+        self.outboxes = [Outbox()] * splits
+        self.sequence = 0
+        # Per split and host: the marker resumed from, and the entries read since the books began.
+        self.resume = memoryview(array("q", bytes(16 * splits * self.hosts)))
+        self.reads = memoryview(array("q", bytes(8 * splits * self.hosts)))
+        self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
+        self.treatment = memoryview(array("i", [codes.IGNORED] * max(1, len(catalogue.tables))))
+        self.keyspace = memoryview(array("i", [0] * max(1, len(catalogue.tables))))
+        self.unknown: dict[bytes, str] = {}
+        self.held = 0  # Bytes in all outboxes.
+        self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
+
+    def treat(self, table: int, treatment: int, keyspace: int) -> None:
+        """Say how entries of catalogue table *table* are treated, and its keyspace's number."""
+        self.treatment[table] = treatment
+        self.keyspace[table] = keyspace
+
+    def own(self, split: int, agreement: Agreement | None) -> None:
+        """Begin, or with None end, feeding *split*."""
+        if self.owned[split]:
+            self.held -= self.outboxes[split].size
+        self.owned[split] = agreement is not None
+        self.outboxes[split] = Outbox()
+        if agreement is not None:
+            self.agreements[split] = agreement
+            self.sequence = max(self.sequence, agreement.number)
+        for host in range(self.hosts):
+            self.resume[2 * (split * self.hosts + host)] = 0
+            self.resume[2 * (split * self.hosts + host) + 1] = 0
+
+    def resume_at(self, split: int, host: int, segment: int, position: int) -> None:
+        """Let *split* pass over what *host*'s log holds up to here (line 11)."""
+        self.resume[2 * (split * self.hosts + host)] = segment
+        self.resume[2 * (split * self.hosts + host) + 1] = position
+
+    def take(self, split: int) -> Outbox:
+        """Hand over what *split* has agreed so far and start a new outbox."""
+        outbox = self.outboxes[split]
+        self.held -= outbox.size
+        self.outboxes[split] = Outbox()
+        return outbox
+
+    def run(self, framer: Framer, host: int, bytes_max: int, held_max: int) -> int:
+        """Feed entries until *bytes_max* were read or the outboxes hold *held_max* bytes.
+
+        Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or FINISHED.
+        """
+        stop_at = framer.at + bytes_max
+        while framer.at < stop_at and self.held < held_max:
+            found = framer.next_entry()
+            if found != codes.ENTRY:
+                return found
+            self._feed(framer, host)
+        return codes.ENTRY
+
+    def _feed(self, framer: Framer, host: int) -> None:
+        """Pass one entry over, or observe it, and keep it when that completes the agreement."""
+        at = framer.start
+        if framer.messaging >= _MESSAGING_60:
+            at += 1
+        updates = framer.window[at]  # A count above 127 takes more bytes; none of those means 1.
+        at = framer.after_vint(at)
+        table = -1
+        if at + _TABLE_ID_BYTES <= framer.end:
+            table = self.catalogue.find(framer.window, at)
+        if table < 0:
+            self._pass_over(framer, host, at)
+        elif self.treatment[table] == codes.SELECTED or (
+            self.treatment[table] == codes.NEIGHBOUR and updates != 1
+        ):
+            at += _TABLE_ID_BYTES
+            if framer.messaging >= _MESSAGING_60:
+                at = framer.after_vint(at)  # The schema epoch.
+            self._observe(framer, host, self.keyspace[table], at)
+        else:
+            self.skipped[host * _REASONS + _NOT_SELECTED] += 1
+
+    def _observe(self, framer: Framer, host: int, keyspace: int, at: int) -> int:
+        """Let the split of the partition key at *at* decide; return the copies if it is emitted."""
+        length = framer.vint(at)
+        at = framer.after_vint(at)
+        if length < 0 or at + length > framer.end:
+            raise BadMutationError(
+                "the partition key is cut short",
+                place=f"{framer.place}: entry that ends at {framer.at}",
+                hint="its checksum is right: the writer is of a version this release cannot read",
+            )
+        token = native.token(framer.window, at, at + length)
+        # The ring in equal parts, by the upper half of the token shifted to start at 0.
+        split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
+        if not self.owned[split]:
+            return 0
+        place = split * self.hosts + host
+        segment = framer.segment_id
+        position = framer.at
+        if segment < self.resume[2 * place] or (
+            segment == self.resume[2 * place] and position <= self.resume[2 * place + 1]
+        ):
+            return 0
+        self.reads[place] += 1
+        start, end = framer.start, framer.end
+        native.siphash128(framer.window, start, end, self.k0, self.k1, self.digest)
+        agreement = self.agreements[split]
+        agreement.number = self.sequence
+        copies = agreement.observe(
+            host,
+            self.digest[0],
+            self.digest[1],
+            keyspace,
+            token,
+            segment,
+            position,
+            end - start,
+        )
+        self.sequence = agreement.number
+        self.progress[host] = agreement.touched
+        if copies != 0:
+            outbox = self.outboxes[split]
+            outbox.append(
+                framer.window, start, end, host, segment, position, copies, framer.messaging
+            )
+            self.held += end - start
+        return copies
+
+    def _pass_over(self, framer: Framer, host: int, at: int) -> None:
+        table_id = native.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))
+        if len(table_id) == _TABLE_ID_BYTES and table_id[6] >> 4 == _NAME_BASED:
+            self.skipped[host * _REASONS + _SYSTEM] += 1
+            return
+        self.skipped[host * _REASONS + _UNKNOWN] += 1
+        if table_id not in self.unknown and len(self.unknown) < _UNKNOWN_MAX:
+            self.unknown[table_id] = f"{framer.place}: entry that ends at {framer.at}"
