@@ -1,0 +1,100 @@
+"""The log of a process: JSON lines, or text with colours on a terminal, always one stream.
+
+What is logged about rows must not tell what is in them. So a field is a number, a text, or a list
+of these; anything else shows as its type. An exception shows where it came from, and its message
+only if it is one of ours, because others repeat the value that they choked on.
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TextIO
+from uuid import UUID
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor
+
+from headrace.plugins import HeadraceError
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FRAMES_MAX: Final = 20  # Innermost frames of an exception that are logged.
+
+
+def configure(level: str = "info", stream: TextIO | None = None) -> None:
+    """Send all logging, structlog's and the standard library's, to *stream* (standard error).
+
+    Other packages are heard from `warning` on. Calling it again replaces what was set.
+    """
+    stream = sys.stderr if stream is None else stream
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        exception_without_values,
+        fields_without_values,
+    ]
+    renderer = _renderer(stream)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+
+
+def exception_without_values(_: object, __: str, event: EventDict) -> EventDict:
+    """Replace `exc_info` by the type, code, place and frames of the exception."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()
+    if isinstance(error, tuple):
+        error = error[1]
+    if not isinstance(error, BaseException):
+        return event
+    event["error"] = type(error).__name__
+    if isinstance(error, HeadraceError):
+        event.update(error_code=error.code, error_message=error.message, error_place=error.place)
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    event["frames"] = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    return event
+
+
+def fields_without_values(_: object, __: str, event: EventDict) -> EventDict:
+    """Replace every field that could hold part of a row by the name of its type."""
+    return {key: _shown(value) for key, value in event.items()}
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool | int | float | str | None):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, UUID | Path):
+        return str(value)
+    if isinstance(value, list | tuple) and all(isinstance(part, int | str) for part in value):
+        return list(value)
+    if isinstance(value, Mapping) and all(isinstance(part, int) for part in value.values()):
+        return dict(value)  # Counters, by name.
+    return f"<{type(value).__name__}>"
+
+
+def _renderer(stream: TextIO) -> Callable[[Any, str, EventDict], str]:  # Any: as structlog has it
+    if not stream.isatty():
+        return _json
+    return structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+
+
+def _json(_: object, __: str, event: EventDict) -> str:
+    return msgspec.json.encode(event).decode()
