@@ -5,15 +5,16 @@ error: the interpreter runs the .py instead. HEADRACE_NATIVE=require makes it an
 HEADRACE_NATIVE=off skips it.
 """
 
+import configparser
 import os
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-HOT = [
-    f"headrace.sources.cassandra.{name}" for name in ("layout", "cut", "frame", "agreement", "intake")
-]
+SETTINGS = configparser.ConfigParser()
+SETTINGS.read("setup.cfg", encoding="utf-8")
+HOT = SETTINGS["headrace:native"]["modules"].split()
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
 
 

@@ -7,6 +7,7 @@ that one checkout can test both; `HEADRACE_NATIVE=require` is kept by `test_pack
 import os
 import sys
 from collections.abc import Sequence
+from configparser import ConfigParser
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -43,10 +44,10 @@ def obey_native() -> None:
 
 
 def hot_modules() -> list[str]:
-    """Return the names of the modules with a .pxd beside the .py: those that can be compiled."""
-    declared = sorted((ROOT / "sources").rglob("*.pxd"))
-    files = [file.relative_to(ROOT) for file in declared if file.with_suffix(".py").exists()]
-    return [".".join(("headrace", *file.with_suffix("").parts)) for file in files]
+    """Return the names of the modules that `setup.py` compiles."""
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    return settings["headrace:native"]["modules"].split()
 
 
 def is_compiled(name: str) -> bool:

@@ -1,0 +1,65 @@
+"""A stranger's plugins: a source and a sink that are only ever declared, never opened."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.plugins import ConfigError, Problem, Sink, Source, option
+
+ENTRY_POINTS = """\
+[headrace.sources]
+river = toys:RiverSource
+[headrace.sinks]
+bus = toys:BusSink
+torn-sink = no_such_module:TornSink
+"""
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the toys an installed distribution for one test."""
+    metadata = folder / "toys-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: toys\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusConfig:
+    """Options of the toy sink."""
+
+    stops: str = option("Where it stops.", name="bus.stops")
+    line: str = option("Which line.", default="1")
+    seats: int = option("How many.", default=40, minimum=1, maximum=100)
+    password: str | None = option("The driver's.", default=None, secret=True)
+    token_colour: str | None = option("No secret at all.", name="colour.token", default=None)
+    extras: Mapping[str, str] = option("Whatever else.", keys_allowed=r"bus\..*")
+    keys: Mapping[str, str] = option("What opens it.", keys_allowed=r"key\..*", secret=True)
+
+
+class BusSink(Sink):
+    """`bus://stop1,stop2?line=2`."""
+
+    schemes = ("bus", "tram+tls")
+    config_class = BusConfig
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Take the host as the stops; a path is an error."""
+        if path:
+            raise ConfigError([Problem("uri", f"a bus takes no path, found {path!r}")])
+        return {"bus.stops": host} if host else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiverConfig:
+    """The toy source has no options."""
+
+
+class RiverSource(Source):
+    """`CREATE DATA_SOURCE flow`."""
+
+    word = "flow"
+    config_class = RiverConfig
