@@ -88,7 +88,8 @@ class ControlService:
     def _drop_sink(self, statement: DropSink) -> None:
         with self._catalogue.changing():
             if statement.if_exists and not self._catalogue.has_sink(statement.name):
-                sink = self._catalogue.sink(statement.name)
+                return
+            sink = self._catalogue.sink(statement.name)
             users = [source for source in self._catalogue.sources() if source.sink == sink.name]
             if users:
                 first = users[0]

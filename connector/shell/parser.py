@@ -49,8 +49,12 @@ class ParsedStatement:
     spans: Mapping[str, tuple[int, int]] = field(repr=False)
 
     def place(self, key: str = "") -> Place:
-        """Return where the part named *key* stands, or where the statement begins."""
-        return place_of(self.text, *self.spans.get(key, self.span))
+        """Return where the part named *key* stands; an option not named stands in the URI.
+
+        Without a key, and where there is no URI, it is where the statement begins.
+        """
+        otherwise = self.spans.get("uri", self.span) if key else self.span
+        return place_of(self.text, *self.spans.get(key, otherwise))
 
 
 def parse_script(text: str) -> Iterator[ParsedStatement]:

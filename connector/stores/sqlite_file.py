@@ -184,8 +184,9 @@ def _check_place(place: Path, *, create: bool) -> None:
 
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    application, version = _identity(connection)
+    # In this order: a process that makes the tables meanwhile makes its mark with them.
     empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    application, version = _identity(connection)
     if application not in (0, APPLICATION_ID) or (not application and not empty):
         raise StateFileError(
             "is another program's SQLite database",

@@ -240,9 +240,11 @@ def test_places() -> None:
         (sink, "sink", "k"),
         (sink, "uri", "'a://b'"),
         (sink, "x.y", "x.y"),
-        (sink, "other", "CREATE"),
+        (sink, "other", "'a://b'"),
+        (sink, "", "CREATE"),
         (source, "source", "cdc"),
         (source, "table", "a.b"),
+        (source, "other", "CREATE"),
     ]:
         place = parsed.place(key)
         assert (key, part) == (key, text[place.column :][: place.excerpt.count("^")])

@@ -1,0 +1,30 @@
+"""A state file and a stranger's plugins for the tests of the control service."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import toys
+from headrace.connector.control.service import ControlService
+from headrace.connector.stores.sqlite_file import connect
+
+
+@pytest.fixture(autouse=True)
+def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys.install(tmp_path_factory.mktemp("toys"), monkeypatch)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a connection to a new state file."""
+    with contextlib.closing(connect(tmp_path / "state.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def service(connection: sqlite3.Connection) -> ControlService:
+    """Return a control service on a new state file."""
+    return ControlService(connection)

@@ -1,0 +1,90 @@
+"""A job without sink and tables takes them from the statements in its state file."""
+
+import sqlite3
+
+import pytest
+
+from headrace.connector.control.catalogue import job_parts
+from headrace.connector.control.errors import JobUndefinedError
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.parser import parse_script
+from headrace.plugins import parse_config
+from toys import BusConfig
+
+SINKS = "CREATE DATA_SINK k WITH bus://a AND password = '${env:P}'; CREATE DATA_SINK n WITH bus://b"
+FREE_A = "CREATE DATA_SOURCE flow ON TABLE ks.a WITH k"
+FREE_B = 'CREATE DATA_SOURCE flow ON TABLE "Ks".b WITH k'
+OTHER_SINK = "CREATE DATA_SOURCE flow ON TABLE ks.c WITH n"
+MINE = "CREATE DATA_SOURCE flow ON TABLE ks.d WITH n AND job = 'mine'"
+THEIRS = "CREATE DATA_SOURCE flow ON TABLE ks.e WITH k AND job = 'theirs'"
+
+
+def execute(connection: sqlite3.Connection, *texts: str) -> None:
+    """Execute statements."""
+    service = ControlService(connection)
+    for parsed in parse_script(";".join(texts)):
+        service.execute(parsed.statement)
+
+
+@pytest.mark.parametrize(
+    ("texts", "stop", "tables"),
+    [
+        ([FREE_A], "a", ["ks.a"]),
+        ([FREE_A, FREE_B], "a", ["Ks.b", "ks.a"]),
+        ([FREE_A, MINE], "b", ["ks.d"]),
+        ([FREE_A, OTHER_SINK, MINE], "b", ["ks.d"]),
+        ([FREE_A, THEIRS], "a", ["ks.a"]),
+        ([OTHER_SINK, THEIRS], "b", ["ks.c"]),
+    ],
+    ids=["one", "two", "mine first", "mine among many", "not theirs", "their sink is no matter"],
+)
+def test_parts(
+    connection: sqlite3.Connection, texts: list[str], stop: str, tables: list[str]
+) -> None:
+    """The job has the sources that name it, or else those that name no job."""
+    execute(connection, SINKS, *texts)
+
+    sink, found = job_parts(connection, "mine")
+
+    assert tables == found
+    assert ("bus", stop) == (sink["plugin"], sink["bus.stops"])
+
+
+def test_sink_is_usable(connection: sqlite3.Connection) -> None:
+    """The sink's part is what the plugin's own declaration accepts; secrets stay references."""
+    execute(connection, SINKS, FREE_A)
+
+    sink, _ = job_parts(connection, "mine")
+
+    assert "bus" == sink.pop("plugin")
+    config = parse_config(BusConfig, sink)
+    assert ("a", "${env:P}") == (config.stops, config.password)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message", "hint"),
+    [
+        ([], "no data source is defined for job mine", "CREATE DATA_SOURCE cdc"),
+        ([THEIRS], "no data source is defined for job mine", "CREATE DATA_SOURCE cdc"),
+        ([FREE_A, OTHER_SINK], "write into 2 sinks: k, n", "AND job = 'mine'"),
+    ],
+    ids=["nothing", "only theirs", "two sinks"],
+)
+def test_undefined(
+    connection: sqlite3.Connection, texts: list[str], message: str, hint: str
+) -> None:
+    """A job that the statements do not define is a named error."""
+    execute(connection, SINKS, *texts)
+
+    with pytest.raises(JobUndefinedError) as caught:
+        job_parts(connection, "mine")
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert (2, "job_undefined") == (caught.value.exit_status, caught.value.code)
+
+
+def test_untouched_state(connection: sqlite3.Connection) -> None:
+    """A state file in which nothing was ever executed has no sources."""
+    with pytest.raises(JobUndefinedError):
+        job_parts(connection, "mine")

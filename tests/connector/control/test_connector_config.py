@@ -1,0 +1,184 @@
+"""Statements compile to connector configs, and every mistake in them is named at once."""
+
+import pytest
+
+from headrace.connector.control.connector_config import (
+    compile_sink,
+    compile_source,
+    connector_class,
+)
+from headrace.connector.shell.statements import CreateSink, CreateSource, Options, TableName
+from headrace.plugins import ConfigError
+
+
+def sink(uri: str, *options: tuple[str, str], name: str = "k") -> CreateSink:
+    """Return a statement that creates a sink."""
+    return CreateSink(name=name, uri=uri, options=options)
+
+
+def source(
+    table: TableName, *, word: str = "flow", options: Options = (), name: str = "k"
+) -> CreateSource:
+    """Return a statement that creates a source."""
+    return CreateSource(word=word, table=table, sink=name, options=options)
+
+
+def test_sink() -> None:
+    """Host, query and options become keys, in this order, as texts; defaults are left out."""
+    statement = sink("bus://a:1,b:2?line=9", ("seats", "7"), ("bus.driver", "true"))
+
+    plugin, config = compile_sink(statement)
+
+    assert "bus" == plugin
+    assert [
+        ("name", "k"),
+        ("connector.class", "BusSink"),
+        ("bus.stops", "a:1,b:2"),
+        ("line", "9"),
+        ("seats", "7"),
+        ("bus.driver", "true"),
+    ] == list(config.items())
+
+
+def test_second_scheme() -> None:
+    """A sink is found by each of its schemes, in any case."""
+    assert "bus" == compile_sink(sink("TRAM+TLS://a"))[0]
+
+
+def test_source() -> None:
+    """A source's config names keyspace, table and sink, and holds the options given."""
+    assert {
+        "name": "flow.Shop.orders",
+        "connector.class": "RiverFlowSource",
+        "keyspace": "Shop",
+        "table": "orders",
+        "sink": "k",
+    } == compile_source(source(TableName("Shop", "orders")))
+    assert "j" == compile_source(source(TableName("a", "b"), options=(("job", "j"),)))["job"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "suffix", "expected"),
+    [
+        ("kafka", "Sink", "KafkaSink"),
+        ("cassandra", "CdcSource", "CassandraCdcSource"),
+        ("my-own_bus", "Sink", "MyOwnBusSink"),
+    ],
+)
+def test_connector_class(plugin: str, suffix: str, expected: str) -> None:
+    """The class that Connect's clients see is made of the plugin's name."""
+    assert expected == connector_class(plugin, suffix)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "problems", "hint"),
+    [
+        (sink("buss://a"), "unknown_plugin", {"uri": "scheme buss://"}, "did you mean bus://?"),
+        (sink("xyz://a"), "unknown_plugin", {"uri": "xyz://"}, "cannot be imported: "),
+        (sink("bus://u@a"), "bad_uri", {"uri": "a user"}, "reference"),
+        (sink("bus://a/x"), "config", {"uri": "takes no path, found '/x'"}, ""),
+        (sink("bus://"), "config", {"bus.stops": "is required"}, "Where it stops."),
+        (sink("bus://a", ("lnie", "1")), "config", {"lnie": "not an option"}, "mean line?"),
+        (sink("bus://a?lnie=1"), "config", {"lnie": "not an option"}, "mean line?"),
+        (sink("bus://a", ("seats", "101")), "config", {"seats": "at most 100"}, ""),
+        (sink("bus://a?line=1", ("line", "1")), "config", {"line": "twice"}, "or by AND"),
+        (sink("bus://a", ("bus.stops", "a")), "config", {"bus.stops": "twice"}, ""),
+        (sink("bus://a", ("name", "x")), "config", {"name": "made from the statement"}, ""),
+        (sink("bus://a?connector.class=x"), "config", {"connector.class": "made from"}, ""),
+        (sink("bus://a", ("line", "\x1b")), "config", {"line": "control character"}, ""),
+        (
+            sink("bus://a", ("seats", "x"), ("lnie", "1"), ("password", "canary")),
+            "config",
+            {"seats": "whole number", "lnie": "not an option", "password": "is a secret"},
+            "did you mean line?",
+        ),
+        (sink("bus://a", name="a/b"), "bad_name", {"sink": "'a/b' is no sink name"}, "1 to 48"),
+        (sink("bus://a", name="x" * 49), "bad_name", {"sink": "is no sink name"}, ""),
+        (sink("bus://a", name=".."), "bad_name", {"sink": "is no sink name"}, ""),
+        (sink("bus://a", name="k\u0430"), "bad_name", {"sink": "is no sink name"}, ""),
+    ],
+)
+def test_sink_refused(
+    statement: CreateSink, code: str, problems: dict[str, str], hint: str
+) -> None:
+    """Each mistake is under its key, and no error repeats a secret."""
+    with pytest.raises(ConfigError) as caught:
+        compile_sink(statement)
+
+    found = {problem.key: problem.message for problem in caught.value.problems}
+    assert (code, problems.keys()) == (caught.value.code, found.keys())
+    assert all(problems[key] in found[key] for key in problems)
+    assert hint in caught.value.hint
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "problems", "hint"),
+    [
+        (source(TableName("a", "b"), word="flwo"), "unknown_plugin", {"source": "no data source"},
+         "did you mean flow?"),
+        (source(TableName(None, "b")), "bad_name", {"table": "no keyspace"}, "keyspace.table"),
+        (source(TableName("a b", "b")), "bad_name", {"table": "'a b' is no keyspace name"}, ""),
+        (source(TableName("a", "b/..")), "bad_name", {"table": "'b/..' is no table name"}, ""),
+        (source(TableName("a" * 49, "b")), "bad_name", {"table": "no keyspace name"}, ""),
+        (source(TableName("a", "b" * 223)), "bad_name", {"table": "no table name"}, ""),
+        (source(TableName("system", "local")), "system_keyspace", {"table": "keyspace system"}, ""),
+        (source(TableName("system_auth", "roles")), "system_keyspace", {"table": "own"}, ""),
+        (source(TableName("a", "b"), options=(("jbo", "x"),)), "config", {"jbo": "not an option"},
+         "did you mean job?"),
+        (source(TableName("a", "b"), options=(("job", "x y"),)), "config", {"job": "no name"}, ""),
+        (source(TableName("a", "b"), options=(("sink", "x"),)), "config", {"sink": "not an"}, ""),
+    ],
+)  # fmt: skip
+def test_source_refused(
+    statement: CreateSource, code: str, problems: dict[str, str], hint: str
+) -> None:
+    """Each mistake is under its key."""
+    with pytest.raises(ConfigError) as caught:
+        compile_source(statement)
+
+    found = {problem.key: problem.message for problem in caught.value.problems}
+    assert (code, problems.keys()) == (caught.value.code, found.keys())
+    assert all(problems[key] in found[key] for key in problems)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("table", [TableName("systems", "a"), TableName("a" * 48, "b" * 222)])
+def test_names_at_the_bound(table: TableName) -> None:
+    """The longest names, and one that only resembles Cassandra's own, are accepted."""
+    assert table.name == compile_source(source(table))["table"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "accepted"),
+    [
+        ("password", "canary", False),
+        ("password", "", False),
+        ("password", "${env:BUS_PASSWORD}", True),
+        ("password", "${file:/etc/bus.env:password}", True),
+        ("password", "${dir:/run/secrets:bus}", True),
+        ("password", "x${env:P}", False),
+        ("password", "${vault:x}", False),
+        ("password", "${env:}", False),
+        ("key.door", "canary", False),
+        ("key.door", "${env:DOOR}", True),
+        ("bus.password", "canary", False),
+        ("bus.client.secret", "canary", False),
+        ("bus.sasl.jaas.config", "canary", False),
+        ("bus.password", "${env:P}", True),
+        ("colour.token", "red", True),
+        ("bus.passwords.max", "3", True),
+    ],
+)
+@pytest.mark.parametrize("in_uri", [False, True])
+def test_secret(key: str, value: str, *, accepted: bool, in_uri: bool) -> None:
+    """A secret, by its declaration or else by its name, is a reference or refused."""
+    statement = sink(f"bus://a?{key}={value}") if in_uri else sink("bus://a", (key, value))
+
+    if accepted:
+        assert value == compile_sink(statement)[1][key]
+        return
+    with pytest.raises(ConfigError, match=f"{key}: is a secret") as caught:
+        compile_sink(statement)
+    assert "${env:" in caught.value.hint
+    assert "canary" not in str(caught.value)

@@ -1,0 +1,182 @@
+"""`headrace exec` executes statements one by one, prints answers, and says where it stopped."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.control.exec import main
+from headrace.connector.shell.lexer import TEXT_BYTES_MAX
+
+CREATE = "CREATE DATA_SINK k WITH bus://a?line=2; CREATE DATA_SOURCE flow ON TABLE a.b WITH k;"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    """Return where the state file goes."""
+    return str(tmp_path / "state.db")
+
+
+def test_silent(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """CREATE and DROP print nothing."""
+    assert 0 == main(["--state", state, "-e", CREATE])
+    assert 0 == main(["--state", state, "-e", "DROP DATA_SOURCE flow ON TABLE a.b"])
+    assert ("", "") == capsys.readouterr()
+
+
+def test_formats(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Answers are JSON lines where no terminal is, and a table or an array when asked."""
+    text = f"{CREATE} DESC DATA_SOURCE flow ON TABLE a.b AS CONFIG"
+    config = {
+        "name": "flow.a.b",
+        "connector.class": "RiverFlowSource",
+        "keyspace": "a",
+        "table": "b",
+        "sink": "k",
+    }
+
+    assert 0 == main(["--state", state, "-e", text])
+    assert f"{json.dumps(config)}\n" == capsys.readouterr().out
+    assert 0 == main(["--state", state, "--format", "json", "-e", text.rsplit(";", maxsplit=1)[-1]])
+    assert [config] == json.loads(capsys.readouterr().out)
+    assert 0 == main(["--state", state, "--format", "table", "-e", "DESC DATA_SINK k"])
+    assert "\nCREATE DATA_SINK k WITH 'bus://a?line=2';\n\n" == capsys.readouterr().out
+
+
+def test_several_answers(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answers come in the order of the statements."""
+    assert 0 == main(["--state", state, "-e", f"{CREATE} DESC DATA_SINKS; DESC DATA_SOURCES"])
+    assert ["k", "flow.a.b"] == [
+        json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_file_and_standard_input(
+    state: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same statements do the same from a file, with or without a mark, and from a pipe."""
+    file = tmp_path / "some.cql"
+    file.write_text(f"{CREATE}\nDESC DATA_SINKS;\n-- é\n", encoding="utf-8-sig")
+
+    assert 0 == main(["--state", state, "-f", str(file)])
+    first = capsys.readouterr().out
+    for arguments in ([], ["-f", "-"]):
+        piped = io.TextIOWrapper(io.BytesIO(b"DESC DATA_SINKS"))
+        monkeypatch.setattr("sys.stdin", piped)
+        assert 0 == main(["--state", state, *arguments])
+        assert first == capsys.readouterr().out
+
+
+def test_stops_at_an_error(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Statements before the one in error stay executed, those after it are not run."""
+    text = "CREATE DATA_SINK k WITH bus://a;\nDROP DATA_SINK x;\nCREATE DATA_SINK y WITH bus://a"
+
+    assert 2 == main(["--state", state, "-e", text])
+    assert capsys.readouterr().err == (
+        "<stdin>:2:InvalidRequest: line 2:15 there is no data sink x\n"
+        "  DROP DATA_SINK x;\n"
+        "                 ^\n"
+        "hint: there are: k\n"
+    )
+    assert 0 == main(["--state", state, "-e", "DESC DATA_SINKS"])
+    assert 1 == len(capsys.readouterr().out.splitlines())
+
+
+def test_syntax_error(state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A syntax error names the file, the line and the column."""
+    file = tmp_path / "some.cql"
+    file.write_text(f"{CREATE}\nDESC DATA_SNKS;")
+
+    assert 2 == main(["--state", state, "-f", str(file)])
+    assert capsys.readouterr().err == (
+        f"{file}:2:SyntaxException: line 2:5 found 'DATA_SNKS', "
+        "expected DATA_SINKS, DATA_SOURCES, DATA_SINK or DATA_SOURCE\n"
+        "  DESC DATA_SNKS;\n"
+        "       ^^^^^^^^^\n"
+        "hint: did you mean DATA_SINKS?\n"
+    )
+
+
+def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every option in error is shown where it stands, one that the URI gives at the URI."""
+    text = "CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n  AND password = 'canary'"
+
+    assert 2 == main(["--state", state, "-e", text])
+    assert capsys.readouterr().err == (
+        "<stdin>:1:ConfigurationException: line 2:6 password: "
+        "is a secret and cannot be written down here\n"
+        "    AND password = '******'\n"
+        "        ^^^^^^^^\n"
+        "hint: refer to it: password = '${env:PASSWORD}' or '${file:/path:password}'\n"
+        "ConfigurationException: line 1:43 seats: expected a whole number, found 'many'\n"
+        "  CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n"
+        "                                             ^^^^^\n"
+        "ConfigurationException: line 1:24 lnie: is not an option\n"
+        "  CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n"
+        "                          ^^^^^^^^^^^^^^\n"
+        "hint: did you mean line?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"DESC \xff", "config: {file}: is not UTF-8 at byte 5\nhint: save it as UTF-8\n"),
+        (b" " * (TEXT_BYTES_MAX + 1), "config: {file}: has more than 1048576 bytes\n"),
+        (None, "config: {file}: cannot be read: No such file or directory\n"),
+    ],
+    ids=["not UTF-8", "too long", "missing"],
+)
+def test_unreadable_file(
+    state: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    message: str,
+) -> None:
+    """A file that is no text, too long or missing is a named error."""
+    file = tmp_path / "some.cql"
+    if content is not None:
+        file.write_bytes(content)
+
+    assert 2 == main(["--state", state, "-f", str(file)])
+    assert capsys.readouterr().err.startswith(message.format(file=file))
+
+
+def test_state_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A state file that cannot be made is the environment's fault."""
+    assert 3 == main(["--state", str(tmp_path / "no" / "state.db"), "-e", "DESC DATA_SINKS"])
+    assert capsys.readouterr().err.startswith("state_file: ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--state", "s", "-e", "x", "-f", "y"]])
+def test_usage(arguments: list[str]) -> None:
+    """A wrong command line is status 2."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert 2 == caught.value.code
+
+
+def test_processes(state: str) -> None:
+    """Of two processes that create the same sink one is told that it exists."""
+    code = (
+        "import sys; from headrace.connector.control.exec import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "--state", state]
+    create = [*command, "-e", "CREATE DATA_SINK k WITH null://"]
+    running = [
+        subprocess.Popen(create, stderr=subprocess.PIPE, text=True, env=dict(os.environ))  # noqa: S603 (our own command)
+        for _ in range(2)
+    ]
+    errors = [process.communicate(timeout=60)[1] for process in running]
+
+    assert [0, 2] == sorted(process.returncode for process in running)
+    assert 1 == sum("AlreadyExists: line 1:17 data sink k" in error for error in errors)

@@ -1,0 +1,254 @@
+"""Statements change the catalogue wholly or not at all, and DESCRIBE says what is in it."""
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headrace.connector.control.errors import AlreadyExistsError, InUseError, NotFoundError
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.parser import parse_script, parse_statement
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins import ConfigError
+
+TWO = """
+CREATE DATA_SINK k WITH bus://a,b?line=2 AND seats = 7;
+CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;
+CREATE DATA_SOURCE flow ON TABLE "Shop"."table" WITH k AND job = 'j';
+"""
+
+
+def run(service: ControlService, text: str) -> ResultTable:
+    """Execute all statements of *text* and return the last one's answer."""
+    result = ResultTable()
+    for parsed in parse_script(text):
+        result = service.execute(parsed.statement)
+    return result
+
+
+def test_describe(service: ControlService) -> None:
+    """The lists show names and the statements that make their objects again."""
+    assert ResultTable() == run(service, TWO)
+
+    assert ResultTable(
+        ("name", "plugin", "create_statement"),
+        (("k", "bus", "CREATE DATA_SINK k WITH 'bus://a,b?line=2' AND seats = 7;"),),
+    ) == run(service, "DESCRIBE DATA_SINKS")
+    assert ResultTable(
+        ("name", "sink", "create_statement"),
+        (
+            (
+                "flow.Shop.table",
+                "k",
+                """CREATE DATA_SOURCE flow ON TABLE "Shop"."table" WITH k AND job = 'j';""",
+            ),
+            ("flow.shop.orders", "k", "CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;"),
+        ),
+    ) == run(service, "DESCRIBE DATA_SOURCES")
+
+
+def test_describe_one(service: ControlService) -> None:
+    """One object is shown as its statement, or as its connector config, one column a key."""
+    run(service, TWO)
+
+    assert (("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;",),) == run(
+        service, "DESC DATA_SOURCE flow ON TABLE shop.orders"
+    ).rows
+    assert ResultTable(
+        ("name", "connector.class", "keyspace", "table", "sink"),
+        (("flow.shop.orders", "RiverFlowSource", "shop", "orders", "k"),),
+    ) == run(service, "DESC DATA_SOURCE flow ON TABLE shop.orders AS CONFIG")
+    assert ResultTable(
+        ("name", "connector.class", "bus.stops", "line", "seats"),
+        (("k", "BusSink", "a,b", "2", "7"),),
+    ) == run(service, "DESC DATA_SINK k AS CONFIG")
+
+
+def test_recreate(service: ControlService, tmp_path: Path) -> None:
+    """The statements that DESCRIBE shows make the same catalogue elsewhere."""
+    run(service, TWO)
+    lists = ("DESC DATA_SINKS", "DESC DATA_SOURCES")
+    shown = [run(service, text) for text in lists]
+
+    with contextlib.closing(connect(tmp_path / "other.db")) as connection:
+        other = ControlService(connection)
+        for result in shown:
+            for row in result.rows:
+                run(other, row[-1])
+        assert shown == [run(other, text) for text in lists]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message", "hint"),
+    [
+        ("CREATE DATA_SINK k WITH bus://x", AlreadyExistsError, "data sink k already exists",
+         "IF NOT EXISTS, or first DROP DATA_SINK k;"),
+        ("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k", AlreadyExistsError,
+         "flow.shop.orders already exists", "DROP DATA_SOURCE flow ON TABLE shop.orders;"),
+        ("CREATE DATA_SOURCE flow ON TABLE a.b WITH kk", NotFoundError, "no data sink kk",
+         "did you mean k?"),
+        ("DROP DATA_SINK zz", NotFoundError, "no data sink zz", "there are: k"),
+        ("DESC DATA_SINK zz", NotFoundError, "no data sink zz", "there are: k"),
+        ("DROP DATA_SINK k", InUseError, "used by flow.Shop.table and 1 more",
+         'first DROP DATA_SOURCE flow ON TABLE "Shop"."table";'),
+        ("DROP DATA_SOURCE flow ON TABLE shop.orderz", NotFoundError,
+         "no data source flow.shop.orderz", "did you mean flow.shop.orders?"),
+        ("DESC DATA_SOURCE flow ON TABLE shop.x", NotFoundError, "no data source", ""),
+    ],
+)  # fmt: skip
+def test_refused(
+    service: ControlService, text: str, error: type[ConfigError], message: str, hint: str
+) -> None:
+    """A statement that does not fit what is there changes nothing and says what would."""
+    run(service, TWO)
+    before = run(service, "DESC DATA_SINKS"), run(service, "DESC DATA_SOURCES")
+
+    with pytest.raises(error) as caught:
+        run(service, text)
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert 2 == caught.value.exit_status
+    assert before == (run(service, "DESC DATA_SINKS"), run(service, "DESC DATA_SOURCES"))
+
+
+def test_drop(service: ControlService) -> None:
+    """What was dropped is gone, and a sink can be dropped after its last source."""
+    run(
+        service,
+        """
+        CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE a.b WITH k;
+        DROP DATA_SOURCE flow ON TABLE a.b; DROP DATA_SINK k;
+        DROP DATA_SOURCE IF EXISTS flow ON TABLE a.b; DROP DATA_SINK IF EXISTS k;
+        """,
+    )
+
+    assert () == run(service, "DESC DATA_SOURCES").rows
+    assert () == run(service, "DESC DATA_SINKS").rows
+
+
+def test_if_not_exists_is_checked(service: ControlService) -> None:
+    """IF NOT EXISTS keeps what is there, and still refuses what is wrong."""
+    run(service, TWO)
+    run(service, "CREATE DATA_SINK IF NOT EXISTS k WITH bus://other")
+
+    assert "bus://a,b" in run(service, "DESC DATA_SINK k").rows[0][0]
+    with pytest.raises(ConfigError):
+        run(service, "CREATE DATA_SINK IF NOT EXISTS k WITH bus://other?lnie=1")
+
+
+class Catalogued(RuleBasedStateMachine):
+    """CREATE and DROP, with and without their conditions, against a dictionary."""
+
+    names = st.sampled_from(["a", "b", "C"])
+    tables = st.sampled_from(["ks.t", "ks.u", '"Ks".t'])
+
+    @initialize()
+    def open(self) -> None:
+        """Start with nothing."""
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.service = ControlService(self.connection)
+        self.sinks: set[str] = set()
+        self.sources: dict[str, str] = {}
+
+    def teardown(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def attempt(self, text: str, *, allowed: bool) -> None:
+        """Execute *text*, which succeeds or is refused as *allowed* says."""
+        with contextlib.nullcontext() if allowed else pytest.raises(ConfigError):
+            self.service.execute(parse_statement(text))
+
+    @rule(name=names, conditional=st.booleans())
+    def create_sink(self, name: str, *, conditional: bool) -> None:
+        """Create a sink, which is refused or ignored when there is one of its name."""
+        condition = "IF NOT EXISTS " if conditional else ""
+        text = f'CREATE DATA_SINK {condition}"{name}" WITH bus://a'
+        self.attempt(text, allowed=conditional or name not in self.sinks)
+        self.sinks.add(name)
+
+    @rule(name=names, conditional=st.booleans())
+    def drop_sink(self, name: str, *, conditional: bool) -> None:
+        """Drop a sink, which is refused when it is used, refused or ignored when it is missing."""
+        used = name in self.sources.values()
+        text = f'DROP DATA_SINK {"IF EXISTS " if conditional else ""}"{name}"'
+        self.attempt(text, allowed=not used and (conditional or name in self.sinks))
+        self.sinks -= {name} if not used else set()
+
+    @rule(table=tables, sink=names, conditional=st.booleans())
+    def create_source(self, table: str, sink: str, *, conditional: bool) -> None:
+        """Create a source, which needs its sink; for a table there is one."""
+        condition = "IF NOT EXISTS " if conditional else ""
+        text = f'CREATE DATA_SOURCE {condition}flow ON TABLE {table} WITH "{sink}"'
+        if table in self.sources:
+            self.attempt(text, allowed=conditional)
+        else:
+            self.attempt(text, allowed=sink in self.sinks)
+            self.sources |= {table: sink} if sink in self.sinks else {}
+
+    @rule(table=tables, conditional=st.booleans())
+    def drop_source(self, table: str, *, conditional: bool) -> None:
+        """Drop a source, which is refused or ignored when it is missing."""
+        text = f"DROP DATA_SOURCE {'IF EXISTS ' if conditional else ''}flow ON TABLE {table}"
+        self.attempt(text, allowed=conditional or table in self.sources)
+        self.sources.pop(table, None)
+
+    @invariant()
+    def lists(self) -> None:
+        """Compare the lists with the dictionary."""
+        sinks = self.service.execute(parse_statement("DESC DATA_SINKS")).rows
+        sources = self.service.execute(parse_statement("DESC DATA_SOURCES")).rows
+        assert self.sinks == {row[0] for row in sinks}
+        expected = {(f"flow.{table}".replace('"', ""), k) for table, k in self.sources.items()}
+        assert expected == {row[:2] for row in sources}
+
+
+TestCatalogued = Catalogued.TestCase
+TestCatalogued.settings = settings(max_examples=40, stateful_step_count=20)
+
+
+@pytest.mark.parametrize(("condition", "winners"), [("", 1), ("IF NOT EXISTS ", 8)])
+def test_race(tmp_path: Path, condition: str, winners: int) -> None:
+    """Of several that create the same sink at once one succeeds, and the others are told."""
+    start = threading.Barrier(8)
+    outcomes: list[str] = []
+
+    def create(stop: int) -> None:
+        with contextlib.closing(connect(tmp_path / "state.db")) as connection:
+            start.wait(timeout=30)
+            service = ControlService(connection)
+            try:
+                run(service, f"CREATE DATA_SINK {condition}k WITH bus://stop{stop}")
+            except AlreadyExistsError as error:
+                outcomes.append(error.code)
+            else:
+                outcomes.append("done")
+
+    threads = [threading.Thread(target=create, args=(stop,)) for stop in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert sorted(["done"] * winners + ["already_exists"] * (8 - winners)) == sorted(outcomes)
+
+
+def test_locked(connection: sqlite3.Connection, tmp_path: Path) -> None:
+    """A state file that another keeps locked is a named error, and nothing is changed."""
+    service = ControlService(connection)
+    connection.execute("PRAGMA busy_timeout = 1")
+    with contextlib.closing(connect(tmp_path / "state.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError, match="locked"):
+            run(service, "CREATE DATA_SINK k WITH bus://a")
+        other.execute("ROLLBACK")
+
+    assert () == run(service, "DESC DATA_SINKS").rows
