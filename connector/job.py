@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
+
+C = TypeVar("C")
 
 JOB_FILE_BYTES_MAX: Final = 1024 * 1024
 _MIB: Final = 1024 * 1024
@@ -114,7 +116,7 @@ def read_job(path: Path) -> Job:
     source_class, source_config = _part("source", source, problems)
     sink_class, sink_config = _part("sink", sink, problems)
     runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
-    if problems:
+    if problems or runtime is None:
         raise ConfigError(problems, place=place)
     return Job(
         name=written.job,
@@ -158,8 +160,8 @@ def _part(
 
 
 def _checked(
-    section: str, config_class: type, options: Mapping[str, Any], problems: list[Problem]
-) -> Any:  # Any: an instance of *config_class*.
+    section: str, config_class: type[C], options: Mapping[str, Any], problems: list[Problem]
+) -> C | None:
     try:
         return parse_config(config_class, options)
     except ConfigError as error:

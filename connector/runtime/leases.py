@@ -97,6 +97,10 @@ class LeaseKeeper:
         self._leaving.update(extra)
         return Changes(gained, lost, extra)
 
+    def renew_only(self) -> Changes:
+        """Renew when it is time, and claim nothing: the worker is stopping."""
+        return Changes(lost=self._renew())
+
     def closed(self, split: str, token: int, *, failed: bool) -> None:
         """Forget a lease that the data thread gave back; a failed split is not claimed again."""
         if split in self._held and self._held[split].token == token:

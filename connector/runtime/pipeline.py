@@ -54,12 +54,52 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """Run a split."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Drop a split at once: another owns it."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Drain, commit and give back a split."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Hand over all splits, then end."""
+
+
+Command = Gain | Lose | HandOver | Stop
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """A split that the pipeline no longer runs; its lease is given back, unless it was lost."""
 
     split: str
     token: int
     error: HeadraceError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """After `commands` commands all there is was read, settled and committed.
+
+    `for_ever` says that no split's source will ever have more.
+    """
+
+    commands: int
+    for_ever: bool
 
 
 @dataclass(slots=True)
@@ -79,21 +119,21 @@ class Pipeline:
         around: Callable[[Callable[[Verdict], None]], Surroundings],
         limits: Limits,
         wake: Wake,
-        closed: Callable[[Closed], None],
+        tell: Callable[[Closed | Idled], None],
         *,
         until_idle: bool = False,
     ) -> None:
         """*around* is called on the data thread, with where verdicts go; it opens the sink.
 
-        *closed* is called on the data thread. With *until_idle* the pipeline does not wait for the
+        *tell* is called on the data thread. With *until_idle* the pipeline does not wait for the
         tick while something is under way.
         """
         self._make_around = around
         self._limits = limits
         self._wake = wake
-        self._closed = closed
+        self._tell_control = tell
         self._until_idle = until_idle
-        self._commands: SimpleQueue[tuple[str, Lease | str | None]] = SimpleQueue()
+        self._commands: SimpleQueue[Command] = SimpleQueue()
         self._commands_done = 0
         self._verdicts: deque[Verdict] = deque()
         self._runs: dict[str, SplitRun] = {}
@@ -105,26 +145,12 @@ class Pipeline:
         self._told_ms = 0
         self._around: Surroundings
         self.stats = Stats()
-        self.idle_after: int | None = None
-        """The number of commands after which everything was read, settled and committed."""
-        self.all_done = False
-        """Whether every split's source has ended for ever; read it with `idle_after`."""
+        self._idled = False
 
-    def gain(self, lease: Lease) -> None:
-        """Run a split."""
-        self._send("gain", lease)
-
-    def lose(self, split: str) -> None:
-        """Drop a split at once: another owns it."""
-        self._send("lose", split)
-
-    def hand_over(self, split: str) -> None:
-        """Drain, commit and give back a split."""
-        self._send("hand_over", split)
-
-    def stop(self) -> None:
-        """Hand over all splits, then end."""
-        self._send("stop", None)
+    def command(self, command: Command) -> None:
+        """Have *command* carried out by the data thread."""
+        self._commands.put(command)
+        self._wake.set()
 
     def run(self) -> None:
         """Run until stopped. Raises what opening the sink raises; splits fail one by one."""
@@ -136,6 +162,7 @@ class Pipeline:
                 self.run_pass()
         finally:
             self._around.writer.close()
+            self._around.store.close()
 
     def run_pass(self) -> None:
         """Give every split one step, commit what is due, and wait if there is time."""
@@ -153,36 +180,33 @@ class Pipeline:
             return
         if Progress.BLOCKED in progress:
             self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
-        elif not (self._until_idle and self._quiet_passes == 1):
+        elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
 
     # Commands and verdicts.
 
-    def _send(self, command: str, subject: Lease | str | None) -> None:
-        self._commands.put((command, subject))
-        self._wake.set()
-
     def _take_commands(self) -> None:
         while True:
             try:
-                command, subject = self._commands.get_nowait()
+                command = self._commands.get_nowait()
             except Empty:
                 return
             self._commands_done += 1
-            self._quiet_passes, self.idle_after = 0, None
-            if isinstance(subject, Lease):
-                self._runs[subject.split] = SplitRun(subject, self._around)
-            elif command == "stop":
-                self._stopping = True
-                for run in self._runs.values():
-                    self._begin_close(run, CloseReason.HANDED_OVER)
-            elif subject in self._runs:
-                reason = {
-                    "lose": CloseReason.LEASE_LOST,
-                    "hand_over": CloseReason.HANDED_OVER,
-                }[command]
-                self._begin_close(self._runs[subject], reason)
-                self._close_finished()
+            self._quiet_passes, self._idled = 0, False
+            match command:
+                case Gain(lease):
+                    self._runs[lease.split] = SplitRun(lease, self._around)
+                case Lose(split) if split in self._runs:
+                    self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
+                    self._close_finished()  # Before the next command, which may gain it anew.
+                case HandOver(split) if split in self._runs:
+                    self._begin_close(self._runs[split], CloseReason.HANDED_OVER)
+                case Stop():
+                    self._stopping = True
+                    for run in self._runs.values():
+                        self._begin_close(run, CloseReason.HANDED_OVER)
+                case _:
+                    pass  # About a split that has just ended by itself.
 
     def _take_verdicts(self) -> None:
         while self._verdicts:
@@ -279,7 +303,7 @@ class Pipeline:
             except StoreUnavailableError as error:  # It runs out by itself.
                 self._log(run, "lease_kept", error)
         crash.reached("handed_over")
-        self._closed(Closed(run.split, run.lease.token, run.error))
+        self._tell_control(Closed(run.split, run.lease.token, run.error))
 
     # All splits together.
 
@@ -383,11 +407,11 @@ class Pipeline:
         self._quiet_passes = self._quiet_passes + 1 if still else 0
         # Twice: what one split's read took from the logs may belong to a split asked before it.
         idle = self._quiet_passes > 1 or not self._runs
-        self.all_done = bool(self._runs) and all(run.done for run in self._runs.values())
-        if idle and self._commands.empty() and self.idle_after != self._commands_done:
-            self.idle_after = self._commands_done
-        elif not idle:
-            self.idle_after = None
+        if idle and not self._idled:
+            runs = self._runs.values()
+            done = bool(runs) and all(run.done for run in runs)
+            self._tell_control(Idled(self._commands_done, for_ever=done))
+        self._idled = idle
 
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()

@@ -1,0 +1,97 @@
+"""`headrace`: finds the command, runs it, and turns errors into a line, a hint and an exit status.
+
+Commands are imported only when they are run: what stands here must stay cheap.
+"""
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import structlog
+
+from headrace import __version__
+from headrace.connector.obs.logging import LEVELS, configure
+from headrace.plugins import CommandMain, ConfigError, HeadraceError, Problem
+from headrace.plugins.discovery import load, names
+
+COMMANDS: Final = {
+    "run": ("headrace.connector.runtime.commands:run_main", "run a job"),
+    "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
+    "exec": ("headrace.connector.control.exec:main", "execute statements"),
+    "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
+}
+FAILED_STATUS: Final = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run headrace with *arguments*, by default the process's. Returns the exit status."""
+    given = _parser().parse_args(arguments)
+    configure(given.log_level)
+    try:
+        status = _command(given.command)(given.arguments)
+        sys.stdout.flush()
+    except HeadraceError as error:
+        _print(error)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return FAILED_STATUS
+    except BrokenPipeError:  # Whoever reads the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 (the last one to see it)
+        structlog.get_logger().exception("internal_error")
+        sys.stderr.write(
+            f"error [internal]: {type(error).__name__} in {given.command}\n"
+            "hint: this is a bug of headrace; its trace is in the log\n"
+        )
+        return FAILED_STATUS
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = [f"  {name:<16} {text}" for name, (_, text) in COMMANDS.items()]
+    lines += [f"  {name}" for name in names("commands")]
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="Moves changes out of a database's log to where other programs can use them.",
+        epilog="commands:\n" + "\n".join(lines) + "\n\nheadrace COMMAND --help tells more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+    parser.add_argument("command", metavar="COMMAND", help="what to do")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments"
+    )
+    return parser
+
+
+def _command(name: str) -> CommandMain:
+    if name in COMMANDS:
+        module, _, function = COMMANDS[name][0].partition(":")
+        found: CommandMain = getattr(import_module(module), function)
+        return found
+    plugins = names("commands")
+    if name not in plugins:
+        known = (*COMMANDS, *plugins)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+        raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
+    loaded: CommandMain = load("commands", name)
+    return loaded
+
+
+def _print(error: HeadraceError) -> None:
+    """Write a named error to standard error; every mistake of a configuration on its own line."""
+    problems = [Problem("", error.message, error.hint)]
+    if isinstance(error, ConfigError):
+        problems = list(error.problems)
+    for problem in problems:
+        parts = [part for part in (error.place, problem.key, problem.message) if part]
+        sys.stderr.write(f"error [{error.code}]: {': '.join(parts)}\n")
+        if problem.hint:
+            sys.stderr.write(f"hint: {problem.hint}\n")

@@ -1,0 +1,127 @@
+"""`headrace run` and `headrace verify`."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import structlog
+
+from headrace.connector.job import Job, read_job
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.summary import books_differences, books_text, summary_of
+from headrace.connector.runtime.worker import Worker, committed_books
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import ConfigError, Context, FatalError, Problem
+
+BOOKS_DIFFER_STATUS: Final = 4
+
+
+class BooksDifferError(FatalError):
+    """An equation of the books does not hold: something was lost, or counted wrongly (I3)."""
+
+    code = "books_differ"
+
+
+def run_main(arguments: Sequence[str]) -> int:
+    """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="headrace run", description="Run a job.")
+    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="take what is there, settle, commit, and end"
+    )
+    parser.add_argument(
+        "--summary-json", type=Path, metavar="PATH", help="write what the run came to, as JSON"
+    )
+    given = parser.parse_args(arguments)
+    summary_path: Path | None = given.summary_json and given.summary_json.absolute()
+    job = _enter(given.job)
+    worker = Worker(job, log=structlog.stdlib.get_logger())
+    _stop_on_signals(worker)
+    report = worker.run(until_idle=given.until_idle)
+    if summary_path:
+        _write(summary_path, json.dumps(summary_of(job.name, report), indent=1) + "\n")
+    if given.until_idle:
+        sys.stdout.write(books_text(report.books))
+        sys.stdout.write(
+            f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
+            f"CPU {report.cpu_seconds:.2f} s\n"
+        )
+    if report.failures:
+        raise report.failures[0]
+    _balance(books_differences(report.books))
+    return 0
+
+
+def verify_main(arguments: Sequence[str]) -> int:
+    """Print the committed books of a job; return 4 if they do not balance."""
+    parser = argparse.ArgumentParser(
+        prog="headrace verify",
+        description="Print the books of a job as committed; exit 4 if they do not balance.",
+    )
+    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    given = parser.parse_args(arguments)
+    job = _enter(given.job)
+    store = SqliteStore.open(job.state, job.name, create=False)
+    try:
+        context = Context(
+            job=job.name,
+            clock=SystemClock(),
+            job_key=store.job_key(),
+            log=structlog.stdlib.get_logger(),
+        )
+        source = job.source(job.source_config, context)
+        try:
+            books = committed_books(store, source)
+        finally:
+            source.close()
+    finally:
+        store.close()
+    sys.stdout.write(books_text(books))
+    wrong = books_differences(books)
+    for line in wrong:
+        sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
+    sys.stdout.write("the books differ\n" if wrong else "the books balance\n")
+    return BOOKS_DIFFER_STATUS if wrong else 0
+
+
+def _enter(path: Path) -> Job:
+    """Read a job file and go to its directory, to which the paths in it are relative."""
+    job = read_job(path)
+    os.chdir(job.directory)
+    return job
+
+
+def _stop_on_signals(worker: Worker) -> None:
+    """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
+    signals = 0
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            os._exit(1)
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            [Problem("--summary-json", f"cannot be written: {error.strerror}")], place=str(path)
+        ) from error
+
+
+def _balance(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise BooksDifferError("; ".join(wrong), hint="`headrace verify` prints the books")
