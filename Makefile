@@ -2,45 +2,62 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-HOT := $(wildcard sources/cassandra/*.pxd)
+UV := $(BIN)/uv pip install -q -p .venv -c constraints.txt
+HOT := $(wildcard sources/cassandra/*.py sources/cassandra/*.pxd sources/cassandra/*.h)
 
-.PHONY: demo test check coverage clean
+.PHONY: help demo test test-real check bench coverage wheel clean
 .DELETE_ON_ERROR:
 
-demo: .venv/core .venv/native  ## Set up the core and run.
-	$(BIN)/headrace-demo
+help:  ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-test: .venv/ready .venv/native  ## Set up everything and test.
+demo: .venv/core  ## Set up the core and run a recorded three-node cluster into an embedded Kafka.
+	@$(MAKE) -s .venv/native || echo 'headrace: no machine code here, so the interpreter runs: slower, same result'
+	$(BIN)/headrace demo
+
+test: .venv/ready .venv/native  ## Set up everything and run the unit tests, compiled and interpreted; needs no Java.
+	HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest
 
-check: .venv/ready .venv/native  ## Lint, types, imports, tests.
+test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	HEADRACE_NATIVE=require $(BIN)/pytest -m real tests/real
+
+check: .venv/ready  ## Lint, format, types, imports.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests
 	$(BIN)/lint-imports
-	HEADRACE_NATIVE=require $(BIN)/pytest
 
-coverage: .venv/ready  ## A compiled module hides its lines, so this one leg runs without them.
-	rm -f .venv/native $(HOT:.py=.*.so)
-	$(BIN)/coverage run $(BIN)/pytest
+bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
+	$(BIN)/python bench/run.py
+
+coverage: .venv/ready  ## Run the unit tests interpreted, because compiled modules hide their lines.
+	HEADRACE_NATIVE=off $(BIN)/coverage run $(BIN)/pytest
 	$(BIN)/coverage report
 
-clean:
+wheel: .venv/ready  ## Build a wheel for this machine into dist/.
+	HEADRACE_NATIVE=require $(BIN)/uv build -q --wheel -p $(BIN)/python
+
+clean:  ## Remove the environment and everything built.
 	rm -rf .venv build dist src/*.egg-info
-	rm -f $(HOT:.py=.*.so)
+	find sources -name '*.so' -delete
 
 .venv/core: setup.cfg setup.py pyproject.toml constraints.txt
+	@.ci/machine $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(BIN)/uv || $(BIN)/pip install -q uv
-	$(BIN)/uv pip install -q -p .venv -c constraints.txt -e . cython setuptools
-	touch $@
+	test -x $(BIN)/uv || $(BIN)/pip install -q -c constraints.txt uv
+	$(UV) cython setuptools
+	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e .
+	@touch $@
 
 .venv/ready: .venv/core
-	$(BIN)/uv pip install -q -p .venv -c constraints.txt -e '.[all,test]'
-	touch $@
+	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[all,test]'
+	@touch $@
 
 # An editable install goes on running the old machine code until this rule renews it.
-.venv/native: .venv/core $(HOT) $(HOT:.py=.pxd)
+.venv/native: .venv/core $(HOT)
+	@.ci/machine $(PYTHON) compiler
 	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace
-	touch $@
+	@touch $@

@@ -1,10 +1,45 @@
-"""What is installed is what is in the four folders, under one name."""
+"""What is installed is what is in the four folders, under one name, within the house's limits."""
 
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib.metadata import distribution
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from hot import NATIVE, hot_modules, is_compiled
+from hot import NATIVE, ROOT, hot_modules, is_compiled
+
+ROOMS = ("connector", "plugins", "sinks", "sources")
+SETTINGS = ConfigParser()
+SETTINGS.read(ROOT / "setup.cfg", encoding="utf-8")
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+
+def sources(*folders: str) -> list[Path]:
+    """Return the Python files under *folders*, as paths from the root."""
+    found = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    return sorted(file.relative_to(ROOT) for file in found)
+
+
+def modules() -> list[str]:
+    """Return the names of all our modules, whose optional packages may be missing, too."""
+    names = [".".join(("headrace", *file.with_suffix("").parts)) for file in sources(*ROOMS)]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def test_entry_points_load() -> None:
+    """Built-ins are found the way a stranger's plugins are."""
+    entries = [e for e in distribution("headrace").entry_points if e.dist is not None]
+
+    assert {"headrace.sources", "headrace.sinks", "console_scripts"} <= {e.group for e in entries}
+    assert all(entry.load() is not None for entry in entries)
 
 
 def test_native_is_required() -> None:
@@ -14,8 +49,127 @@ def test_native_is_required() -> None:
     assert NATIVE != "require" or not interpreted
 
 
-@pytest.mark.parametrize("folder", ["connector", "plugins", "sinks", "sources"])
-def test_one_copy(folder: str) -> None:
-    """The folders are not importable by their bare names, which would double every class."""
-    assert find_spec(folder) is None
-    assert find_spec(f"headrace.{folder}") is not None
+def test_hot_modules_are_declared() -> None:
+    """A module that is compiled has a .pxd, which alone says what is C in it."""
+    declared = {file.stem for file in (ROOT / "sources").rglob("*.pxd")}
+
+    assert {name.rpartition(".")[2] for name in hot_modules()} <= declared
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_one_copy(room: str) -> None:
+    """The rooms are not importable by their bare names, which would double every class."""
+    assert find_spec(room) is None
+    assert find_spec(f"headrace.{room}") is not None
+
+
+def test_files_are_short() -> None:
+    """A file that needs more than 500 lines is two files."""
+    files = sources(*ROOMS, "tests", "bench")
+    long = {str(file): n for file in files if (n := len(_text(file).splitlines())) > LINES_MAX}
+
+    assert {} == long
+
+
+def test_functions_are_short() -> None:
+    """A function that needs more than 70 lines is two functions."""
+    long = {
+        f"{file}:{node.lineno} {node.name}": size
+        for file in sources(*ROOMS, "tests", "bench")
+        for node in ast.walk(ast.parse(_text(file)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (size := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+
+    assert {} == long
+
+
+def test_packages_have_owners() -> None:
+    """Only the rooms that setup.cfg lists import a package that is not ours."""
+    owners = {package: rooms.split() for package, rooms in SETTINGS["headrace:owners"].items()}
+    strays = [
+        f"{file} imports {package}"
+        for file in sources(*ROOMS)
+        for package in _foreign_imports(file)
+        if not any(_is_in(file, room) for room in owners.get(package, []))
+    ]
+
+    assert [] == strays
+
+
+def test_nothing_needs_cassandra() -> None:
+    """Without the Cassandra source every other module works: the framework knows no source."""
+    blocked = "headrace.sources.cassandra"
+    optional = ("headrace.connector.replay", "headrace.connector.streams", blocked)
+    names = [name for name in modules() if not name.startswith(optional)]
+    program = (
+        f"import importlib, sys; sys.modules[{blocked!r}] = None\n"
+        f"for name in {names}: importlib.import_module(name)"
+    )
+    child = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+
+    assert (0, "") == (child.returncode, child.stderr)
+
+
+def test_names_no_outside_place() -> None:
+    """No file names what happens to lie beside this checkout, or anybody's home."""
+    places = [str(place) for place in (*ROOT.parent.iterdir(), Path.home()) if place.name]
+    pattern = re.compile(rf"(?<![\w./<-])(?:{'|'.join(map(re.escape, places))})(?![\w-])")
+    kinds = {"", ".cfg", ".in", ".md", ".pxd", ".h", ".py", ".toml", ".txt", ".yaml", ".yml"}
+    named = [
+        f"{file}:{number}"
+        for file in _project_files()
+        if file.suffix in kinds
+        for number, line in enumerate(_text(file).splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+    assert [] == named
+
+
+def test_links_lead_somewhere() -> None:
+    """A relative link in a page leads to a file of this project."""
+    broken = [
+        f"{page}: {target}"
+        for page in _project_files()
+        if page.suffix == ".md"
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", _text(page))
+        if not _leads(page, target)
+    ]
+
+    assert [] == broken
+
+
+def _leads(page: Path, target: str) -> bool:
+    path = (ROOT / page.parent / target).resolve()
+    return path.exists() and path.is_relative_to(ROOT.resolve())
+
+
+def _project_files() -> Iterator[Path]:
+    """Return every file that is neither built nor installed, as a path from the root."""
+    left_out = {"build", "dist", "corpora", "results", "data"}
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in left_out and name[0] != "."]
+        for name in files:
+            yield (Path(folder) / name).relative_to(ROOT)
+
+
+def _text(file: Path) -> str:
+    return (ROOT / file).read_text(encoding="utf-8", errors="replace")
+
+
+def _foreign_imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(_text(file))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found - sys.stdlib_module_names - {"headrace"}
+
+
+def _is_in(file: Path, room: str) -> bool:
+    parts = room.split(".")
+    return file.with_suffix("").parts[: len(parts)] == tuple(parts)
