@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from headrace.connector.control.references import resolved
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
@@ -100,6 +101,7 @@ def read_job(path: Path) -> Job:
     Raises:
         ConfigError: with all mistakes found, each under its key.
         StateFileError: the state file is needed and cannot be used.
+        SecretUnavailableError: a reference to a secret leads to nothing here.
 
     """
     place = str(path)
@@ -156,7 +158,8 @@ def _part(
     except ConfigError as error:
         problems += _within(section, error)
         return None, None
-    return plugin, _checked(section, plugin.config_class, left, problems)
+    options = resolved(left, section=section)
+    return plugin, _checked(section, plugin.config_class, options, problems)
 
 
 def _checked(

@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError
 from headrace.connector.control.plugin_search import sink_of_scheme, source_of_word
+from headrace.connector.control.references import is_reference
 from headrace.connector.control.sink_uri import parse_sink_uri
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
@@ -31,7 +32,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
 _HINT: Final = "Cassandra's names are of ASCII letters, digits and _"
-_REFERENCE: Final = re.compile(r"\$\{(?:env|file|dir):[^{}\s]+\}")
 # Options that pass by a pattern are not declared one by one: their names tell the secrets.
 _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
@@ -161,7 +161,7 @@ def _secret_problems(config_class: type, options: Mapping[str, str]) -> list[Pro
     declared = {key: found for key, (_, found) in declared_options(config_class).items()}
     problems = []
     for key, value in options.items():
-        if _is_secret(key, declared) and not _REFERENCE.fullmatch(value):
+        if _is_secret(key, declared) and not is_reference(value):
             variable = re.sub(r"\W", "_", key).upper()
             hint = f"refer to it: {key} = '${{env:{variable}}}' or '${{file:/path:{key}}}'"
             problems.append(Problem(key, "is a secret and cannot be written down here", hint))

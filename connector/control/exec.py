@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.service import ControlService
@@ -17,24 +18,27 @@ from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.parser import ParsedStatement, parse_script
 from headrace.connector.shell.rendering import FORMATS
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import ConfigError, HeadraceError, Problem
+from headrace.plugins import ConfigError, Problem
 
-_STANDARD_INPUT = "<stdin>"
+STATEMENT_ERROR_STATUS: Final = 2
+_STANDARD_INPUT: Final = "<stdin>"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit status: 0, 1 to 3 as the error says."""
+    """Run the command; return 2 when a statement was in error, which was then printed.
+
+    Raises:
+        HeadraceError: the statements or the state file cannot be read.
+
+    """
     arguments = _parser().parse_args(argv)
-    try:
-        origin, text = _statements(arguments)
-        with contextlib.closing(connect(arguments.state)) as connection:
+    origin, text = _statements(arguments)
+    with contextlib.closing(connect(arguments.state)) as connection:
+        try:
             _execute_all(ControlService(connection), origin, text, arguments.format)
-    except _ReportedError as reported:
-        sys.stderr.write(f"{reported}\n")
-        return reported.exit_status
-    except HeadraceError as error:
-        sys.stderr.write(f"{error.code}: {error}\n")
-        return error.exit_status
+        except _ReportedError as reported:
+            sys.stderr.write(f"{reported}\n")
+            return STATEMENT_ERROR_STATUS
     return 0
 
 
@@ -54,8 +58,6 @@ def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
 
 class _ReportedError(Exception):
     """A statement failed; the text is what to print."""
-
-    exit_status = 2
 
 
 def _parser() -> argparse.ArgumentParser:

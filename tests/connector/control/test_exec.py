@@ -11,6 +11,8 @@ import pytest
 
 from headrace.connector.control.exec import main
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
+from headrace.connector.stores import StateFileError
+from headrace.plugins import ConfigError
 
 CREATE = "CREATE DATA_SINK k WITH bus://a?line=2; CREATE DATA_SOURCE flow ON TABLE a.b WITH k;"
 
@@ -128,32 +130,29 @@ def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"DESC \xff", "config: {file}: is not UTF-8 at byte 5\nhint: save it as UTF-8\n"),
-        (b" " * (TEXT_BYTES_MAX + 1), "config: {file}: has more than 1048576 bytes\n"),
-        (None, "config: {file}: cannot be read: No such file or directory\n"),
+        (b"DESC \xff", "is not UTF-8 at byte 5"),
+        (b" " * (TEXT_BYTES_MAX + 1), "has more than 1048576 bytes"),
+        (None, "cannot be read: No such file or directory"),
     ],
     ids=["not UTF-8", "too long", "missing"],
 )
-def test_unreadable_file(
-    state: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: bytes | None,
-    message: str,
-) -> None:
+def test_unreadable_file(state: str, tmp_path: Path, content: bytes | None, message: str) -> None:
     """A file that is no text, too long or missing is a named error."""
     file = tmp_path / "some.cql"
     if content is not None:
         file.write_bytes(content)
 
-    assert 2 == main(["--state", state, "-f", str(file)])
-    assert capsys.readouterr().err.startswith(message.format(file=file))
+    with pytest.raises(ConfigError, match=message) as caught:
+        main(["--state", state, "-f", str(file)])
+    assert str(file) == caught.value.place
 
 
-def test_state_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_unusable(tmp_path: Path) -> None:
     """A state file that cannot be made is the environment's fault."""
-    assert 3 == main(["--state", str(tmp_path / "no" / "state.db"), "-e", "DESC DATA_SINKS"])
-    assert capsys.readouterr().err.startswith("state_file: ")
+    with pytest.raises(StateFileError) as caught:
+        main(["--state", str(tmp_path / "no" / "state.db"), "-e", "DESC DATA_SINKS"])
+
+    assert 3 == caught.value.exit_status
 
 
 @pytest.mark.parametrize("arguments", [[], ["--state", "s", "-e", "x", "-f", "y"]])
