@@ -1,0 +1,102 @@
+"""The demo's child processes: this interpreter running headrace, ended by their own ids."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self, cast
+
+from headrace.plugins import FatalError
+
+COMMAND: Final = (
+    sys.executable,
+    "-c",
+    "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))",
+)
+STOP_SECONDS_MAX: Final = 10
+_TAIL_CHARACTERS: Final = 2_000
+
+
+class ChildFailedError(FatalError):
+    """A process of the demo ended otherwise than it should."""
+
+    code = "demo_child"
+
+
+class Child:
+    """A process whose standard input, when closed, asks it to end; leaving the context ends it."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, *, is_heard: bool = False
+    ) -> None:
+        """Start *command* in *folder*; its output goes to `<name>.log`.
+
+        With *is_heard*, standard output does not: `line` reads it.
+        """
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
+                command,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if is_heard else log,
+                stderr=log,
+            )
+
+    def line(self) -> str:
+        """Wait for one line of its output. Raises ChildFailedError if it ends without."""
+        line = cast("IO[bytes]", self._process.stdout).readline().decode().strip()
+        if not line:
+            self.finished()
+            raise ChildFailedError(f"{self.name} said nothing", place=str(self._log))
+        return line
+
+    def running(self) -> bool:
+        """Tell whether it has not ended."""
+        return self._process.poll() is None
+
+    def wait(self, seconds_max: float) -> bool:
+        """Wait at most *seconds_max* for its end; tell whether it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds_max)
+        return not self.running()
+
+    def close_input(self) -> None:
+        """Ask it to end in its own way."""
+        cast("IO[bytes]", self._process.stdin).close()
+
+    def finished(self) -> None:
+        """Wait for its end. Raises ChildFailedError unless it exits with 0."""
+        self.close_input()
+        try:
+            status = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise ChildFailedError(
+                f"{self.name} did not end within {STOP_SECONDS_MAX} s", place=str(self._log)
+            ) from None
+        if status:
+            tail = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
+            raise ChildFailedError(
+                f"{self.name} exited with {status}:\n{tail.rstrip()}",
+                hint="--keep DIR keeps all logs",
+            )
+
+    def __enter__(self) -> Self:
+        """Return the child."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it: politely, then by force."""
+        self._process.terminate()
+        if not self.wait(STOP_SECONDS_MAX):
+            self._process.kill()
+        with self._process:  # Closes the pipes and reaps it.
+            pass

@@ -1,0 +1,167 @@
+"""The demo's consumer: a program like any user's, which knows the topic and the schemas only.
+
+Prints nothing but one line once it is ready; writes one JSON object per message to a file. Reads
+until standard input is closed and it has caught up with the topic.
+"""
+
+import argparse
+import io
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+import msgspec
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from headrace.connector.serde import SCHEMA_ID_HEADER
+from headrace.connector.serde.schemas import SchemaStore, SchemaUnknownError
+from headrace.plugins import FatalError, HeadraceError
+
+CONNECT_SECONDS: Final = 10
+WAIT_SECONDS: Final = 0.05
+MESSAGES_MAX: Final = 1_000
+_HINT: Final = "the embedded broker keeps 5 MiB of a partition: read while it is written"
+
+
+class MessagesLostError(FatalError):
+    """The broker dropped messages before they were read, or ended."""
+
+    code = "demo_messages_lost"
+
+
+class Received(msgspec.Struct, frozen=True):
+    """One message: where it was, the table of its schema, and what key and value decode to."""
+
+    partition: int | None
+    offset: int | None
+    monotonic_s: float
+    table: str
+    key: Any  # Any: shaped by the schema.
+    value: Any  # Any: shaped by the schema.
+
+
+class Topic:
+    """All messages of one topic from its beginning, without a gap."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        """Connect; a topic that is not there yet is made."""
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "headrace-demo",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": True,
+                "fetch.wait.max.ms": 10,
+                "log_level": 2,
+            }
+        )
+        found = self._consumer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
+        self._next: dict[int | None, int] = dict.fromkeys(found.partitions, 0)
+        self._topic = topic
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
+
+    def messages(self) -> Iterator[Message]:
+        """Return what has come within `WAIT_SECONDS`.
+
+        Raises:
+            MessagesLostError: offsets are missing.
+
+        """
+        for message in self._consumer.consume(MESSAGES_MAX, timeout=WAIT_SECONDS):
+            if error := message.error():
+                raise MessagesLostError(error.str(), place=self._topic, hint=_HINT)
+            partition = message.partition()
+            if message.offset() != self._next[partition]:
+                raise MessagesLostError(
+                    f"expected offset {self._next[partition]}, found {message.offset()}",
+                    place=f"{self._topic}, partition {partition}",
+                    hint=_HINT,
+                )
+            self._next[partition] += 1
+            yield message
+
+    def is_caught_up(self) -> bool:
+        """Tell whether nothing is left to read now."""
+        return all(
+            self._consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS)[1]
+            == self._next[place.partition]
+            for place in self._consumer.assignment()
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+def decode(message: Message, schemas: SchemaStore, monotonic_s: float) -> Received:
+    """Decode *message* with the schema that its header names."""
+    schema_id = dict(message.headers() or ()).get(SCHEMA_ID_HEADER)
+    if not isinstance(schema_id, bytes):
+        raise SchemaUnknownError(f"a message has no header {SCHEMA_ID_HEADER}")
+    schema = schemas.get(schema_id)
+    return Received(
+        partition=message.partition(),
+        offset=message.offset(),
+        monotonic_s=monotonic_s,
+        table=schema.table,
+        key=_datum(message.key(), schema.key),
+        value=_datum(message.value(), schema.value),
+    )
+
+
+def _datum(content: bytes | None, schema: Any) -> Any:  # noqa: ANN401 (schema and datum of Avro)
+    return fastavro.schemaless_reader(io.BytesIO(content or b""), schema, None)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Consume until standard input ends; return the exit status."""
+    parser = argparse.ArgumentParser(prog="headrace.connector.demo.consumer")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--state", type=Path, required=True, help="where the schemas are")
+    parser.add_argument("--out", type=Path, required=True, help="gets one JSON object per message")
+    parser.add_argument("--withhold", type=int, default=-1, help="leave out the N-th, from 0")
+    options = parser.parse_args(arguments)
+    try:
+        _consume(options)
+    except HeadraceError as error:
+        sys.stderr.write(f"{error.code}: {error}\n")
+        return error.exit_status
+    return 0
+
+
+def _consume(options: argparse.Namespace) -> None:
+    topic = Topic(options.bootstrap_servers, options.topic)
+    schemas = SchemaStore(options.state)
+    encoder = msgspec.json.Encoder()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    count = 0
+    with options.out.open("wb") as out:
+        while True:
+            ending = _input_ended()
+            for message in topic.messages():
+                if count != options.withhold:
+                    received = decode(message, schemas, time.monotonic())
+                    out.write(encoder.encode(received) + b"\n")
+                count += 1
+            out.flush()
+            if ending and topic.is_caught_up():
+                break
+    schemas.close()
+    topic.close()
+
+
+def _input_ended() -> bool:
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable) and not os.read(sys.stdin.fileno(), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

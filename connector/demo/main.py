@@ -1,0 +1,113 @@
+"""`headrace demo`: plays a recording of three nodes into an embedded Kafka, and checks the result.
+
+What runs is the product: its statements, its worker, its broker and a consumer, each a process.
+"""
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+import headrace
+from headrace.connector.demo.expected import expected_changes
+from headrace.connector.demo.play import play
+from headrace.connector.demo.recording import opened
+from headrace.connector.demo.summary import Line, Verdict, judged, plain, summary_lines
+from headrace.plugins import FatalError
+
+DEFAULT_RECORDING: Final = "tests/corpora/5.0-ring.tar.xz"
+_SIGTERM_STATUS: Final = 128 + signal.SIGTERM
+
+
+class CheckFailedError(FatalError):
+    """The consumer does not have exactly the right changes, or the books do not balance."""
+
+    code = "demo_check"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play the demo; return 0 only if the consumer has exactly what the recording justifies."""
+    parser = argparse.ArgumentParser(
+        prog="headrace demo",
+        description="Reads the recorded logs of three Cassandra nodes, agrees on the copies, "
+        "publishes each change once into an embedded Kafka, and checks what a consumer received.",
+    )
+    parser.add_argument(
+        "--recording",
+        type=Path,
+        default=_repository() / DEFAULT_RECORDING,
+        metavar="DIR|FILE.tar.xz",
+        help=f"the recording to play (default: {DEFAULT_RECORDING} of the repository)",
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep state, logs and messages in this new folder"
+    )
+    parser.add_argument("--withhold", type=int, default=-1, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _exit)  # So that the children are ended.
+    with opened(options.recording) as recording, _folder(options.keep) as folder:
+        expected = expected_changes(recording)
+        console = Console()
+        console.print(f"{recording.folder.name}: {len(recording.nodes)} nodes", highlight=False)
+        with _progress(console, expected.total()) as progress:
+            outcome = play(recording, folder, progress, withhold=options.withhold)
+    verdict = judged(outcome, expected)
+    _show(console, summary_lines(outcome, verdict, expected.total()))
+    _fail(verdict)
+    return 0
+
+
+def _repository() -> Path:
+    return Path(headrace.__file__).parents[2]
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True)
+        yield kept.absolute()
+        return
+    with TemporaryDirectory(prefix="headrace-demo-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal, and nothing elsewhere."""
+    columns = (TextColumn("received by the consumer"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.update(task, completed=count)
+
+
+def _show(console: Console, lines: Sequence[Line]) -> None:
+    if not console.is_terminal:
+        sys.stdout.write(plain(lines))
+        return
+    table = Table.grid(padding=(0, 2))
+    for label, text in lines:
+        colour = {"passed": "green", "balance": "green"}.get(text, "")
+        colour = "bold red" if text in ("FAILED", "differ") else colour
+        table.add_row(f"  {label}", text, style=colour)
+    console.print(table)
+
+
+def _fail(verdict: Verdict) -> None:
+    for example in verdict.examples:
+        sys.stderr.write(f"{example}\n")
+    if verdict.problems:
+        raise CheckFailedError("; ".join(verdict.problems))
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    sys.exit(_SIGTERM_STATUS)

@@ -1,0 +1,82 @@
+"""A recorded cluster: the logs of its nodes, its schema, and what Cassandra itself read in them."""
+
+import contextlib
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headrace.plugins import MissingRequirementError
+
+_HINT = "--recording names a recording of a ring: a folder with segments/, or a .tar.xz of it"
+
+
+class RecordingError(MissingRequirementError):
+    """There is no such recording, or it lacks a part."""
+
+    code = "demo_recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The folder of a recording."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Check that every part is there."""
+        for part in (self.schema, self.tables, self.oracle, self.folder / "segments"):
+            if not part.exists():
+                raise RecordingError(f"{part.name} is missing", place=str(self.folder), hint=_HINT)
+
+    @property
+    def schema(self) -> Path:
+        """The file of CREATE statements with table ids."""
+        return self.folder / "schema.cql"
+
+    @property
+    def tables(self) -> Path:
+        """The tables and their columns, as JSON."""
+        return self.folder / "tables.json"
+
+    @property
+    def oracle(self) -> Path:
+        """What Cassandra's own reader found in the logs, one mutation a line."""
+        return self.folder / "oracle.jsonl"
+
+    @property
+    def nodes(self) -> dict[str, Path]:
+        """The `cdc_raw` folder of each node."""
+        return {path.name: path for path in sorted((self.folder / "segments").iterdir())}
+
+
+@contextlib.contextmanager
+def opened(place: Path) -> Iterator[Recording]:
+    """Open the recording at *place*, a folder or a .tar.xz that holds one.
+
+    Raises:
+        RecordingError: it is not there, or not a recording.
+
+    """
+    if place.is_dir():
+        yield Recording(place)
+        return
+    with TemporaryDirectory(prefix="headrace-recording-") as folder:
+        try:
+            with tarfile.open(place) as archive:
+                if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later.
+                    archive.extraction_filter = tarfile.data_filter
+                archive.extractall(folder)  # noqa: S202 (the caller's own archive)
+        except (OSError, tarfile.TarError) as error:
+            raise RecordingError(
+                f"cannot be read: {error}", place=str(place), hint=_HINT
+            ) from error
+        yield Recording(_only_folder(Path(folder), place))
+
+
+def _only_folder(folder: Path, place: Path) -> Path:
+    inside = list(folder.iterdir())
+    if len(inside) != 1 or not inside[0].is_dir():
+        raise RecordingError("holds more or less than one folder", place=str(place), hint=_HINT)
+    return inside[0]

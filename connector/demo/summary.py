@@ -1,0 +1,97 @@
+"""What the demo has to say in the end: the numbers of the run, and what the check found. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.demo.expected import QUORUM, canonical
+from headrace.connector.demo.play import Outcome
+
+EXAMPLES_MAX: Final = 3
+_EXAMPLE_CHARACTERS: Final = 300
+# A recorded ring is sound: an entry that cannot be read is one that was damaged since.
+_NEVER: Final = ("damaged", "overflow", "not_replica", "expired", "dead_lettered", "quarantined")
+
+Line = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the check found wrong; nothing at all, if the demo succeeded."""
+
+    problems: tuple[str, ...]
+    examples: tuple[str, ...] = ()
+
+
+def judged(outcome: Outcome, expected: "Counter[bytes]") -> Verdict:
+    """Compare what the consumer has with what is justified, and look at the books."""
+    received = Counter(canonical(r.table, r.key, r.value) for r in outcome.received)
+    missing, surplus = expected - received, received - expected
+    hasty = sum(record.value["copies"] < QUORUM for record in outcome.received)
+    problems = [str(line) for line in outcome.summary["differences"]]
+    problems += [f"{failure['message']}" for failure in outcome.summary["failures"]]
+    problems += [f"{name}: {count}" for name, count in _unwanted(outcome.summary["total"])]
+    if missing:
+        problems.append(f"{missing.total()} justified changes were not received")
+    if surplus:
+        problems.append(f"{surplus.total()} received changes are not justified, or came again")
+    if hasty:
+        problems.append(f"{hasty} changes were published with fewer than {QUORUM} copies")
+    examples = [f"missing: {change.decode()}" for change in list(missing)[:EXAMPLES_MAX]]
+    examples += [f"not justified: {change.decode()}" for change in list(surplus)[:EXAMPLES_MAX]]
+    return Verdict(tuple(problems), tuple(text[:_EXAMPLE_CHARACTERS] for text in examples))
+
+
+def summary_lines(outcome: Outcome, verdict: Verdict, expected_count: int) -> list[Line]:
+    """Return the summary as pairs of a label and a text."""
+    run, books = outcome.summary["run"], outcome.summary["total"]["books"]
+    delivered = _tables(outcome.summary["total"], "delivered")
+    entries = {name.split(".")[1] for name in books if name.startswith("entries.")}
+    lines = [
+        (f"{node}", f"{books[f'entries.{node}.read']:,} entries read") for node in sorted(entries)
+    ]
+    surplus = sum(books[f"entries.{node}.surplus"] for node in entries)
+    repeat = sum(books[f"entries.{node}.repeat"] for node in entries)
+    reencoded = books.get("mutations.reencoded", 0)
+    lines += [
+        ("copies agreed", f"{books['mutations.agreed']:,} mutations, each on {QUORUM} nodes"),
+        ("duplicates dropped", f"{surplus:,} further copies, {repeat:,} repeats"),
+        ("held back", f"{books.get('mutations.pending', 0):,} mutations on one node only"),
+        ("published", f"{delivered:,} changes"),
+        ("first change after", _first(outcome)),
+        ("speed", f"{run['changes_per_second']:,.0f} changes/s"),
+        ("CPU", f"{1e6 * run['cpu_seconds'] / max(run['changes'], 1):,.0f} µs per change"),
+        ("books", "differ" if outcome.summary["differences"] else "balance"),
+        ("consumer", f"{len(outcome.received):,} received, {expected_count:,} justified"),
+    ]
+    if reencoded:
+        lines.insert(-6, ("re-encoded", f"{reencoded:,} copies"))
+    return [*lines, ("check", "passed" if not verdict.problems else "FAILED")]
+
+
+def plain(lines: Sequence[Line]) -> str:
+    """Return *lines* with their texts in one column."""
+    width = max(len(label) for label, _ in lines)
+    return "".join(f"  {label:<{width}}  {text}\n" for label, text in lines)
+
+
+def _first(outcome: Outcome) -> str:
+    if not outcome.received:
+        return "-"
+    first_s = min(record.monotonic_s for record in outcome.received)
+    return f"{1000 * (first_s - outcome.started_s):,.0f} ms from the start of the worker"
+
+
+def _unwanted(total: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, int]]:
+    for name, count in total["books"].items():
+        if name.rpartition(".")[2] in _NEVER and isinstance(count, int) and count:
+            yield name, count
+    for name in _NEVER:
+        if count := _tables(total, name):
+            yield name, count
+
+
+def _tables(total: Mapping[str, Mapping[str, object]], fate: str) -> int:
+    counts = total["tables"].values()
+    return sum(int(count.get(fate, 0)) for count in counts if isinstance(count, Mapping))
