@@ -1,0 +1,117 @@
+"""The demo as a user runs it, and the ways in which it must fail."""
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from corpora import recording
+from headrace.connector.demo.children import COMMAND
+
+SECONDS_MAX = 60
+MARK = "HEADRACE_TEST_RUN"
+
+
+def processes_of(mark: str) -> list[int]:
+    """Return the processes that inherited *mark*."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if folder.name.isdigit() and f"{MARK}={mark}".encode() in environment:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Return an environment for a demo, and see that it leaves no process and no file."""
+    mark = str(uuid.uuid4())
+    (tmp_path / "tmp").mkdir()
+    yield {**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")}
+    assert [] == processes_of(mark)
+    assert [] == list((tmp_path / "tmp").iterdir())
+
+
+def demo(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo to its end."""
+    return subprocess.run(  # noqa: S603 (headrace itself)
+        [*COMMAND, "demo", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_it_passes_on_the_bundled_ring(environment: dict[str, str], tmp_path: Path) -> None:
+    """The consumer has exactly the 6,451 justified changes, and the books balance."""
+    done = demo(environment, "--keep", str(tmp_path / "kept"))
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "published           6,451 changes" in done.stdout
+    assert "consumer            6,451 received, 6,451 justified" in done.stdout
+    assert "books               balance" in done.stdout
+    summary = json.loads((tmp_path / "kept" / "summary.json").read_text())
+    assert summary["run"]["changes"] == 6451
+
+
+def test_a_byte_flipped_in_one_segment_fails(environment: dict[str, str], tmp_path: Path) -> None:
+    """Damage to one copy is not passed over, though two other nodes have the mutation."""
+    ring = copytree(recording("5.0-ring"), tmp_path / "5.0-ring")
+    with (ring / "oracle.jsonl").open() as lines:
+        mutation = json.loads(next(lines))
+    (segment,) = ring.glob(f"segments/*/CommitLog-7-{mutation['segment']}.log")
+    content = bytearray(segment.read_bytes())
+    content[mutation["position"] - mutation["size"] // 2] ^= 1
+    segment.write_bytes(content)
+
+    done = demo(environment, "--recording", str(ring))
+
+    assert done.returncode != 0
+    assert "error [" in done.stderr
+
+
+def test_a_withheld_record_fails(environment: dict[str, str]) -> None:
+    """A consumer that lacks one record of all fails the demo, and the record is shown."""
+    done = demo(environment, "--withhold", "4321")
+
+    assert done.returncode == 1
+    assert "1 justified changes were not received" in done.stderr
+    assert "missing: [" in done.stderr
+    assert "check               FAILED" in done.stdout
+
+
+def test_a_missing_recording_is_an_error_of_the_environment(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The error names the path and says what to give instead."""
+    done = demo(environment, "--recording", str(tmp_path / "none"))
+
+    assert done.returncode == 3
+    assert f"{tmp_path / 'none'}" in done.stderr
+    assert "hint: --recording" in done.stderr
+
+
+def test_sigterm_ends_everything(environment: dict[str, str]) -> None:
+    """A demo that is told to stop takes its processes with it."""
+    with subprocess.Popen(  # noqa: S603 (headrace itself)
+        [*COMMAND, "demo"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        while child.poll() is None and len(processes_of(environment[MARK])) < 2:
+            pass
+        child.send_signal(signal.SIGTERM)
+
+    assert 128 + signal.SIGTERM == child.returncode

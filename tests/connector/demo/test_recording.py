@@ -1,0 +1,50 @@
+"""Opening a recording, or saying why not."""
+
+from pathlib import Path
+
+import pytest
+
+from corpora import CORPORA, recording
+from headrace.connector.demo.recording import Recording, RecordingError, opened
+
+
+def test_an_archive_and_its_folder_are_the_same_recording() -> None:
+    """Both forms give the same nodes."""
+    with opened(CORPORA / "5.0-ring.tar.xz") as unpacked:
+        assert ["node1", "node2", "node3"] == list(unpacked.nodes)
+        assert (recording("5.0-ring") / "schema.cql").read_text() == unpacked.schema.read_text()
+        folder = unpacked.folder
+
+    assert not folder.exists()
+    with opened(recording("5.0-ring")) as given:
+        assert ["node1", "node2", "node3"] == list(given.nodes)
+
+
+def test_a_missing_recording_is_named(tmp_path: Path) -> None:
+    """The error says which path, and what is wanted; it is one of the environment."""
+    with (
+        pytest.raises(RecordingError, match=r"none\.tar\.xz") as caught,
+        opened(tmp_path / "none.tar.xz"),
+    ):
+        pass
+
+    assert caught.value.exit_status == 3
+    assert "--recording" in caught.value.hint
+
+
+def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
+    """A file of another kind is refused."""
+    (tmp_path / "x.tar.xz").write_bytes(b"not an archive")
+
+    with pytest.raises(RecordingError, match="cannot be read"), opened(tmp_path / "x.tar.xz"):
+        pass
+
+
+def test_a_folder_without_an_oracle_is_named(tmp_path: Path) -> None:
+    """What is missing is in the message."""
+    (tmp_path / "segments").mkdir()
+    (tmp_path / "schema.cql").touch()
+    (tmp_path / "tables.json").touch()
+
+    with pytest.raises(RecordingError, match=r"oracle\.jsonl is missing"):
+        Recording(tmp_path)
