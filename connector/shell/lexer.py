@@ -37,6 +37,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_NUMBER_TAIL: Final = re.compile(r"[\w.]+")
 _NEVER_CLOSED: Final = {
     "'": ("the string is never closed", "end it with '; a quote inside is written ''"),
     '"': ("the name is never closed", 'end it with "; a quote inside is written ""'),
@@ -87,9 +88,9 @@ def tokens(text: str) -> Iterator[Token]:
         group = found.lastgroup
         if group in ("space", "comment"):
             continue
-        if group == "number" and (tail := re.compile(r"[\w.]+").match(text, at)):
-            raise StatementSyntaxError(
-                f"{found[0] + tail[0]!r} is not a number",
+        if group == "number" and (tail := _NUMBER_TAIL.match(text, at)):
+            raise StatementSyntaxError(  # It is not repeated: it may be a secret.
+                "this is not a number",
                 text=text,
                 span=(found.start(), tail.end()),
                 hint="write a text in single quotes",

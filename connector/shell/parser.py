@@ -297,9 +297,9 @@ class _Parser:
     def _unexpected(self, *, hint: str = "") -> StatementSyntaxError:
         token = self._token
         expected = tuple(dict.fromkeys(self._expected))
-        # A text may be a secret: never repeat it.
-        quoted = f"'{token.value[:40]}'"
-        found = quoted if token.kind in (TokenKind.WORD, TokenKind.SYMBOL) else f"a {token.kind}"
+        # A value may be a secret: never repeat it, not even where its quotes were forgotten.
+        shown = token.kind in (TokenKind.WORD, TokenKind.SYMBOL) and "string" not in expected
+        found = f"'{token.value[:40]}'" if shown else f"a {token.kind}"
         if self._at_end():
             found = "the end of the text"
         return self._error(

@@ -15,7 +15,8 @@ _CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too l
 # What an option that by its name holds a secret is given; or a URI's user and password.
 _SECRET: Final = re.compile(
     r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|\.pem|jaas\.config)"
-    r"[\"\w]{0,40}\s{0,20}=\s{0,20}(?:'(?P<text>(?:[^']|'')*)|(?P<bare>[^'&;\s]+))"
+    r"[\"\w]{0,40}\s{0,20}=\s{0,20}"
+    r"(?:'(?P<text>(?:[^']|'')*)|\"(?P<name>[^\"]*)|(?P<bare>[^'&;]+?(?=\s+and\s|['&;]|$)))"
     r"|://(?P<user>[^/?#\s'@]{0,200})@"
 )
 _SECRET_CHARS_BEFORE: Final = 400  # How far left of the excerpt the reason to cover may stand.

@@ -27,7 +27,8 @@ def render_table(result: ResultTable, *, width: int) -> str:
     if not result.columns:
         return ""
     if result.columns == (STATEMENT_COLUMN,):
-        return "".join(f"\n{_shown(statement)}\n" for (statement,) in result.rows) + "\n"
+        shown = (_shown(statement, kept="\n\t") for (statement,) in result.rows)
+        return "".join(f"\n{statement}\n" for statement in shown) + "\n"
     columns = tuple(_shown(column) for column in result.columns)
     rows = [tuple(_shown(cell) for cell in row) for row in result.rows]
     widths = [max(map(_width, cells)) for cells in zip(columns, *rows, strict=True)]
@@ -77,11 +78,13 @@ def _expanded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return text
 
 
-def _shown(cell: str) -> str:
-    """Return *cell* with everything a terminal could act on written as an escape."""
+def _shown(cell: str, *, kept: str = "") -> str:
+    """Return *cell* with everything a terminal could act on, but *kept*, written as an escape."""
     if cell.isprintable():
         return cell
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cell)
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in cell
+    )
 
 
 def _width(text: str) -> int:

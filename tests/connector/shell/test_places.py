@@ -56,6 +56,8 @@ def test_long_line(start: int) -> None:
         "'kafka://h?sasl.password=canary&b=c' x",
         "AND sasl.password = canary x",
         "AND SASL_TOKEN='canary x",
+        'AND sasl.password = "a canary" x',
+        "AND sasl.password = a canary AND x",
         "AND sasl.password = '" + "y" * 200 + "canary' x",
     ],
 )
@@ -66,4 +68,4 @@ def test_secrets(text: str) -> None:
     line, caret = place.excerpt.split("\n")
 
     assert "canary" not in line
-    assert text[-1] == line[len(caret) - 1] or "canary x" in text
+    assert line[len(caret) - 1] in (text[-1], "*")

@@ -54,10 +54,10 @@ def test_no_rows() -> None:
 
 
 def test_statement() -> None:
-    """A statement is shown as it would be typed."""
-    result = ResultTable((STATEMENT_COLUMN,), (("DROP DATA_SINK k;",),))
+    """A statement is shown as it would be typed, with its line ends and no other controls."""
+    result = ResultTable((STATEMENT_COLUMN,), (("DROP\n DATA_SINK k\x1b;",),))
 
-    assert "\nDROP DATA_SINK k;\n\n" == render_table(result, width=1)
+    assert "\nDROP\n DATA_SINK k\\x1b;\n\n" == render_table(result, width=1)
 
 
 def test_silent() -> None:

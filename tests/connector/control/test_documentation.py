@@ -1,0 +1,36 @@
+"""The page about statements says what is so."""
+
+import re
+from pathlib import Path
+
+import headrace
+from headrace.connector.control import errors
+from headrace.connector.control.connector_config import RouteOptions, compile_sink
+from headrace.connector.shell.parser import parse_script
+from headrace.connector.shell.statements import CreateSink
+from headrace.plugins import declared_options
+
+PAGE = Path(headrace.__file__).parents[2].joinpath("docs", "statements.md").read_text("utf-8")
+
+
+def test_examples() -> None:
+    """Every example parses, and every sink in them compiles."""
+    blocks = re.findall(r"```sql\n(.*?)```|-e \"(.*?)\"", PAGE, re.DOTALL)
+    statements = [p.statement for block in blocks for p in parse_script("".join(block))]
+
+    assert 6 < len(statements)
+    for statement in statements:
+        if isinstance(statement, CreateSink):
+            compile_sink(statement)
+
+
+def test_errors() -> None:
+    """Every error of a statement is in the table, under the name it is shown by."""
+    for kind in errors.StatementError.__subclasses__():
+        title = "" if kind is errors.JobUndefinedError else f"`{kind.title}`"
+        assert re.search(rf"^\| {title} ?\|.*`{kind.code}`.*\| 2 \|$", PAGE, re.MULTILINE)
+
+
+def test_options() -> None:
+    """Every option of a source is in the table."""
+    assert all(f"\n| `{key}` | " in PAGE for key in declared_options(RouteOptions))
