@@ -1,6 +1,7 @@
 """What the tests of sinks share: deliveries of ready bytes, and a consumer of what came out."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -9,6 +10,7 @@ from headrace.plugins import (
     Context,
     Delivery,
     EncodedRecords,
+    Failure,
     Headers,
     NumberPosition,
     RecordBatch,
@@ -33,6 +35,18 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Return the system's wall clock."""
         return time.time_ns() // 1_000_000
+
+
+class Verdicts:
+    """Remembers what was settled."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.all: list[tuple[int, Sequence[Failure]]] = []
+
+    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+        """Note one verdict."""
+        self.all.append((delivered, failures))
 
 
 def delivery_of(

@@ -1,11 +1,9 @@
 """Producing into the embedded broker, and what happens when it is gone."""
 
-from collections.abc import Sequence
-
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from deliveries import NO_BROKER, SystemClock, consume, context, delivery_of, drained
+from deliveries import NO_BROKER, SystemClock, Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from headrace.sinks.kafka.embedded import EmbeddedBroker
@@ -25,18 +23,6 @@ JAVA_HASHES = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
-
-
-class Verdicts:
-    """Remembers what was settled."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self.all: list[tuple[int, Sequence[Failure]]] = []
-
-    def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
-        """Note one verdict."""
-        self.all.append((delivered, failures))
 
 
 def config_of(bootstrap_servers: str, **librdkafka: object) -> KafkaConfig:

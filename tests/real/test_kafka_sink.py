@@ -1,0 +1,46 @@
+"""What only a real broker answers: refusals of whole batches, and of topics."""
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
+
+from deliveries import Verdicts, consume, context, delivery_of, drained
+from headrace.plugins import Disposition, parse_config
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.failures import TopicMissingError
+
+pytestmark = pytest.mark.real
+
+
+def test_a_broker_that_refuses_a_batch_gets_its_records_singly(bootstrap_servers: str) -> None:
+    """Only the record beyond the topic's own limit is rejected, after its neighbours had theirs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topic = NewTopic("small", 1, 1, config={"max.message.bytes": "2000"})
+    admin.create_topics([topic])["small"].result(30)
+    options = {"bootstrap.servers": bootstrap_servers, "topic": "small"}
+    writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
+    delivery = delivery_of((b"a", b"1"), (b"b", bytes(range(256)) * 20), (b"c", b"3"))
+    verdicts = Verdicts()
+
+    for _ in range(2):
+        writer.submit(delivery, verdicts)
+        assert drained(writer)
+
+    (first, first_failures), (second, second_failures) = verdicts.all
+    assert first + len(first_failures) == 3
+    assert {Disposition.RETRY} == {failure.disposition for failure in first_failures}
+    assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in second_failures]
+    assert second == 2
+    assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, "small")}
+
+
+def test_a_topic_that_is_not_made_is_named(bootstrap_servers: str) -> None:
+    """Without automatic creation a missing topic is a named error, in time."""
+    options = {
+        "bootstrap.servers": bootstrap_servers,
+        "topic": "nowhere",
+        "allow.auto.create.topics": "false",
+        "connect.timeout.ms": "1000",
+    }
+
+    with pytest.raises(TopicMissingError, match="no such topic within 1000 ms"):
+        KafkaSink(parse_config(KafkaConfig, options), context()).open()
