@@ -190,10 +190,11 @@ class Ledger:
         Only when `retry_due`.
         """
         first = next(i for i, s in enumerate(self._shipments) if s.retry_from is not None)
-        for shipment in list(self._shipments)[first:]:
-            if shipment.state is State.UNSENT:
+        for place, shipment in enumerate(self._shipments):
+            if place < first or shipment.state is State.UNSENT:
                 continue
-            start = shipment.retry_from or 0
+            # I4: what follows the first failure comes again, also where it arrived before.
+            start = (shipment.retry_from or 0) if place == first else 0
             total = len(shipment.encoded)
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):

@@ -154,15 +154,22 @@ class Pipeline:
 
     def run(self) -> None:
         """Run until stopped. Raises what opening the sink raises; splits fail one by one."""
-        self._around = self._make_around(self._verdicts.append)
-        now_ms = self._around.clock.monotonic_ms()
-        self._committed_ms = self._told_ms = now_ms
+        self.open()
         try:
             while not self._stopping or self._runs:
                 self.run_pass()
         finally:
-            self._around.writer.close()
-            self._around.store.close()
+            self.close()
+
+    def open(self) -> None:
+        """Open the sink and the store. Whoever does not call `run` calls it before `run_pass`."""
+        self._around = self._make_around(self._verdicts.append)
+        self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
+
+    def close(self) -> None:
+        """Close the sink and the store."""
+        self._around.writer.close()
+        self._around.store.close()
 
     def run_pass(self) -> None:
         """Give every split one step, commit what is due, and wait if there is time."""

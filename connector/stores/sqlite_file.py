@@ -72,10 +72,11 @@ def connect(path: str | Path, *, create: bool = True) -> sqlite3.Connection:
     place = Path(path)
     _check_place(place, create=create)
     try:
+        place.touch(mode=0o600)  # It will hold the job's secret key.
         connection = sqlite3.connect(
             place, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=True
         )
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error
     try:
         _prepare(connection, place)
