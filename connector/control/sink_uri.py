@@ -11,6 +11,8 @@ from typing import Final
 from headrace.connector.control.errors import BadUriError
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 
+URI_CHARS_MAX: Final = 8192
+
 _URI: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
 )
@@ -35,6 +37,8 @@ def parse_sink_uri(text: str) -> SinkUri:
         BadUriError: *text* has another form, or holds something it must not.
 
     """
+    if len(text) > URI_CHARS_MAX:
+        raise BadUriError("uri", f"the URI has more than {URI_CHARS_MAX} characters")
     if found := (UNSAFE_CHARACTER.search(text) or _BAD_CHARACTER.search(text)):
         raise BadUriError(
             "uri",

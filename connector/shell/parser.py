@@ -29,6 +29,7 @@ from headrace.connector.shell.statements import (
 )
 
 OPTIONS_MAX: Final = 256
+NAME_CHARS_MAX: Final = 255
 
 _CQL_VERBS: Final = frozenset({
     "ALTER", "APPLY", "BEGIN", "DELETE", "GRANT", "INSERT", "LIST", "REVOKE", "SELECT", "TRUNCATE",
@@ -193,6 +194,7 @@ class _Parser:
             start = self._token.start
             name, end = self._option_name()
             self._spans[name] = (start, end)
+            self._check_name(name, (start, end))
             if name in options:
                 raise self._error(f"option {name} is given twice", (start, end))
             if len(options) == OPTIONS_MAX:
@@ -256,10 +258,15 @@ class _Parser:
         elif token.kind is not TokenKind.NAME:
             hint = "a name stands in no quotes, or in double quotes"
             raise self._unexpected(hint=hint if token.kind is TokenKind.STRING else "")
-        elif not token.value:
-            raise self._error("a name cannot be empty", (token.start, token.end))
+        self._check_name(token.value, (token.start, token.end))
         self._advance()
         return token
+
+    def _check_name(self, name: str, span: tuple[int, int]) -> None:
+        if not name:
+            raise self._error("a name cannot be empty", span)
+        if len(name) > NAME_CHARS_MAX:
+            raise self._error(f"a name has at most {NAME_CHARS_MAX} characters", span)
 
     # Tokens.
 

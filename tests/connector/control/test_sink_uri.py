@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connector.control.errors import BadUriError
-from headrace.connector.control.sink_uri import SinkUri, parse_sink_uri
+from headrace.connector.control.sink_uri import URI_CHARS_MAX, SinkUri, parse_sink_uri
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,15 @@ def test_refused(text: str, message: str, hint: str) -> None:
     assert message in caught.value.message
     assert hint in caught.value.hint
     assert "canary" not in str(caught.value)
+
+
+def test_length() -> None:
+    """A URI of the greatest length is read; one character more is not."""
+    fits = "a://" + "x" * (URI_CHARS_MAX - 4)
+
+    assert "a" == parse_sink_uri(fits).scheme
+    with pytest.raises(BadUriError, match="more than 8192 characters"):
+        parse_sink_uri(f"{fits}x")
 
 
 @given(st.text() | st.text("ab:/?#[]@!$&%=25c ").map("a://".__add__))

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.parser import OPTIONS_MAX, parse_script, parse_statement
+from headrace.connector.shell.parser import (
+    NAME_CHARS_MAX,
+    OPTIONS_MAX,
+    parse_script,
+    parse_statement,
+)
 from headrace.connector.shell.statements import (
     CreateSink,
     CreateSource,
@@ -266,6 +271,25 @@ def test_options_max() -> None:
     parse_statement(fits)
     with pytest.raises(StatementSyntaxError, match="more than 256 options"):
         parse_statement(f"{fits} AND y = 1")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "DROP DATA_SINK {}",
+        'DROP DATA_SINK "{}"',
+        "CREATE DATA_SOURCE cdc ON TABLE a.{} WITH k",
+        "CREATE DATA_SINK k WITH 'a://b' AND {} = 1",
+        "CREATE DATA_SINK k WITH 'a://b' AND a{}.b = 1",
+    ],
+)
+def test_name_length(form: str) -> None:
+    """The longest name is read; one character more is an error."""
+    fits = form.format("x" * (NAME_CHARS_MAX - 3 if ".b" in form else NAME_CHARS_MAX))
+
+    parse_statement(fits)
+    with pytest.raises(StatementSyntaxError, match="at most 255 characters"):
+        parse_statement(fits.replace("x", "xx", 1))
 
 
 @pytest.mark.parametrize("value", ["'canary'", "canary", "9canary", '"can canary"', "a canary"])
