@@ -36,7 +36,7 @@ from headrace.sources.cassandra.values import (
 
 DIGIT_BYTES_MAX: Final = 1_700  # Python turns at most 4,300 digits into text.
 NS_PER_DAY: Final = 86_400_000_000_000
-_SHORTEST_FLOAT_DIGITS: Final = range(6, 10)
+_SHORTEST_FLOAT_DIGITS: Final = range(1, 10)
 
 
 def to_json(cql_type: CqlType, raw: bytes) -> Value:
@@ -77,18 +77,20 @@ def _float(raw: bytes) -> Value:
     if math.isfinite(value):
         for digits in _SHORTEST_FLOAT_DIGITS:
             shorter = float(f"{value:.{digits}g}")
-            if abs(shorter) <= _FLOAT_MAX and _single(shorter) == value:
+            if _single(shorter) == value:
                 return shorter
     return _real(value)
 
 
 _stored_double: Final = real(">d")
 _stored_float: Final = real(">f")
-_FLOAT_MAX: Final = _stored_float(b"\x7f\x7f\xff\xff")
 
 
 def _single(value: float) -> float:
-    return _stored_float(struct.pack(">f", value))
+    try:
+        return _stored_float(struct.pack(">f", value))
+    except OverflowError:
+        return math.inf
 
 
 def _date(raw: bytes) -> Value:

@@ -1,6 +1,7 @@
 """A schema is a history of DDL; Cassandra's own system tables say what it led to."""
 
 import json
+from contextlib import suppress
 from hashlib import md5
 from uuid import UUID
 
@@ -191,8 +192,9 @@ def test_type_changes_reach_the_tables() -> None:
 def test_replication_is_kept() -> None:
     """A keyspace has its replication as text, the class without its package."""
     schema = parse_schema(
-        "CREATE KEYSPACE a WITH replication = {'class': 'org.apache.cassandra.locator.SimpleStrategy',"
-        " 'replication_factor': 3} AND durable_writes = true;"
+        "CREATE KEYSPACE a WITH replication ="
+        " {'class': 'org.apache.cassandra.locator.SimpleStrategy', 'replication_factor': 3}"
+        " AND durable_writes = true;"
         "CREATE KEYSPACE b WITH replication = {'class': 'SimpleStrategy'};"
         "ALTER KEYSPACE b WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': '2'};"
         "ALTER KEYSPACE b WITH durable_writes = false;"
@@ -206,7 +208,7 @@ def test_replication_is_kept() -> None:
 def test_views_are_tables_of_their_own() -> None:
     """A view has the columns it selects under its own key, and gains what its base gains."""
     schema = parse_schema(
-        f"{USERS} CREATE MATERIALIZED VIEW shop.by_name AS SELECT * FROM shop.users"
+        f"{USERS} CREATE MATERIALIZED VIEW shop.by_name AS SELECT * FROM shop.users"  # noqa: S608 (DDL)
         " WHERE name IS NOT NULL AND seq > -1 PRIMARY KEY (name, id, seq)"
         f" WITH CLUSTERING ORDER BY (id DESC, seq ASC) AND ID = {ID}2;"
         "CREATE MATERIALIZED VIEW shop.few AS SELECT id, seq FROM shop.users WHERE id IS NOT NULL"
@@ -311,7 +313,7 @@ BAD = {
     "replication": ("CREATE KEYSPACE s WITH replication = 3", "expected a map as replication"),
     "view of nothing": ("CREATE MATERIALIZED VIEW s.v AS SELECT * FROM s.t", "unknown table"),
     "view without key": (
-        f"{USERS} CREATE MATERIALIZED VIEW s.v AS SELECT * FROM shop.users",
+        f"{USERS} CREATE MATERIALIZED VIEW s.v AS SELECT * FROM shop.users",  # noqa: S608 (DDL)
         "PRIMARY KEY",
     ),
     "unknown view": ("ALTER MATERIALIZED VIEW s.v WITH cdc = true", "unknown view"),
@@ -338,15 +340,13 @@ def test_errors_name_the_file() -> None:
         parse_schema("?", place="schema.cql")
 
 
-WORDS = """CREATE ALTER DROP TABLE TYPE KEYSPACE MATERIALIZED VIEW shop.users s.t ( ) , ; id int text
+WORDS = """CREATE ALTER DROP TABLE TYPE KEYSPACE MATERIALIZED VIEW shop.users s.t ( ) , ; id int
 PRIMARY KEY WITH AND ID = cdc true { } : 'x' ADD RENAME TO USING TIMESTAMP 7 STATIC IF NOT EXISTS
-CLUSTERING ORDER BY DESC COMPACT STORAGE list < > frozen SELECT * FROM AS"""
+CLUSTERING ORDER BY DESC COMPACT STORAGE list < > frozen SELECT * FROM AS text"""
 
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=25))
 def test_any_words_are_a_schema_or_a_named_error(words: list[str]) -> None:
     """No row of DDL words makes the parser raise anything but its own error."""
-    try:
+    with suppress(SchemaTextError):
         parse_schema(USERS + " ".join(words))
-    except SchemaTextError as error:
-        assert error.message
