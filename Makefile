@@ -53,7 +53,7 @@ clean:  ## Remove the environment and everything built.
 	@touch $@
 
 .venv/ready: .venv/core
-	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[all,test]'
+	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[test]'
 	@touch $@
 
 # An editable install goes on running the old machine code until this rule renews it.

@@ -129,24 +129,6 @@ def test_names_no_outside_place() -> None:
     assert [] == named
 
 
-def test_links_lead_somewhere() -> None:
-    """A relative link in a page leads to a file of this project."""
-    broken = [
-        f"{page}: {target}"
-        for page in _project_files()
-        if page.suffix == ".md"
-        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", _text(page))
-        if not _leads(page, target)
-    ]
-
-    assert [] == broken
-
-
-def _leads(page: Path, target: str) -> bool:
-    path = (ROOT / page.parent / target).resolve()
-    return path.exists() and path.is_relative_to(ROOT.resolve())
-
-
 def _project_files() -> Iterator[Path]:
     """Return every file that is neither built nor installed, as a path from the root."""
     left_out = {"build", "dist", "corpora", "results", "data"}
