@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV := $(BIN)/uv pip install -q -p .venv -c constraints.txt
+# A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
+export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
 HOT := $(wildcard sources/cassandra/*.py sources/cassandra/*.pxd sources/cassandra/*.h)
 
 .PHONY: help demo test test-real check bench coverage wheel clean
