@@ -57,8 +57,9 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     strings, then takes every key that matches it and belongs to no other field. The value of a
     *secret* option is in no message.
 
-    A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas) or
-    a mapping; `| None` makes the empty text, and nothing at all, mean None.
+    A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas), a
+    mapping, or an `object`, which is not looked at; `| None` makes the empty text, and nothing at
+    all, mean None.
     """
     declared = Option(
         doc=doc,
@@ -216,10 +217,15 @@ def _text(raw: object) -> str:
     return str(raw).lower() if isinstance(raw, bool) else str(raw)
 
 
+def _as_is(raw: object, _: Option) -> object:
+    return raw
+
+
 _CONVERTERS: Final[Mapping[object, Callable[[object, Option], object]]] = {
     bool: _boolean,
     float: _number,
     int: _whole,
+    object: _as_is,
     str: _string,
     tuple: _list,
 }

@@ -24,6 +24,7 @@ class Everything:
     limit: int | None = option("At most.", default=None)
     nodes: Mapping[str, str] = option("Where each node's log is.", default={"n": "m"})
     pin: int = option("Secret number.", default=0, secret=True)
+    disposal: object = option("What becomes of it.", default="keep")
     passed_on: Mapping[str, str] = option("For the client.", keys_allowed=r"client\..+")
 
     def __post_init__(self) -> None:
@@ -47,6 +48,7 @@ GOOD: dict[str, tuple[dict[str, Any], str, object]] = {
     "optional from null": ({"limit": None}, "limit", None),
     "optional from nothing": ({"limit": ""}, "limit", None),
     "mapping": ({"nodes": {1: "a"}}, "nodes", {"1": "a"}),
+    "anything": ({"disposal": {"archive": "a"}}, "disposal", {"archive": "a"}),
     "default mapping": ({}, "nodes", {"n": "m"}),
     "allowed keys": ({"client.id": True}, "passed_on", {"client.id": "true"}),
     "no allowed keys": ({}, "passed_on", {}),
@@ -95,7 +97,7 @@ BAD: dict[str, tuple[dict[str, Any], Problem]] = {
         Problem(
             "zzz",
             "is not an option",
-            "options: path, acks, retries.max, ratio, follow, tables, limit, nodes, pin",
+            "options: path, acks, retries.max, ratio, follow, tables, limit, nodes, pin, disposal",
         ),
     ),
     "field of allowed keys": (
@@ -103,7 +105,7 @@ BAD: dict[str, tuple[dict[str, Any], Problem]] = {
         Problem(
             "passed_on",
             "is not an option",
-            "options: path, acks, retries.max, ratio, follow, tables, limit, nodes, pin",
+            "options: path, acks, retries.max, ratio, follow, tables, limit, nodes, pin, disposal",
         ),
     ),
     "fields that disagree": (
