@@ -177,7 +177,7 @@ class Pipeline:
         self._take_commands()
         progress = [self._step(run) for run in list(self._runs.values())]
         self._take_verdicts()
-        quiet = all(p is Progress.QUIET for p in progress) and not self._outstanding()
+        quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
         self._commit_if_due(at_once=quiet and self._until_idle)
         self._release()
         self._close_finished()
@@ -314,8 +314,8 @@ class Pipeline:
 
     # All splits together.
 
-    def _outstanding(self) -> int:
-        return sum(not run.ledger.empty for run in self._runs.values())
+    def _sent(self) -> bool:
+        return any(run.ledger.sent for run in self._runs.values())
 
     def _commit_if_due(self, *, at_once: bool) -> None:
         now_ms = self._around.clock.monotonic_ms()
@@ -386,7 +386,7 @@ class Pipeline:
         """Wait for the end of the tick, or for a command; let the sink work meanwhile."""
         clock = self._around.clock
         while self._commands.empty() and (left_ms := until_ms - clock.monotonic_ms()) > 0:
-            if not self._runs or not any(r.ledger.sent for r in self._runs.values()):
+            if not self._sent():
                 self._wake.wait(left_ms)
                 continue
             self._wait_for_sink(until_ms)
@@ -396,9 +396,8 @@ class Pipeline:
     def _wait_for_sink(self, until_ms: int) -> None:
         """Wait until all is settled, or *until_ms*; no longer than that."""
         before_ms = self._around.clock.monotonic_ms()
-        drained = False
         try:
-            drained = self._around.writer.drain(until_ms)
+            self._around.writer.drain(until_ms)
         except RetriableError as error:
             self._around.log.warning("sink_pauses", error=str(error))
         except Exception as error:
@@ -406,7 +405,7 @@ class Pipeline:
             for run in self._runs.values():
                 self._fail(run, _named(error))
         self._take_verdicts()
-        if not drained and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
+        if self._sent() and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:

@@ -269,7 +269,7 @@ class SplitRun:
         self.ledger.mark_sent(shipment, now_ms)
         try:
             self._around.writer.submit(shipment.delivery(), settle)
-        except RetriableError:
+        except Exception:  # Nothing more is heard of it, whatever the pipeline makes of this.
             self.ledger.mark_refused(shipment)
             raise
         crash.reached("submitted")

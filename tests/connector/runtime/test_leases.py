@@ -1,0 +1,222 @@
+"""Leases: deadlines, take-over and sharing, by a driven clock and a real store."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.stores import Owner
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins.testing.doubles import DrivenClock
+
+LEASE_MS = 9_000
+SPLITS = [f"s{n}" for n in range(8)]
+
+
+def owner(worker: str) -> Owner:
+    """Return a worker's identity."""
+    return Owner(worker=worker, host="h", boot="b", pid_space="p", pid=1, started=2)
+
+
+class Machine:
+    """A store, a clock, and workers of which a test says who is provably dead."""
+
+    def __init__(self, path: Path) -> None:
+        """Register eight splits."""
+        self.clock = DrivenClock()
+        self.store = SqliteStore.open(path, "job")
+        self.store.register(SPLITS)
+        self.dead: set[str] = set()
+        self.provable = True
+
+    def worker(self, name: str) -> LeaseKeeper:
+        """Enroll a worker."""
+        self.store.enroll(owner(name))
+        return LeaseKeeper(
+            self.store,
+            owner(name),
+            self.clock,
+            lease_ms=LEASE_MS,
+            dead=lambda other: other.worker in self.dead,
+            alive=lambda other: self.provable and other.worker not in self.dead,
+        )
+
+    def owners(self) -> dict[str, str | None]:
+        """Return who owns what."""
+        return {row.split: row.owner for row in self.store.leases()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Return a machine."""
+    machine = Machine(tmp_path / "state.db")
+    yield machine
+    machine.store.close()
+
+
+def give_up(keeper: LeaseKeeper, machine: Machine, name: str, splits: list[str]) -> None:
+    """Do what the data thread does with splits to hand over."""
+    for split in splits:
+        token = keeper.held[split].token
+        machine.store.release(name, split, token)
+        keeper.closed(split, token, failed=False)
+
+
+def test_a_worker_alone_owns_everything(machine: Machine) -> None:
+    """The first step claims all splits, with token 1, until a lease after the request."""
+    gained = machine.worker("w1").step().gained
+
+    assert SPLITS == [lease.split for lease in gained]
+    assert {(1, 1_000 + LEASE_MS)} == {(lease.token, lease.deadline_ms) for lease in gained}
+
+
+def test_nothing_is_submitted_in_the_margin(machine: Machine) -> None:
+    """A lease allows submitting until its margin begins, not later (I2)."""
+    lease = machine.worker("w1").step().gained[0]
+    last_ms = 1_000 + LEASE_MS - LEASE_MS // 5
+
+    assert lease.allows(last_ms - 1)
+    assert not lease.allows(last_ms)
+
+
+def test_deadline_counts_from_before_the_request(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal that took long extends the lease from when it was sent."""
+    keeper = machine.worker("w1")
+    lease = keeper.step().gained[0]
+    machine.clock.advance(LEASE_MS // 3)
+    real = machine.store.renew
+
+    def slow(worker: str, tokens: dict[str, int]) -> frozenset[str]:
+        machine.clock.advance(2_000)
+        return real(worker, tokens)
+
+    monkeypatch.setattr(machine.store, "renew", slow)
+    keeper.step()
+
+    assert 1_000 + LEASE_MS // 3 + LEASE_MS == lease.deadline_ms
+
+
+def test_a_silent_owner_is_left_alone_for_a_whole_period(machine: Machine) -> None:
+    """A lease is stolen only after its row stood still for a lease period on the claimer's clock.
+
+    The claimer's clock starts when it first sees the row, whenever that was written.
+    """
+    machine.worker("w1").step()
+    machine.provable = False
+    machine.clock.advance(100 * LEASE_MS)
+    thief = machine.worker("w2")
+
+    assert () == tuple(thief.step().gained)
+    machine.clock.advance(LEASE_MS - 1)
+    assert () == tuple(thief.step().gained)
+    machine.clock.advance(1)
+    assert SPLITS == [lease.split for lease in thief.step().gained]
+    assert {2} == {lease.token for lease in thief.held.values()}
+
+
+def test_a_renewing_owner_is_never_robbed(machine: Machine) -> None:
+    """As long as the rows move, nobody takes more than its share."""
+    first, second = machine.worker("w1"), machine.worker("w2")
+    first.step()
+    machine.provable = False
+    for _ in range(50):
+        machine.clock.advance(LEASE_MS // 3)
+        give_up(first, machine, "w1", list(first.step().hand_over))
+        second.step()
+
+    assert (4, 4) == (len(first.held), len(second.held))
+    assert {1} == {row.token for row in machine.store.leases()}
+
+
+def test_a_dead_owner_is_replaced_at_once(machine: Machine) -> None:
+    """Splits of a provably dead process are taken over immediately, with a higher token."""
+    machine.worker("w1").step()
+    machine.dead.add("w1")
+    heir = machine.worker("w2")
+
+    assert [(split, 2) for split in SPLITS] == [(g.split, g.token) for g in heir.step().gained]
+
+
+def test_a_robbed_owner_learns_it(machine: Machine) -> None:
+    """Whoever was replaced is told at its next renewal, and its deadline is not moved."""
+    first = machine.worker("w1")
+    lease = first.step().gained[0]
+    deadline_ms = lease.deadline_ms
+    machine.dead.add("w1")
+    machine.worker("w2").step()
+    machine.clock.advance(LEASE_MS)
+    changes = first.step()
+
+    assert SPLITS == list(changes.lost)
+    assert {} == first.held
+    assert deadline_ms == lease.deadline_ms
+    assert not lease.allows(machine.clock.monotonic_ms())
+
+
+def test_two_workers_share(machine: Machine) -> None:
+    """The one that has more than its share hands over; nothing is taken before it is given."""
+    first = machine.worker("w1")
+    first.step()
+    second = machine.worker("w2")
+
+    assert [] == list(second.step().gained)
+    extra = list(first.step().hand_over)
+    assert SPLITS[4:] == extra
+    assert [] == list(first.step().hand_over)  # Asked for once.
+    assert [] == list(second.step().gained)
+    give_up(first, machine, "w1", extra)
+    assert SPLITS[4:] == [lease.split for lease in second.step().gained]
+    assert [] == list(first.step().gained)
+    assert {"w1": 4, "w2": 4} == count(machine.owners())
+
+
+def count(owners: dict[str, str | None]) -> dict[str | None, int]:
+    """Return how many splits each owns."""
+    names = list(owners.values())
+    return {name: names.count(name) for name in set(names)}
+
+
+def test_a_failed_split_is_not_claimed_again(machine: Machine) -> None:
+    """A process does not run into the same wall twice; another one may try."""
+    keeper = machine.worker("w1")
+    keeper.step()
+    machine.store.release("w1", "s0", 1, "fatal: no")
+    keeper.closed("s0", 1, failed=True)
+
+    assert [] == list(keeper.step().gained)
+    assert None is machine.owners()["s0"]
+    machine.dead.add("w1")
+    assert 8 == len(machine.worker("w2").step().gained)
+
+
+def test_a_late_message_does_not_drop_a_new_lease(machine: Machine) -> None:
+    """A lease given back under an old token says nothing about the new one."""
+    keeper = machine.worker("w1")
+    keeper.step()
+    keeper.closed("s0", 0, failed=False)
+
+    assert "s0" in keeper.held
+
+
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        (lambda _: None, True),
+        (lambda machine: setattr(machine, "provable", False), False),
+        (lambda machine: machine.dead.add("w1"), True),
+    ],
+    ids=["alive", "nobody knows", "dead, and so taken"],
+)
+def test_others_live(
+    machine: Machine, prepare: Callable[[Machine], None], *, expected: bool
+) -> None:
+    """Whether all other splits are in good hands decides if there is anything to wait for."""
+    machine.worker("w1").step()
+    prepare(machine)
+    keeper = machine.worker("w2")
+    keeper.step()
+
+    assert expected == keeper.others_live

@@ -1,0 +1,35 @@
+"""The budget of a failing call."""
+
+import pytest
+
+from headrace.connector.runtime.retry import PAUSE_MAX_MS, RetriesExhaustedError, Retry
+from headrace.plugins import RetriableError
+
+ERROR = RetriableError("no")
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    """The first pause is 100 ms, the longest ten seconds."""
+    retry = Retry(10**9)
+
+    pauses = [retry.failed(0, ERROR) for _ in range(30)]
+    assert [100, 200, 400, 800, 1600, 3200, 6400, 10_000] == pauses[:8]
+    assert {PAUSE_MAX_MS} == set(pauses[8:])
+
+
+def test_budget_counts_from_the_first_failure() -> None:
+    """When the time is up the last error is named."""
+    retry = Retry(1_000)
+    retry.failed(5_000, ERROR)
+    retry.failed(5_999, ERROR)
+    with pytest.raises(RetriesExhaustedError, match=r"failed 3 times in 1 s: no"):
+        retry.failed(6_000, ERROR)
+
+
+def test_success_fills_the_budget() -> None:
+    """After a success all begins anew."""
+    retry = Retry(1_000)
+    retry.failed(0, ERROR)
+    retry.succeeded()
+
+    assert 10_100 == retry.failed(10_000, ERROR)
