@@ -51,7 +51,7 @@ class Child:
         line = cast("IO[bytes]", self._process.stdout).readline().decode().strip()
         if not line:
             self.finished()
-            raise ChildFailedError(f"{self.name} said nothing", place=str(self._log))
+            raise self.failure("said nothing")
         return line
 
     def running(self) -> bool:
@@ -74,15 +74,16 @@ class Child:
         try:
             status = self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            raise ChildFailedError(
-                f"{self.name} did not end within {STOP_SECONDS_MAX} s", place=str(self._log)
-            ) from None
+            raise self.failure(f"did not end within {STOP_SECONDS_MAX} s") from None
         if status:
-            tail = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
-            raise ChildFailedError(
-                f"{self.name} exited with {status}:\n{tail.rstrip()}",
-                hint="--keep DIR keeps all logs",
-            )
+            raise self.failure(f"exited with {status}")
+
+    def failure(self, how: str) -> ChildFailedError:
+        """Return an error that says *how* it failed, and the end of its log."""
+        tail = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
+        return ChildFailedError(
+            f"{self.name} {how}:\n{tail.strip()}", hint="--keep DIR keeps all logs"
+        )
 
     def __enter__(self) -> Self:
         """Return the child."""

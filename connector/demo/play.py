@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from headrace.connector.demo.children import COMMAND, Child, ChildFailedError
+from headrace.connector.demo.children import COMMAND, Child
 from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import recording_tables
 from headrace.connector.demo.recording import Recording
@@ -20,6 +20,7 @@ from headrace.connector.demo.recording import Recording
 JOB: Final = "demo"
 TOPIC: Final = "changes"
 WORKER_SECONDS_MAX: Final = 50
+RETRY_SECONDS_MAX: Final = 5
 PROGRESS_SECONDS: Final = 0.05
 
 
@@ -65,7 +66,7 @@ def play(
         while not worker.wait(PROGRESS_SECONDS):
             progress(_lines(out))
             if time.monotonic() - started_s > WORKER_SECONDS_MAX:
-                raise ChildFailedError(f"the worker is not idle after {WORKER_SECONDS_MAX} s")
+                raise worker.failure(f"is not idle after {WORKER_SECONDS_MAX} s")
         ended_s = time.monotonic()
         worker.finished()
         consumer.finished()
@@ -79,7 +80,13 @@ def play(
 def _job(recording: Recording, state: Path) -> dict[str, object]:
     nodes = {name: str(folder) for name, folder in recording.nodes.items()}
     source = {"plugin": "cassandra", "schema": str(recording.schema), "consistency": "QUORUM"}
-    return {"job": JOB, "state": str(state), "source": {**source, "nodes": nodes}}
+    runtime = {"retry_seconds_max": RETRY_SECONDS_MAX}
+    return {
+        "job": JOB,
+        "state": str(state),
+        "source": {**source, "nodes": nodes},
+        "runtime": runtime,
+    }
 
 
 def _statements(recording: Recording, servers: str) -> str:

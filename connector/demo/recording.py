@@ -5,6 +5,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copytree
 from tempfile import TemporaryDirectory
 
 from headrace.plugins import MissingRequirementError
@@ -59,20 +60,23 @@ def opened(place: Path) -> Iterator[Recording]:
         RecordingError: it is not there, or not a recording.
 
     """
-    if place.is_dir():
-        yield Recording(place)
-        return
     with TemporaryDirectory(prefix="headrace-recording-") as folder:
-        try:
-            with tarfile.open(place) as archive:
-                if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later.
-                    archive.extraction_filter = tarfile.data_filter
-                archive.extractall(folder)  # noqa: S202 (the caller's own archive)
-        except (OSError, tarfile.TarError) as error:
-            raise RecordingError(
-                f"cannot be read: {error}", place=str(place), hint=_HINT
-            ) from error
+        if place.is_dir():  # Copied, because a worker leaves notes beside the segments it reads.
+            checked = Recording(place)
+            yield Recording(copytree(checked.folder, Path(folder) / place.resolve().name))
+            return
+        _unpack(place, Path(folder))
         yield Recording(_only_folder(Path(folder), place))
+
+
+def _unpack(place: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(place) as archive:
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later.
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(folder)  # noqa: S202 (the caller's own archive)
+    except (OSError, tarfile.TarError) as error:
+        raise RecordingError(f"cannot be read: {error}", place=str(place), hint=_HINT) from error
 
 
 def _only_folder(folder: Path, place: Path) -> Path:

@@ -76,7 +76,7 @@ class Cassandra:
 
 
 @contextlib.contextmanager
-def cassandra(folder: Path, *, sync_ms: int = 200, segment_mib: int = 1) -> Iterator[Cassandra]:
+def cassandra(folder: Path, *, sync_ms: int = 500, segment_mib: int = 1) -> Iterator[Cassandra]:
     """Run a node whose files lie in *folder*."""
     folder.mkdir(parents=True)
     storage_port, port, jmx_port = free_ports(3)
