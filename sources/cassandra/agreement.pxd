@@ -54,6 +54,8 @@ cdef class Agreement:
     cdef int _may_go(self, int slot, int complete_only) noexcept
     @cython.locals(base=Py_ssize_t, group=int, expected=uint64_t)
     cdef int _complete(self, int slot) noexcept
+    @cython.locals(slot=int, kind=int)
+    cpdef set unpublished_segments(self, int host)
     cpdef overflow(self, int slot)
     @cython.locals(mask=int, at=int, slot=int)
     cdef int _find(self, uint64_t d0, uint64_t d1) noexcept

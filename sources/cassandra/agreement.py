@@ -241,6 +241,15 @@ class Agreement:
         expected = self.groups_table.masks[group]
         return int(expected & ~self.words[base + _SEEN] == 0)
 
+    def unpublished_segments(self, host: int) -> set[int]:
+        """Return the segments of *host* that hold copies of pending or expired records (34)."""
+        found: set[int] = set()
+        for slot in range(self.used):
+            kind = self.words[slot * _WORDS + _META] & _KIND_BITS
+            if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
+                found.update([loc[1] for loc in self.locations(slot) if loc[0] == host])
+        return found
+
     def oldest_pending(self, count: int) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
         """Return slots and locations (host, segment, position, length) of the oldest pending."""
         found = [

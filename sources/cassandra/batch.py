@@ -1,0 +1,193 @@
+"""The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar, Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.plugins import (
+    Batch,
+    Document,
+    EncodedRecords,
+    Headers,
+    HeadraceError,
+    Quarantined,
+    Record,
+    RecordSchema,
+)
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
+from headrace.sources.cassandra.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.change_json import change_document, provenance_document
+from headrace.sources.cassandra.changes import Change, MutationDecoder
+from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.schema import TableSchema
+from headrace.sources.cassandra.state import CdcState
+
+SCHEMA_ID_HEADER: Final = "schemaId"
+_JSON: Final = msgspec.json.Encoder()
+
+
+class ChangeRecord(Record):
+    """A record that keeps its change, so that its document is the change's own."""
+
+    __slots__ = ("_change", "_provenance")
+
+    def __init__(self, change: Change, provenance: Provenance, schema: RecordSchema) -> None:
+        """Make key and value as Avro has them."""
+        super().__init__(
+            key=avro_key(change),
+            value=avro_value(change, provenance),
+            operation=change.operation,
+            timestamp_us=change.timestamp_us,
+            schema=schema,
+            origin={
+                "node": provenance.node,
+                "segment": provenance.segment_id,
+                "position": provenance.position,
+            },
+        )
+        self._change = change
+        self._provenance = provenance
+
+    def document(self) -> Document:
+        """Return the change as JSON has it."""
+        return _document(self._change, self._provenance)
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What all records of a table share."""
+
+    schema: RecordSchema
+    headers: Headers
+
+
+class Shapes:
+    """The record schemas of the tables that a job delivers, made once each."""
+
+    def __init__(self, delivered: Set[UUID]) -> None:
+        """Changes of other tables are left out of every batch."""
+        self.delivered = delivered
+        self._made: dict[UUID, TableShape] = {}
+
+    def of(self, table: TableSchema) -> TableShape:
+        """Return the shape of *table*."""
+        made = self._made.get(table.table_id)
+        if made is None:
+            schema = RecordSchema.of(
+                table.qualified, table.text, key=key_schema(table), value=value_schema(table)
+            )
+            made = TableShape(schema, ((SCHEMA_ID_HEADER, schema.schema_id),))
+            self._made[table.table_id] = made
+        return made
+
+
+class MutationBatch(Batch):
+    """The mutations in an outbox. Every record made from one mutation is in the same batch."""
+
+    encodings: ClassVar[frozenset[str]] = frozenset({"json"})
+
+    def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
+        self,
+        split: str,
+        end: CdcState,
+        outbox: Outbox,
+        *,
+        more: bool,
+        nodes: Sequence[str],
+        decoder: MutationDecoder,
+        shapes: Shapes,
+        announced: Sequence[RecordSchema],
+    ) -> None:
+        """Keep the parts; *nodes* gives the hosts' names."""
+        self.split = split
+        self.end = end
+        self.size_bytes = outbox.size
+        self.more = more
+        self._outbox = outbox
+        self._nodes = nodes
+        self._decoder = decoder
+        self._shapes = shapes
+        self._announced = announced
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return the schemas announced with this batch."""
+        return self._announced
+
+    def records(self) -> Iterator[Record]:
+        """Decode the mutations; one that does not fit its schema is left out: see `encode`."""
+        for found in self._changes():
+            if not isinstance(found, Quarantined):
+                change, provenance = found
+                yield ChangeRecord(change, provenance, self._shapes.of(change.table).schema)
+
+    def encode(self, encoding: str) -> EncodedRecords:
+        """Encode as Avro, straight from the mutations' bytes, or as JSON."""
+        keys: list[bytes | None] = []
+        values: list[bytes] = []
+        headers: list[Headers] = []
+        tables: list[str] = []
+        quarantined: list[Quarantined] = []
+        for found in self._changes():
+            if isinstance(found, Quarantined):
+                quarantined.append(found)
+                continue
+            document = _document(*found)
+            shape = self._shapes.of(found[0].table)
+            keys.append(_JSON.encode(document["key"]))
+            values.append(_JSON.encode(document))
+            headers.append(shape.headers)
+            tables.append(shape.schema.table)
+        return EncodedRecords(keys, values, headers, tables, quarantined)
+
+    def _changes(self) -> Iterator[tuple[Change, Provenance] | Quarantined]:
+        meta = memoryview(self._outbox.meta)[: self._outbox.count * codes.MAIL_WIDTH].tolist()
+        for base in range(0, len(meta), codes.MAIL_WIDTH):
+            mail = meta[base : base + codes.MAIL_WIDTH]
+            raw = bytes(self._outbox.data[mail[codes.MAIL_START] : mail[codes.MAIL_END]])
+            node = self._nodes[mail[codes.MAIL_HOST]]
+            segment, position = mail[codes.MAIL_SEGMENT], mail[codes.MAIL_POSITION]
+            try:
+                mutation = self._decoder.decode(
+                    raw,
+                    messaging=mail[codes.MAIL_MESSAGING],
+                    segment_id=segment,
+                    position=position,
+                )
+                changes = mutation.changes()
+            except HeadraceError as error:
+                place = f"node {node}: segment {segment}: entry that ends at {position}"
+                yield Quarantined(place, error.code, str(error), raw)
+                continue
+            kept = [c for c in changes if c.table.table_id in self._shapes.delivered]
+            for index, change in enumerate(kept):
+                yield (
+                    change,
+                    Provenance(
+                        mutation_id=mutation.mutation_id,
+                        index=index,
+                        of=len(kept),
+                        copies=mail[codes.MAIL_COPIES],
+                        node=node,
+                        segment_id=segment,
+                        position=position,
+                    ),
+                )
+
+
+def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
+    return {
+        **change_document(change),
+        **provenance_document(
+            mutation_id=provenance.mutation_id,
+            index=provenance.index,
+            of=provenance.of,
+            segment_id=provenance.segment_id,
+            position=provenance.position,
+            copies=provenance.copies,
+            node=provenance.node,
+        ),
+    }

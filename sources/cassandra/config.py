@@ -1,0 +1,75 @@
+"""The options of the Cassandra source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.topology import LEVELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraConfig:
+    """Options of the Cassandra source."""
+
+    nodes: Mapping[str, object] = option(
+        "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …}."
+    )
+    schema: str | None = option(
+        "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
+    )
+    contact_points: tuple[str, ...] = option(
+        "host:port of live nodes; their schema wins over the file for tables both have.",
+        default=(),
+    )
+    consistency: str = option("How many copies must agree.", default="QUORUM", choices=LEVELS)
+    tables: tuple[str, ...] = option("ks.table, …; default: all with cdc = true.", default=())
+    disposal: object = option(
+        "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
+    )
+    splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=4096)
+    segments_per_batch_max: int = option(
+        "Segments of one log begun in a micro-batch.", default=16, minimum=1
+    )
+    expiry_seconds: int = option(
+        "Split time after which a mutation without enough copies expires.",
+        default=4 * 3600,
+        minimum=1,
+    )
+    memory_seconds: int = option(
+        "How long incomplete records are remembered; at least max_hint_window and an hour.",
+        default=4 * 3600,
+        minimum=1,
+    )
+    complete_seconds: int = option(
+        "How long records seen on all replicas are remembered.", default=600, minimum=0
+    )
+    records_max: int = option(
+        "Records remembered over all splits of a process.", default=400_000, minimum=1_000
+    )
+
+    def __post_init__(self) -> None:
+        """Check what one option's type cannot say."""
+        problems = []
+        if not self.nodes:
+            problems.append(Problem("nodes", "is empty", "name each replica and its cdc_raw"))
+        for name, node in self.nodes.items():
+            if not isinstance(node, str) and not (isinstance(node, Mapping) and "path" in node):
+                hint = "node1: path/to/cdc_raw"
+                problems.append(Problem(f"nodes.{name}", f"expected a path, found {node!r}", hint))
+        if self.schema is None and not self.contact_points:
+            hint = "give one of them, or both"
+            problems.append(Problem("schema", "neither schema nor contact_points is given", hint))
+        if not _is_disposal(self.disposal):
+            expected = f"expected keep, delete or {{archive: DIR}}, found {self.disposal!r}"
+            problems.append(Problem("disposal", expected))
+        if self.expiry_seconds < self.memory_seconds:
+            hint = "a late copy would count for a mutation already forgotten"
+            problems.append(Problem("expiry_seconds", "is less than memory_seconds", hint))
+        if problems:
+            raise ConfigError(problems)
+
+
+def _is_disposal(given: object) -> bool:
+    if isinstance(given, Mapping):
+        return set(given) == {"archive"} and isinstance(given["archive"], str)
+    return given in {"keep", "delete"}

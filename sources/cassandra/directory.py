@@ -1,0 +1,139 @@
+"""Where segment bytes come from: the protocol, and its first implementation, a `cdc_raw` directory.
+
+A live segment may be read up to the offset in its index file, a final one to the end of its sync
+markers (I6). Rules cite section 1 of the format description. Blocking file I/O; for one thread.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.segment import Index, index_name, parse_index, parse_name
+
+NO_LIMIT: Final = -1
+_INDEX_BYTES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment with CDC data, as listed.
+
+    `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final.
+    """
+
+    segment_id: int
+    name: str
+    limit: int
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing will be added to it."""
+        return self.limit == NO_LIMIT
+
+
+class SegmentBytes(Protocol):
+    """An open segment."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class LogReader(Protocol):
+    """One node's log. The entry-point group `headrace.log_readers` brings more of them."""
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that hold CDC data now, by ascending id."""
+
+    def open(self, segment: SegmentInfo) -> SegmentBytes:
+        """Open a listed segment. Raises FileNotFoundError when it has vanished."""
+
+
+class SegmentFile:
+    """A segment in a file; `bytes_read` counts what was read of it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open *path*; its inode stays readable after the name is gone."""
+        self._descriptor: int | None = os.open(path, os.O_RDONLY)
+        self.bytes_read = 0
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came."""
+        assert self._descriptor is not None, "the segment is closed"
+        came = os.preadv(self._descriptor, [buffer], offset)
+        self.bytes_read += came
+        return came
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class LogDirectory:
+    """A node's `cdc_raw` directory."""
+
+    def __init__(self, path: Path) -> None:
+        """*path* is looked at when segments are listed."""
+        self.path = path
+        self._offsets: dict[int, int] = {}
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that have an index file, by ascending id.
+
+        One without holds no durable CDC data yet. One with a later one beside it is final even if
+        its index never said COMPLETED: a crash can leave that (1.5).
+
+        Raises:
+            NotCdcDirectoryError: the path is no directory, or holds only other things.
+
+        """
+        names = self._names()
+        logs = {parsed[1]: name for name in names if (parsed := parse_name(name))}
+        indexes = {i: self._index(logs[i]) for i in sorted(logs) if index_name(logs[i]) in names}
+        newest = max(indexes, default=0)
+        found = []
+        for segment_id, index in indexes.items():
+            if segment_id < newest or (index is not None and index.completed):
+                found.append(SegmentInfo(segment_id, logs[segment_id], NO_LIMIT))
+                continue
+            # Truncated before it is written, so empty or smaller now and then: never go back.
+            offset = max(self._offsets.get(segment_id, 0), index.offset if index else 0)
+            self._offsets = {segment_id: offset}
+            found.append(SegmentInfo(segment_id, logs[segment_id], offset))
+        return found
+
+    def open(self, segment: SegmentInfo) -> SegmentFile:
+        """Open a listed segment."""
+        return SegmentFile(self.path / segment.name)
+
+    def _names(self) -> frozenset[str]:
+        try:
+            names = frozenset(entry.name for entry in os.scandir(self.path))
+        except OSError as error:
+            raise NotCdcDirectoryError(
+                f"expected a cdc_raw directory, found {error.strerror.lower()}",
+                place=str(self.path),
+                hint="give the directory that cdc_raw_directory names in cassandra.yaml",
+            ) from error
+        visible = [name for name in names if not name.startswith(".")]
+        if visible and not any(name.startswith("CommitLog-") for name in visible):
+            raise NotCdcDirectoryError(
+                f"expected CommitLog-<version>-<id>.log files, found {min(visible)!r}",
+                place=str(self.path),
+                hint="give the directory that cdc_raw_directory names in cassandra.yaml",
+            )
+        return names
+
+    def _index(self, name: str) -> Index | None:
+        try:
+            with (self.path / index_name(name)).open("rb") as file:
+                return parse_index(file.read(_INDEX_BYTES_MAX))
+        except FileNotFoundError:
+            return None

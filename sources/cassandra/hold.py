@@ -1,0 +1,117 @@
+"""Which segments may go: every job that reads a `cdc_raw` directory leaves its markers beside it.
+
+The folder `.headrace` in the directory has one small file per job and split, replaced atomically.
+A segment is disposed of only when all of them are past it (I5), so two jobs, also of different
+stores, cannot rob each other. Blocking file I/O.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from headrace.plugins import RetriableError
+from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.segment import END_OFFSET, index_name
+from headrace.sources.cassandra.state import Marker
+
+FOLDER: Final = ".headrace"
+
+
+class HoldError(RetriableError):
+    """The hold of a job, or a segment that may go, cannot be written."""
+
+    code = "hold"
+
+
+class _Need(msgspec.Struct, frozen=True):
+    """What one split of one job still needs: `marker`, and older segments of pending copies."""
+
+    job: str
+    split: str
+    marker: Marker
+    segments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disposal:
+    """What becomes of a finished segment: kept, deleted, or moved to `archive`."""
+
+    keep: bool = True
+    archive: Path | None = None
+
+
+class Hold:
+    """One job's needs in one node's directory, and the disposal of what nobody needs."""
+
+    def __init__(self, log: LogDirectory, job: str, disposal: Disposal) -> None:
+        """Touch nothing yet."""
+        self._log = log
+        self._job = job
+        self._disposal = disposal
+        self._folder = log.path / FOLDER
+
+    def register_all(self, splits: Iterable[str]) -> None:
+        """Let every split of the job that left no note yet need everything."""
+        for split in splits:
+            if not (self._folder / self._name(split)).exists():
+                self.register(split, Marker(0, 0), frozenset())
+
+    def register(self, split: str, marker: Marker, pending: Set[int]) -> None:
+        """Note what *split* needs from now on: all after *marker*, and the *pending* segments.
+
+        Raises:
+            HoldError: the folder cannot be written though segments may be disposed of.
+
+        """
+        need = _Need(self._job, split, marker, tuple(sorted(pending)))
+        name = self._name(split)
+        try:
+            self._folder.mkdir(exist_ok=True)
+            temporary = self._folder / f".{name}.{os.getpid()}"
+            temporary.write_bytes(msgspec.json.encode(need))
+            temporary.replace(self._folder / name)
+        except OSError as error:
+            if self._disposal.keep:  # A directory we may only read: other jobs' care.
+                return
+            raise HoldError(str(error), place=str(self._folder)) from error
+
+    def dispose(self) -> int:
+        """Dispose of the final segments that no registered split needs; return how many."""
+        if self._disposal.keep:
+            return 0
+        needs = [msgspec.json.decode(p.read_bytes(), type=_Need) for p in self._files()]
+        count = 0
+        for segment in self._log.segments():
+            if not segment.final or any(_needed(need, segment.segment_id) for need in needs):
+                continue
+            for name in (segment.name, index_name(segment.name)):
+                self._remove(self._log.path / name)
+            count += 1
+        return count
+
+    def _name(self, split: str) -> str:
+        return f"{quote(self._job, safe='')}.{quote(split, safe='')}"
+
+    def _files(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return [path for path in self._folder.iterdir() if not path.name.startswith(".")]
+
+    def _remove(self, path: Path) -> None:
+        try:
+            if self._disposal.archive is not None and path.exists():
+                self._disposal.archive.mkdir(parents=True, exist_ok=True)
+                shutil.move(path, self._disposal.archive / path.name)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise HoldError(str(error), place=str(path)) from error
+
+
+def _needed(need: _Need, segment_id: int) -> bool:
+    return need.marker < Marker(segment_id, END_OFFSET) or segment_id in need.segments

@@ -1,0 +1,162 @@
+"""What the readers of a job share, each part made when it is first asked for. For one thread."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from headrace.plugins import ConfigError, Context, Problem, RecordSchema
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Groups
+from headrace.sources.cassandra.batch import Shapes
+from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.hold import Disposal, Hold
+from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.live import read_live_schema
+from headrace.sources.cassandra.pump import Pump
+from headrace.sources.cassandra.schema import Schema, TableSchema
+from headrace.sources.cassandra.topology import Node, replica_groups
+
+
+class Parts:
+    """See the module."""
+
+    def __init__(self, config: CassandraConfig, context: Context) -> None:
+        """Make nothing yet."""
+        self.config = config
+        self.context = context
+        self._announced = False
+        self._reported: set[bytes] = set()
+
+    @cached_property
+    def splits(self) -> Sequence[str]:
+        """The names of all splits: equal parts of the ring, numbered from its lowest token."""
+        return [str(number) for number in range(self.config.splits)]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema at hand: from the file, and from the live cluster where that is given."""
+        schema = Schema({}, {})
+        if self.config.schema is not None:
+            path = Path(self.config.schema)
+            try:
+                schema = parse_schema(path.read_text(), place=str(path))
+            except OSError as error:
+                raise ConfigError([Problem("schema", str(error))]) from error
+        if self.config.contact_points:
+            live = read_live_schema(self.config.contact_points)
+            schema = Schema(
+                {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}
+            )
+        return schema
+
+    @cached_property
+    def tables(self) -> Sequence[TableSchema]:
+        """The tables whose changes are delivered."""
+        if not self.config.tables:
+            return [table for table in self.schema.tables.values() if table.cdc]
+        found, missing = [], []
+        for name in self.config.tables:
+            table = self.schema.table(name)
+            found += [table] if table else []
+            missing += [] if table else [Problem("tables", f"{name} is not in the schema")]
+        if missing:
+            raise ConfigError(missing)
+        return found
+
+    @cached_property
+    def keyspaces(self) -> tuple[str, ...]:
+        """The keyspaces of the delivered tables, in the order that numbers them."""
+        return tuple(sorted({table.keyspace for table in self.tables}))
+
+    @cached_property
+    def logs(self) -> Mapping[str, LogDirectory]:
+        """Each node's log, in the order that numbers the hosts."""
+        paths = {
+            n: v["path"] if isinstance(v, Mapping) else v for n, v in self.config.nodes.items()
+        }
+        return {name: LogDirectory(Path(str(path))) for name, path in paths.items()}
+
+    @cached_property
+    def holds(self) -> Mapping[str, Hold]:
+        """This job's hold in each node's directory."""
+        disposal = _disposal(self.config.disposal)
+        holds = {n: Hold(log, self.context.job, disposal) for n, log in self.logs.items()}
+        for hold in holds.values():
+            hold.register_all(self.splits)
+        return holds
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Who holds what, and how many copies are needed."""
+        nodes = [_node(name, given) for name, given in self.config.nodes.items()]
+        keyspaces = [self.schema.keyspaces[name] for name in self.keyspaces]
+        return replica_groups(nodes, keyspaces, self.config.consistency)
+
+    @cached_property
+    def pump(self) -> Pump:
+        """The one reader of all logs."""
+        catalogue = Catalogue(self.schema)
+        config = self.config
+        intake = Intake(catalogue, self.groups, self.context.job_key, config.splits)
+        selected = {table.table_id for table in self.tables}
+        for index, table in enumerate(catalogue.tables):
+            if table.keyspace in self.keyspaces:
+                treatment = codes.SELECTED if table.table_id in selected else codes.NEIGHBOUR
+                intake.treat(index, treatment, self.keyspaces.index(table.keyspace))
+        return Pump(
+            intake,
+            self.logs,
+            self.context.clock.monotonic_ms,
+            segments_per_batch_max=config.segments_per_batch_max,
+        )
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The schemas of the records."""
+        return Shapes(frozenset(table.table_id for table in self.tables))
+
+    @cached_property
+    def decoder(self) -> MutationDecoder:
+        """Decodes for sinks that want records or JSON."""
+        return MutationDecoder(self.schema)
+
+    def announce(self) -> Sequence[RecordSchema]:
+        """Return the schemas of all records, the first time only."""
+        if self._announced:
+            return ()
+        self._announced = True
+        return [self.shapes.of(table).schema for table in self.tables]
+
+    def report_unknown(self) -> None:
+        """Warn once of each table id that the schema lacks; its entries are counted."""
+        unknown = self.pump.intake.unknown
+        for table_id in unknown.keys() - self._reported:
+            self._reported.add(table_id)
+            self.context.log.warning(
+                "unknown_table",
+                table_id=table_id.hex(),
+                place=unknown[table_id],
+                hint="dropped tables are skipped; for a new table give the job a fresh schema",
+            )
+
+    def close(self) -> None:
+        """Close the logs, if they were opened."""
+        if "pump" in self.__dict__:
+            self.pump.close()
+
+
+def _disposal(given: object) -> Disposal:
+    if isinstance(given, Mapping):
+        return Disposal(keep=False, archive=Path(str(given["archive"])))
+    return Disposal(keep=given == "keep")
+
+
+def _node(name: str, given: object) -> Node:
+    if not isinstance(given, Mapping):
+        return Node(name)
+    tokens = tuple(int(token) for token in given.get("tokens", ()))
+    return Node(name, tokens, str(given.get("dc", "dc1")), str(given.get("rack", "rack1")))

@@ -1,0 +1,172 @@
+"""One split of the Cassandra source: its agreement, its part of what the pump reads, its state."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    ConfigError,
+    Demand,
+    Idle,
+    Position,
+    Problem,
+    Reader,
+)
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.batch import MutationBatch
+from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.parts import Parts
+from headrace.sources.cassandra.state import CdcState, Chunk, Marker
+
+_SWEEP_MS: Final = 1_000
+_HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
+_DELTAS_MAX: Final = 32  # Chunks since the last complete one; then they are joined.
+
+
+class CassandraReader(Reader):
+    """One split: its agreement, and its part of what the pump reads."""
+
+    def __init__(self, parts: Parts, number: int, resume: CdcState | None) -> None:
+        """Restore the records of *resume* and begin to be fed."""
+        self._parts = parts
+        self._pump = parts.pump
+        self._number = number
+        self._split = str(number)
+        self._hosts = tuple(parts.config.nodes)
+        self._agreement = Agreement(parts.groups)
+        self._base = dict(resume.counters) if resume else {}
+        self._chunks = resume.chunks if resume else ()
+        self._passes = self._pump.passes
+        self._swept_ms = 0
+        self._reads_before = self._reads()
+        if resume:
+            self._restore(resume)
+        self._markers = dict(resume.markers) if resume else {}
+        self._pump.own(number, self._agreement, self._markers)
+        for node, hold in parts.holds.items():
+            hold.register(self._split, self._markers.get(node, Marker(0, 0)), frozenset())
+
+    def read(self, demand: Demand) -> Batch | Idle:
+        """Let the pump read on if this split has nothing new, and take what agreed."""
+        pump = self._pump
+        if self._passes == pump.passes:
+            pump.run_pass(demand)
+            self._parts.report_unknown()
+        self._passes = pump.passes
+        self._keep_bounds()
+        outbox = pump.intake.take(self._number)
+        markers = pump.markers(self._number)
+        if outbox.count == 0 and markers == self._markers:
+            return Idle()
+        self._markers = markers
+        return self._batch(outbox, markers)
+
+    def release(self, position: Position) -> None:
+        """Let go of the segments before *position* that no copy in it lies in (I5)."""
+        assert isinstance(position, CdcState)  # noqa: S101 (we made it)
+        for node, hold in self._parts.holds.items():
+            marker = position.markers.get(node, Marker(0, 0))
+            hold.register(self._split, marker, position.needs.get(node, frozenset()))
+            hold.dispose()
+
+    def close(self, reason: CloseReason) -> None:
+        """Stop being fed; what was not delivered is read again by the next owner."""
+        del reason
+        self._pump.disown(self._number)
+
+    def _restore(self, resume: CdcState) -> None:
+        missing = set(resume.hosts) - set(self._hosts)
+        if missing:
+            raise ConfigError(
+                [Problem("nodes", f"the stored state knows {', '.join(sorted(missing))}")]
+            )
+        wanted = self._parts.keyspaces
+        host_map = [self._hosts.index(host) for host in resume.hosts]
+        keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
+        for chunk in resume.chunks:
+            rows = memoryview(chunk.rows).cast("Q")
+            self._agreement.restore(rows, host_map, keyspace_map)
+        self._agreement.tau = resume.tau
+        self._agreement.number = max(self._agreement.number, resume.number)
+
+    def _keep_bounds(self) -> None:
+        """Expire and forget by age, and forget early above the bound."""
+        config = self._parts.config
+        if self._agreement.tau >= self._swept_ms + _SWEEP_MS:
+            self._swept_ms = self._agreement.tau
+            self._agreement.sweep(
+                config.expiry_seconds * 1000,
+                config.memory_seconds * 1000,
+                config.complete_seconds * 1000,
+            )
+        self._agreement.shorten(config.records_max // config.splits)
+
+    def _batch(self, outbox: Outbox, markers: Mapping[str, Marker]) -> MutationBatch:
+        parts = self._parts
+        return MutationBatch(
+            self._split,
+            self._state(markers),
+            outbox,
+            more=self._pump.more,
+            nodes=self._hosts,
+            decoder=parts.decoder,
+            shapes=parts.shapes,
+            announced=parts.announce(),
+        )
+
+    def _state(self, markers: Mapping[str, Marker]) -> CdcState:
+        """Return S_k: everything up to here and nothing later (line 27)."""
+        agreement = self._agreement
+        if len(self._chunks) < _DELTAS_MAX:
+            rows = agreement.changed_rows()
+            self._chunks = (*self._chunks, Chunk(rows)) if rows else self._chunks
+        else:
+            self._chunks = (Chunk(agreement.all_rows()),)
+        needs = {}
+        if self._parts.config.disposal != "keep":
+            needs = {
+                node: frozenset(agreement.unpublished_segments(host))
+                for host, node in enumerate(self._hosts)
+            }
+        return CdcState(
+            tau=agreement.tau,
+            number=agreement.number,
+            hosts=self._hosts,
+            keyspaces=self._parts.keyspaces,
+            markers=dict(markers),
+            counters=self._counters(),
+            chunks=self._chunks,
+            needs=needs,
+        )
+
+    def _reads(self) -> list[int]:
+        hosts = len(self._hosts)
+        return list(self._pump.intake.reads[self._number * hosts : (self._number + 1) * hosts])
+
+    def _counters(self) -> dict[str, int]:
+        """Return the books as of now: what was restored, and what was counted since (I3)."""
+        agreement = self._agreement
+        now: dict[str, int] = {}
+        reads = self._reads()
+        counted = list(agreement.hosts)
+        for host, node in enumerate(self._hosts):
+            now[f"entries.{node}.read"] = reads[host] - self._reads_before[host]
+            for i, fate in enumerate(_HOST_FATES):
+                now[f"entries.{node}.{fate}"] = counted[host * len(_HOST_FATES) + i]
+        now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])
+        now["mutations.agreed"] = agreement.agreed
+        now["mutations.expired"] = agreement.expired
+        now["memory_shortened"] = agreement.memory_shortened
+        counters = {name: self._base.get(name, 0) + count for name, count in now.items()}
+        counters["mutations.pending"] = agreement.pending
+        return counters
+
+    def skipped(self) -> Mapping[str, int]:
+        """Return what this process passed over, per node and reason."""
+        counts = list(self._pump.intake.skipped)
+        return {
+            f"skipped.{node}.{reason}": counts[host * len(SKIP_REASONS) + i]
+            for host, node in enumerate(self._hosts)
+            for i, reason in enumerate(SKIP_REASONS)
+        }

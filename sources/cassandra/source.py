@@ -1,0 +1,39 @@
+"""The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
+
+from collections.abc import Sequence
+
+from headrace.plugins import Context, EncodedPosition, Position, Reader, Source, Split
+from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.parts import Parts
+from headrace.sources.cassandra.reader import CassandraReader
+from headrace.sources.cassandra.state import CdcState
+
+
+class CassandraSource(Source):
+    """See the module. All its readers share one pump, and so each log is read once."""
+
+    word = "cdc"
+    config_class = CassandraConfig
+    config: CassandraConfig
+
+    def __init__(self, config: CassandraConfig, context: Context) -> None:
+        """Open nothing yet."""
+        super().__init__(config, context)
+        self._parts = Parts(config, context)
+
+    def plan(self) -> Sequence[Split]:
+        """Cut the ring into equal parts, from its lowest token."""
+        return [Split(name) for name in self._parts.splits]
+
+    def open(self, split: Split, resume: Position | None) -> Reader:
+        """Begin to feed *split*, after *resume* or from the oldest segments."""
+        assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
+        return CassandraReader(self._parts, int(split.split_id), resume)
+
+    def decode_position(self, encoded: EncodedPosition) -> Position:
+        """Read a CDC state."""
+        return CdcState.decode(encoded)
+
+    def close(self) -> None:
+        """Close the logs."""
+        self._parts.close()

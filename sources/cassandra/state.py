@@ -1,0 +1,168 @@
+"""The CDC state of a split: markers per log, counters, and the records seen; a source's position.
+
+A state is an immutable value. Its head holds markers and counters, its chunks the records, as
+changes since the chunk before; a chunk is named after its content and is written once. Layout of
+both: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, then a zstd frame.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Final
+
+import cramjam
+import msgspec
+
+from headrace.plugins import EncodedPosition, Position
+from headrace.sources.cassandra.errors import StateError
+
+VERSION: Final = 1
+CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
+_HEAD, _CHUNK = b"HRSH", b"HRSC"
+_PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
+
+
+class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """How far one log has been read: `offset` is the logical end of the last entry."""
+
+    segment_id: int
+    offset: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    tau: int
+    number: int
+    hosts: tuple[str, ...]
+    keyspaces: tuple[str, ...]
+    markers: dict[str, Marker]
+    counters: dict[str, int]
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of records as `Agreement.changed_rows` makes them; encoded when first stored."""
+
+    rows: bytes
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The bytes that are stored."""
+        return _seal(_CHUNK, self.rows)
+
+    @cached_property
+    def name(self) -> str:
+        """Its name: the same content has the same name everywhere."""
+        return sha256(self.encoded).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class CdcState(Position):
+    """See the module. `tau` is split time in ms, `number` the last record's number.
+
+    `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` lists, per node, the
+    segments that hold copies of unpublished records; it is for release and is not stored.
+    """
+
+    tau: int
+    number: int
+    hosts: tuple[str, ...]
+    keyspaces: tuple[str, ...]
+    markers: Mapping[str, Marker]
+    counters: Mapping[str, int]
+    chunks: tuple[Chunk, ...] = field(default=(), repr=False)
+    needs: Mapping[str, frozenset[int]] = field(default_factory=dict, compare=False)
+
+    def encode(self) -> EncodedPosition:
+        """Return the head and the chunks it lists."""
+        head = _Head(
+            self.tau,
+            self.number,
+            self.hosts,
+            self.keyspaces,
+            dict(self.markers),
+            dict(self.counters),
+            tuple(chunk.name for chunk in self.chunks),
+        )
+        return EncodedPosition(
+            _seal(_HEAD, msgspec.msgpack.encode(head)),
+            {chunk.name: chunk.encoded for chunk in self.chunks},
+        )
+
+    @classmethod
+    def decode(cls, encoded: EncodedPosition) -> "CdcState":
+        """Read what `encode` wrote.
+
+        Raises:
+            StateError: a newer version, or bytes that are damaged, missing or no state at all.
+
+        """
+        try:
+            head = msgspec.msgpack.decode(_open(_HEAD, encoded.head, "head"), type=_Head)
+        except msgspec.MsgspecError as error:
+            raise _damaged("head", f"fields that do not fit: {error}") from error
+        chunks = []
+        for name in head.chunks:
+            if name not in encoded.chunks:
+                raise _damaged(f"chunk {name}", "nothing")
+            chunks.append(Chunk(_open(_CHUNK, encoded.chunks[name], f"chunk {name}")))
+        return cls(
+            head.tau,
+            head.number,
+            head.hosts,
+            head.keyspaces,
+            head.markers,
+            head.counters,
+            tuple(chunks),
+        )
+
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return each log's marker as an offset."""
+        return [
+            ({"node": node}, {"segment_id": marker.segment_id, "position": marker.offset})
+            for node, marker in sorted(self.markers.items())
+        ]
+
+    def books(self) -> Mapping[str, int]:
+        """Return the counters (I3)."""
+        return self.counters
+
+
+def _seal(magic: bytes, content: bytes) -> bytes:
+    body = len(content).to_bytes(4, "big") + bytes(cramjam.zstd.compress(content, level=1))
+    return magic + VERSION.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def _open(magic: bytes, sealed: bytes, what: str) -> bytes:
+    if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
+        raise _damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
+    version = int.from_bytes(sealed[4:6], "big")
+    if version != VERSION:
+        raise StateError(
+            f"version {version}; this release reads {VERSION}",
+            place=f"CDC state, {what}",
+            hint="run the release that wrote it, or a newer one",
+        )
+    if zlib.crc32(sealed[10:]) != int.from_bytes(sealed[6:10], "big"):
+        raise _damaged(what, "a wrong checksum")
+    length = int.from_bytes(sealed[10:14], "big")
+    if length > CONTENT_BYTES_MAX:
+        raise _damaged(what, f"a content of {length} bytes")
+    content = bytearray(length)
+    try:
+        written = cramjam.zstd.decompress_into(sealed[14:], content)
+    except cramjam.DecompressionError as error:
+        raise _damaged(what, "content that cannot be decompressed") from error
+    if written != length:
+        raise _damaged(what, f"{written} bytes of content instead of {length}")
+    return bytes(content)
+
+
+def _damaged(what: str, found: str) -> StateError:
+    return StateError(
+        f"expected a CDC state, found {found}",
+        place=f"CDC state, {what}",
+        hint="restore the store from a backup, or start the job under a new name",
+    )
