@@ -1,11 +1,12 @@
 """`headrace run` and `headrace verify`."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -42,8 +43,8 @@ def run_main(arguments: Sequence[str]) -> int:
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     job = _enter(given.job)
     worker = Worker(job, log=structlog.stdlib.get_logger())
-    _stop_on_signals(worker)
-    report = worker.run(until_idle=given.until_idle)
+    with _stopped_by_signals(worker):
+        report = worker.run(until_idle=given.until_idle)
     if summary_path:
         _write(summary_path, json.dumps(summary_of(job.name, report), indent=1) + "\n")
     if given.until_idle:
@@ -97,7 +98,8 @@ def _enter(path: Path) -> Job:
     return job
 
 
-def _stop_on_signals(worker: Worker) -> None:
+@contextlib.contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[None]:
     """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
     signals = 0
 
@@ -109,8 +111,12 @@ def _stop_on_signals(worker: Worker) -> None:
             os._exit(1)
         worker.stop()
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,164 @@
+"""The command line: commands found by name, errors in one form, exit statuses."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from headrace.connector.cli import COMMANDS, main
+
+JOB = """\
+job: lines
+state: state.db
+source: {plugin: files, path: "in*.jsonl"}
+sink: {plugin: files, path: out.jsonl}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a job of two files, 30 lines."""
+    (tmp_path / "job.yaml").write_text(JOB)
+    for name, count in (("in1.jsonl", 10), ("in2.jsonl", 20)):
+        (tmp_path / name).write_text("".join(f'{{"n": {n}}}\n' for n in range(count)))
+    monkeypatch.chdir("/")  # Where the command is started does not matter.
+    return tmp_path
+
+
+def run(folder: Path, *more: str) -> int:
+    """Run the job until it is idle."""
+    return main(["--log-level", "error", "run", str(folder / "job.yaml"), "--until-idle", *more])
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is that of the package."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+
+    assert f"headrace {__version__}\n" == capsys.readouterr().out
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Built-in commands and those of plugins are listed, and each built-in one can be imported."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    out = capsys.readouterr().out
+
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert "  inspect\n" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace COMMAND --help` works for every command."""
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+
+    assert f"usage: headrace {command}" in capsys.readouterr().out
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A typo is a configuration error with a suggestion."""
+    assert 2 == main(["rum"])
+    err = capsys.readouterr().err
+    assert "error [config]: 'rum' is not a command\nhint: did you mean run?\n" == err
+
+
+def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All there is arrives once, however often the job runs; the summary says what happened."""
+    summary = folder / "summary.json"
+
+    assert 0 == run(folder, "--summary-json", str(summary))
+    assert "changes of lines: cut 30, delivered 30\n" in capsys.readouterr().out
+    assert 30 == len((folder / "out.jsonl").read_text().splitlines())
+    first = json.loads(summary.read_text())
+    assert (30, [], []) == (first["run"]["changes"], first["differences"], first["failures"])
+    assert 0 == run(folder, "--summary-json", str(summary))
+    assert 30 == len((folder / "out.jsonl").read_text().splitlines())
+    second = json.loads(summary.read_text())
+    assert 0 == second["run"]["changes"]
+    assert first["total"] == second["total"]
+
+
+def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The committed books are printed; nothing is started and nothing is made."""
+    assert 3 == main(["verify", str(folder / "job.yaml")])
+    assert "there is no state file" in capsys.readouterr().err
+    run(folder)
+    capsys.readouterr()
+
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+    expected = "changes of lines: cut 30, delivered 30\nthe books balance\n"
+    assert expected == capsys.readouterr().out
+
+
+def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Books that do not balance give exit status 4 and say which equation."""
+    run(folder)
+    raw = sqlite3.connect(folder / "state.db")
+    raw.execute(
+        """UPDATE heads SET counters = '{"lines": [9, 8, 0, 0, 0]}' WHERE split LIKE '%1%'"""
+    )
+    raw.commit()
+    raw.close()
+    capsys.readouterr()
+
+    assert 4 == main(["verify", str(folder / "job.yaml")])
+    assert (
+        "split in1.jsonl: changes of lines: cut 9 is not delivered 8 = 8" in capsys.readouterr().err
+    )
+    assert 1 == run(folder)
+    assert "error [books_differ]" in capsys.readouterr().err
+
+
+def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every mistake of a job file has its own line with code, place and key, and its hint."""
+    (folder / "job.yaml").write_text(JOB.replace("path: out", "pth: out"))
+
+    assert 2 == run(folder)
+    place = folder / "job.yaml"
+    expected = f"error [config]: {place}: sink.pth: is not an option\nhint: did you mean path?\n"
+    assert expected in capsys.readouterr().err
+
+
+def test_failed_split_gives_its_exit_status(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One split fails, the other is delivered and committed; the run fails with the reason (I8)."""
+    run(folder)
+    (folder / "in1.jsonl").write_text("")
+    with (folder / "in2.jsonl").open("a") as file:
+        file.write('{"n": 20}\n')
+    capsys.readouterr()
+
+    assert 1 == run(folder)
+    err = capsys.readouterr().err
+    assert "error [unreadable_file]: in1.jsonl, byte 90: the file is shorter" in err
+    assert 31 == len((folder / "out.jsonl").read_text().splitlines())
+
+
+def test_sink_that_cannot_be_opened(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the machine lacks gives exit status 3, and can be read from the state."""
+    (folder / "job.yaml").write_text(JOB.replace("out.jsonl", "none/out.jsonl"))
+
+    assert 3 == run(folder)
+    assert "error [environment]" in capsys.readouterr().err
+
+
+def test_bug_is_reported_as_one(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error without a name is internal: its trace is in the log, its text nowhere."""
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("headrace.sources.files.FileSource.plan", fail)
+
+    assert 1 == run(folder)
+    err = capsys.readouterr().err
+    assert "error [internal]: ZeroDivisionError in run\nhint: this is a bug" in err
+    assert '"event":"internal_error"' in err
+    assert "secret" not in err

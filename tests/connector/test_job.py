@@ -1,0 +1,126 @@
+"""The job file: what is accepted, and that every mistake is named at its place."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.connector.job import JOB_FILE_BYTES_MAX, read_job
+from headrace.connector.stores import StateFileError
+from headrace.plugins import ConfigError
+from headrace.sinks.files import FileSink
+
+GOOD = """\
+job: orders
+state: state.db
+source: {plugin: files, path: "in*.jsonl"}
+sink: {plugin: files, path: out.jsonl}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a job file and return its path."""
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_reads_a_job(tmp_path: Path) -> None:
+    """Options reach the plugins' configurations; the state lies beside the job file."""
+    job = read_job(write(tmp_path, GOOD + "runtime: {tick_min_ms: 5, commit_max_seconds: 0.5}\n"))
+
+    assert ("orders", tmp_path, tmp_path / "state.db") == (job.name, job.directory, job.state)
+    assert (FileSink, "out.jsonl") == (job.sink, job.sink_config.path)
+    assert (5, 0.5, 15.0) == (
+        job.runtime.tick_min_ms,
+        job.runtime.commit_max_seconds,
+        job.runtime.lease_seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message", "hint"),
+    [
+        (GOOD + "jobb: x", "jobb", "is not an option", "did you mean job?"),
+        (GOOD.replace("job: orders\n", ""), "job", "is required", ""),
+        (GOOD.replace("path: out", "pth: out"), "sink.pth", "is not an option", "path"),
+        (GOOD.replace("plugin: files, path: out", "path: out"), "sink.plugin", "is required", ""),
+        (GOOD.replace("files, path: out", "filez, path: out"), "sink.plugin", "filez", "files"),
+        (GOOD + "runtime: {tick_ms: 5}", "runtime.tick_ms", "is not an option", "tick_min_ms"),
+        (GOOD + "runtime: {tick_min_ms: 0}", "runtime.tick_min_ms", "at least 1", ""),
+        (GOOD + "runtime: {tick_min_ms: soon}", "runtime.tick_min_ms", "whole number", ""),
+        (GOOD + "runtime: []", "runtime", "expected a mapping", ""),
+        (GOOD.replace("orders", "''"), "job", "expected a name", ""),
+    ],
+)
+def test_names_every_mistake(tmp_path: Path, text: str, key: str, message: str, hint: str) -> None:
+    """A mistake is told under its key, with a hint where one helps."""
+    with pytest.raises(ConfigError) as caught:
+        read_job(write(tmp_path, text))
+    found = {problem.key: problem for problem in caught.value.problems}
+
+    assert key in found
+    assert message in found[key].message
+    assert hint in found[key].hint
+    assert str(tmp_path / "job.yaml") == caught.value.place
+    assert 2 == caught.value.exit_status
+
+
+def test_names_all_mistakes_at_once(tmp_path: Path) -> None:
+    """Mistakes in several sections are reported together."""
+    text = GOOD.replace("path: out", "pth: out") + "runtime: {tick: 1}\n"
+    with pytest.raises(ConfigError) as caught:
+        read_job(write(tmp_path, text))
+
+    keys = {problem.key for problem in caught.value.problems}
+    assert {"sink.pth", "sink.path", "runtime.tick"} == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("job: [", ":1:7", "expected"),
+        ("job: a\njob: b\n", ":2:1", "job is given twice"),
+        ("job: a\n1: b\n", ":2:1", "a key must be text"),
+        ("job: !!python/object:os.system x", ":1:6", "could not determine a constructor"),
+        ("- job", "", "expected keys and values, found list"),
+        ("", "", "expected keys and values, found NoneType"),
+        ("[" * 5000, "", "is not usable YAML"),
+        ("job: 2026-99-99", "", "is not usable YAML"),
+        ("a" * (JOB_FILE_BYTES_MAX + 1), "", "has more than"),
+        ("job: \0", "", "is not YAML"),
+    ],
+    ids=["open", "twice", "number", "object", "list", "empty", "deep", "date", "large", "nul"],
+)
+def test_names_what_is_no_job_file(tmp_path: Path, text: str, place: str, message: str) -> None:
+    """What is not the YAML we take is told with line and column where there are any."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_job(path)
+
+    assert f"{path}{place}" == caught.value.place
+
+
+def test_names_a_missing_file(tmp_path: Path) -> None:
+    """A job file that is not there is a mistake of the configuration."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_job(tmp_path / "none.yaml")
+
+
+def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:
+    """Without `sink` the state file is needed, and is not made by asking."""
+    text = GOOD.replace("sink: {plugin: files, path: out.jsonl}\n", "")
+    with pytest.raises(StateFileError, match="there is no state file"):
+        read_job(write(tmp_path, text))
+
+    assert not (tmp_path / "state.db").exists()
+
+
+@given(text=st.text(max_size=200))
+def test_any_text_gives_a_named_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Whatever stands in the file, the error is one of ours (I9)."""
+    path = tmp_path_factory.mktemp("job") / "job.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError):
+        read_job(path)
