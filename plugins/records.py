@@ -184,7 +184,7 @@ class Batch(ABC):
         """Make the records, in order. May be called more than once."""
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """Return the schemas that this reader uses here for the first time."""
+        """Return the schemas that are used here for the first time since the source was made."""
         return ()
 
     def encode(self, encoding: str) -> EncodedRecords:
