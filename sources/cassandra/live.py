@@ -7,11 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC
 from typing import Any, Final
 
 from cassandra import DriverException, OperationTimedOut
-from cassandra.cluster import Cluster, NoHostAvailable, Session
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
+from cassandra.policies import WhiteListRoundRobinPolicy
 
 from headrace.plugins import MissingRequirementError
 from headrace.sources.cassandra.schema import (
@@ -26,7 +32,12 @@ from headrace.sources.cassandra.types import CqlType, parse_type
 
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
+_PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
 _US_PER_MS: Final = 1000
+# A system table has columns dropped at the end of time, which the driver cannot read as a date.
+_DROPPED: Final = (
+    "keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS ms"
+)
 
 Row = Any  # The driver's rows have the columns of the query as attributes.
 
@@ -51,9 +62,13 @@ def read_live_schema(contact_points: Sequence[str]) -> Schema:
 @contextmanager
 def _connected(contact_points: Sequence[str]) -> Iterator[Session]:
     endpoints = [_endpoint(point) for point in contact_points]
+    hosts = [host for host, _ in endpoints]
+    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(hosts))
     cluster = Cluster(
-        [host for host, _ in endpoints],
+        hosts,
         port=endpoints[0][1],
+        protocol_version=_PROTOCOL_VERSION,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         connect_timeout=CONNECT_SECONDS_MAX,
         control_connection_timeout=CONNECT_SECONDS_MAX,
         schema_metadata_enabled=False,
@@ -87,19 +102,20 @@ class _Reading:
         own = {name for name in keyspaces if not name.startswith("system")}
         self._udts = {(row.keyspace_name, row.type_name): row for row in self._rows("types")}
         self._columns = self._grouped("columns")
-        self._dropped = self._grouped("dropped_columns")
+        self._dropped = self._grouped("dropped_columns", _DROPPED)
         tables = [self._table(row) for row in self._rows("tables") if row.keyspace_name in own]
         return Schema(
             {name: KeyspaceSchema(name, dict(keyspaces[name].replication)) for name in own},
             {table.table_id: table for table in tables},
         )
 
-    def _rows(self, table: str) -> Sequence[Row]:
-        return list(self.session.execute(f"SELECT * FROM system_schema.{table}"))
+    def _rows(self, table: str, columns: str = "*") -> Sequence[Row]:
+        query = f"SELECT {columns} FROM system_schema.{table}"  # noqa: S608 (constants)
+        return list(self.session.execute(query))
 
-    def _grouped(self, table: str) -> Mapping[tuple[str, str], Sequence[Row]]:
+    def _grouped(self, table: str, columns: str = "*") -> Mapping[tuple[str, str], Sequence[Row]]:
         groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        for row in self._rows(table):
+        for row in self._rows(table, columns):
             groups[row.keyspace_name, row.table_name].append(row)
         return groups
 
@@ -154,5 +170,4 @@ class _Reading:
 
 
 def _microseconds(row: Row) -> int:
-    moment = row.dropped_time.replace(tzinfo=UTC)  # The driver gives UTC without saying so.
-    return int(moment.timestamp() * 1000) * _US_PER_MS
+    return int(row.ms) * _US_PER_MS

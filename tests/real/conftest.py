@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import WhiteListRoundRobinPolicy
 from servers.cassandra import Cassandra, cassandra
 from servers.kafka import kafka
 
@@ -19,3 +21,17 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     """Run one Kafka broker."""
     with kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
         yield running
+
+
+@pytest.fixture
+def session(node: Cassandra) -> Iterator[Session]:
+    """Return a driver's session on the node."""
+    profile = ExecutionProfile(WhiteListRoundRobinPolicy([node.host]), request_timeout=30)
+    cluster = Cluster(
+        [node.host],
+        port=node.port,
+        protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+    )
+    with cluster:
+        yield cluster.connect()

@@ -2,14 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import Session
 from servers.cassandra import Cassandra
 from stream import (
     Json,
@@ -239,16 +238,6 @@ WRITTEN: tuple[tuple[str, bytes | None], ...] = (
 )
 
 
-@pytest.fixture
-def session(node: Cassandra) -> Iterator[Session]:
-    """Return a session on a node that has the tables."""
-    with Cluster([node.host], port=node.port) as cluster:
-        session = cluster.connect()
-        for statement in TABLES:
-            session.execute(statement)
-        yield session
-
-
 @dataclass
 class Watch:
     """What is seen while the stream runs: I6 of each message, I5 of each segment that goes."""
@@ -299,6 +288,8 @@ def test_what_was_written_is_what_is_received(
         },
         "sink": {"plugin": "kafka", "bootstrap.servers": bootstrap_servers, "topic": "live"},
     }
+    for statement in TABLES:
+        session.execute(statement)
     expected = Counter(said for _, said in WRITTEN if said is not None)
     listener = Listener(bootstrap_servers, "live", tmp_path / "state.db")
     watch = Watch(node.cdc_raw, tmp_path / "state.db")
@@ -324,6 +315,7 @@ def test_what_was_written_is_what_is_received(
             watch.step(listener)
             everything = watch.received.total() >= expected.total()
             done = everything and len(watch.gone) >= 2 and watch.gone == watch.completed
+        assert worker.running(), worker.log.read_text()[-2000:]
         assert (Counter(), Counter()) == (expected - watch.received, watch.received - expected)
         assert len(watch.gone) >= 2
         assert worker.stop() == 0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cassandra.cluster import Cluster
+from cassandra.cluster import Session
 from confluent_kafka import Producer
 from servers.cassandra import Cassandra
 from servers.maven import ServerError, program
@@ -11,10 +11,9 @@ from servers.maven import ServerError, program
 pytestmark = pytest.mark.real
 
 
-def test_cassandra_captures_changes(node: Cassandra) -> None:
+def test_cassandra_captures_changes(node: Cassandra, session: Session) -> None:
     """The node answers CQL and links its segments into `cdc_raw`."""
-    with Cluster([node.host], port=node.port) as cluster:
-        (version,) = cluster.connect().execute("SELECT release_version FROM system.local").one()
+    (version,) = session.execute("SELECT release_version FROM system.local").one()
 
     assert version == "5.0.9"
     assert list(node.cdc_raw.glob("CommitLog-7-*.log"))
