@@ -1,0 +1,248 @@
+"""`headrace inspect` prints what is in segments and folders, and names what it cannot read."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from corpora import recording
+from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.inspect import main, segment_files
+from sample_log import SCHEMA, SEGMENT, SEGMENT_ID, segments
+
+NAME = f"CommitLog-7-{SEGMENT_ID}.log"
+LZ4 = bytes.fromhex(
+    "000000070000018bcfe56800003f7b22636f6d7072657373696f6e436c617373223a224c5a34436f6d70726573736f"
+    "72222c22636f6d7072657373696f6e506172616d6574657273223a7b7d7dd74abc95"
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """Make a node's directory with the segment made by hand, its index and a schema above."""
+    folder = tmp_path / "node1" / "cdc_raw"
+    folder.mkdir(parents=True)
+    (folder / NAME).write_bytes(SEGMENT)
+    (folder / NAME.replace(".log", "_cdc.idx")).write_text("109\nCOMPLETED")
+    (tmp_path / "schema.cql").write_text(SCHEMA.format(static=""))
+    return folder
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """Return what was printed, a document a line."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_default_form_is_changes(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without options a change is a line, with its node and place, found by the schema above."""
+    assert 0 == main([str(node)])
+    (found,) = lines(capsys)
+    assert ("shop.users", "INSERT", {"id": 7}) == (found["table"], found["op"], found["key"])
+    assert (0, 1, "node1", SEGMENT_ID, 101) == tuple(
+        found[name] for name in ("index", "of", "node", "segment", "position")
+    )
+    assert "copies" not in found
+
+
+@pytest.mark.parametrize("name", ["4.1-ops", "5.0-types", "5.0-ring"])
+def test_mutations_are_cassandras(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The form `mutations` prints what Cassandra's own reader prints, node by node."""
+    folder = recording(name)
+    assert 0 == main(["--form", "mutations", str(folder / "segments")])
+    found = capsys.readouterr().out.splitlines()
+    expected = (folder / "oracle.jsonl").read_text().splitlines()
+    assert len(expected) == len(found)
+    for wanted, printed in zip(expected, found, strict=True):
+        ours, theirs = json.loads(printed), json.loads(wanted)
+        assert (theirs["segment"], theirs["position"]) == (ours["segment"], ours["position"])
+
+
+def test_stats_count(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --stats only the counts are printed, as one object; the schema lacks the view."""
+    assert 0 == main(["--stats", str(recording("4.0-ops") / "segments")])
+    (found,) = lines(capsys)
+    changes = found["changes"]
+    assert isinstance(changes, dict)
+    assert (775, 48, 0) == (found["mutations"], found["unknown"], found["errors"])
+    assert 945 == sum(sum(table.values()) for table in changes.values())
+
+
+def test_tables_that_the_schema_lacks_are_counted(
+    node: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A mutation of an unknown table is not printed but counted under its id."""
+    (tmp_path / "empty.cql").write_text("CREATE KEYSPACE shop;")
+    assert 0 == main(["--stats", "--schema", str(tmp_path / "empty.cql"), str(node)])
+    (found,) = lines(capsys)
+    assert {"6f0c2f803b1e11ef9d2b0f1e2d3c4b5a": 1} == found["unknown_tables"]
+    assert (0, 1) == (found["mutations"], found["unknown"])
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], 0), (["--system"], 1)])
+def test_system_tables_are_asked_for(
+    options: list[str], expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A system table's mutation is printed only with --system."""
+    # The table's id becomes one of version 3, as system tables have it.
+    schema = SCHEMA.format(static="").replace("3b1e-11ef-9d2b", "3b1e-31ef-9d2b")
+    (tmp_path / "schema.cql").write_text(schema)
+    path = tmp_path / NAME
+    path.write_bytes(rewritten(SEGMENT, b"\x11\xef\x9d\x2b", b"\x31\xef\x9d\x2b"))
+    assert 0 == main([*options, str(path)])
+    assert expected == len(lines(capsys))
+
+
+def rewritten(segment: bytes, old: bytes, new: bytes) -> bytes:
+    """Return *segment* with bytes of its only mutation replaced, and the checksum set right."""
+    content = segment.replace(old, new)
+    checksum = zlib.crc32(content[36:97], zlib.crc32(content[28:32]))
+    return content[:97] + checksum.to_bytes(4, "big") + content[101:]
+
+
+DURABLE = {
+    "complete": ("109\nCOMPLETED", 1),
+    "flushed": ("101", 1),
+    "not flushed": ("28", 0),
+    "half-written": ("", 0),
+    "missing": (None, 0),
+}
+
+
+@pytest.mark.parametrize("name", DURABLE)
+def test_durable_stops_at_the_index(
+    name: str, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --durable a segment is read as far as its index file allows."""
+    content, expected = DURABLE[name]
+    index = node / NAME.replace(".log", "_cdc.idx")
+    index.unlink() if content is None else index.write_text(content)
+    assert 0 == main(["--durable", str(node)])
+    assert expected == len(lines(capsys))
+
+
+def test_standard_input_is_a_segment(
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dash reads a segment from standard input, which has no node."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SEGMENT)))
+    assert 0 == main(["-", "--schema", str(node.parents[1] / "schema.cql")])
+    (found,) = lines(capsys)
+    assert "node" not in found
+
+
+def test_segments_come_by_number(tmp_path: Path) -> None:
+    """Within a folder segments are in the order of their ids as numbers; none comes twice."""
+    for number in (10, 9, 100):
+        (tmp_path / f"CommitLog-7-{number}.log").touch()
+    (tmp_path / "CommitLog-7-9_cdc.idx").touch()
+    ninth = tmp_path / "CommitLog-7-9.log"
+    found = [file.segment_id for file in segment_files([ninth, tmp_path, ninth])]
+    assert [9, 10, 100] == found
+
+
+LAYOUTS = {
+    "a node's folder": ("n1/cdc_raw", ["n1"]),
+    "a node's parent": ("n1", ["n1"]),
+    "the nodes' parent": (".", ["n1", "n2", "n3"]),
+    "a plain folder": ("n2", ["n2"]),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_folders_are_nodes(name: str, tmp_path: Path) -> None:
+    """A folder of segments is a node, named after what holds its `cdc_raw` or `segments`."""
+    for folder in ("n1/cdc_raw", "n2", "n3/segments", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("n1/cdc_raw", "n2", "n3/segments"):
+        (tmp_path / folder / NAME).touch()
+    path, expected = LAYOUTS[name]
+    assert expected == [file.node for file in segment_files([tmp_path / path])]
+
+
+def test_nodes_within_segments_are_found() -> None:
+    """The folder of a recorded ring leads to the segments of its nodes."""
+    folder = recording("5.0-ring")
+    found = [file.path for file in segment_files([folder / "segments"])]
+    nodes = sorted((folder / "segments").iterdir())
+    assert [path for node in nodes for path in segments(node)] == found
+
+
+def test_a_folder_without_segments_is_named(tmp_path: Path) -> None:
+    """A folder or path that holds no segment is an error of the environment."""
+    for path in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(NotCdcDirectoryError):
+            list(segment_files([path]))
+
+
+ERRORS = {
+    "no such path": (["gone"], 3, "not_cdc_raw: gone: no such file or directory"),
+    "no schema": (["-"], 2, "no_schema: the log holds no types"),
+    "no such schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
+    "bad schema": (["-", "--schema", "bad.cql"], 2, "schema_text: bad.cql: line 1, column 1"),
+    "compressed": (["lz4.log", "--schema", "good.cql"], 1, "unsupported_segment: lz4.log: byte 14"),
+    "no segment": (["good.cql", "--schema", "good.cql"], 1, "corrupt_segment: good.cql: byte"),
+    "wrong schema": (
+        [NAME, "--schema", "wrong.cql"],
+        1,
+        f"bad_mutation: {NAME}: entry that ends at 101: byte ",
+    ),
+    "wrong types": (
+        [NAME, "--schema", "types.cql"],
+        1,
+        f"bad_value: segment {SEGMENT_ID}: entry that ends at 101: 4 bytes are no value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be read is named on standard error, with its place, and gives the status."""
+    good = SCHEMA.format(static="")
+    for file, text in {
+        "good.cql": good,
+        "bad.cql": "?",
+        "wrong.cql": good.replace("name text", "other text"),
+        "types.cql": good.replace("(id int", "(id uuid"),
+    }.items():
+        (tmp_path / file).write_text(text)
+    (tmp_path / "lz4.log").write_bytes(LZ4)
+    (tmp_path / NAME).write_bytes(SEGMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SEGMENT)))
+    arguments, status, message = ERRORS[name]
+    assert status == main(arguments)
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_bad_segment_does_not_stop_the_others(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After an error in one segment the next is printed, and the status stays 1."""
+    (node / "CommitLog-7-5.log").write_bytes(LZ4)
+    assert 1 == main([str(node)])
+    assert 1 == len(lines(capsys))
+
+
+def test_a_closed_pipe_is_no_error(node: Path) -> None:
+    """When whoever reads the output has enough, the command ends well."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "import sys; from headrace.sources.cassandra import inspect as i; i.main(sys.argv[1:])"
+    try:
+        done = subprocess.run(  # noqa: S603 (our own interpreter)
+            [sys.executable, "-c", code, str(node)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (0, b"") == (done.returncode, done.stderr)

@@ -1,0 +1,174 @@
+"""Any binary stream is read as mutations, and damage is a named error, never a wrong mutation."""
+
+import io
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpora import recording
+from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import (
+    BadMutationError,
+    CorruptSegmentError,
+    SegmentError,
+    UnknownTableError,
+    UnsupportedSegmentError,
+)
+from headrace.sources.cassandra.log import LogEntries, LogHandler, read_log, read_mutations
+from headrace.sources.cassandra.schema import Schema
+from sample_log import MUTATIONS, SEGMENT, SEGMENT_ID, sample_mutation, sample_schema, segments
+
+OTHER = parse_schema("CREATE KEYSPACE shop;")
+WRONG = parse_schema(
+    "CREATE TABLE shop.users (id int PRIMARY KEY, age int)"
+    " WITH ID = 6f0c2f80-3b1e-11ef-9d2b-0f1e2d3c4b5a"
+)
+LZ4 = bytes.fromhex(
+    "000000070000018bcfe56800003f7b22636f6d7072657373696f6e436c617373223a224c5a34436f6d70726573736f"
+    "72222c22636f6d7072657373696f6e506172616d6574657273223a7b7d7dd74abc95"
+)
+
+
+class Dribble:
+    """A stream that gives one byte at a time and cannot seek."""
+
+    def __init__(self, content: bytes) -> None:
+        """Give *content*."""
+        self._stream = io.BytesIO(content)
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next byte."""
+        return self._stream.read(min(size, 1))
+
+
+class Notes(LogHandler):
+    """Keeps everything it is called with; *lenient* goes on after bad mutations."""
+
+    def __init__(self, *, lenient: bool = False) -> None:
+        """Start with nothing."""
+        self.lenient = lenient
+        self.mutations: list[Mutation] = []
+        self.unknown: list[UnknownTableError] = []
+        self.bad: list[BadMutationError] = []
+
+    def on_mutation(self, mutation: Mutation) -> None:
+        """Keep it."""
+        self.mutations.append(mutation)
+
+    def on_unknown_table(self, error: UnknownTableError) -> None:
+        """Keep it."""
+        self.unknown.append(error)
+
+    def on_bad_mutation(self, error: BadMutationError) -> None:
+        """Keep it if lenient."""
+        if not self.lenient:
+            super().on_bad_mutation(error)
+        self.bad.append(error)
+
+
+def read(content: bytes, schema: Schema | None = None) -> list[Mutation]:
+    """Return the mutations in *content*."""
+    return list(read_mutations(io.BytesIO(content), schema or sample_schema()))
+
+
+def test_a_segment_is_its_mutations() -> None:
+    """The segment made by hand holds one mutation, whose position is the end of its entry."""
+    (mutation,) = read(SEGMENT)
+    assert sample_mutation("insert") == mutation
+    assert (SEGMENT_ID, 101, 12) == (mutation.segment_id, mutation.position, mutation.messaging)
+
+
+def test_streams_need_not_seek() -> None:
+    """A stream that gives a byte at a time reads like a file."""
+    assert read(SEGMENT) == list(read_mutations(Dribble(SEGMENT), sample_schema()))
+
+
+def test_bytes_after_the_end_do_not_matter() -> None:
+    """What stands after the last sync marker is not read as data."""
+    assert read(SEGMENT) == read(SEGMENT + bytes(4096))
+    assert read(SEGMENT) == read(SEGMENT + b"\xff" * 100)
+
+
+@pytest.mark.parametrize("length", range(len(SEGMENT)))
+def test_every_truncation_is_safe(length: int) -> None:
+    """A segment cut anywhere has the mutation, or nothing, or is a named error."""
+    with suppress(SegmentError):
+        assert read(SEGMENT[:length]) in ([], read(SEGMENT))
+
+
+@given(st.integers(0, 8 * len(SEGMENT) - 1))
+def test_every_bit_flip_is_safe(bit: int) -> None:
+    """A flipped bit never gives another mutation."""
+    damaged = bytearray(SEGMENT)
+    damaged[bit // 8] ^= 1 << bit % 8
+    with suppress(SegmentError):
+        assert read(bytes(damaged)) in ([], read(SEGMENT))
+
+
+def test_what_came_before_damage_is_good() -> None:
+    """Mutations before a damaged entry are yielded, then the error is raised."""
+    path = segments(recording("4.0-ops") / "segments")[0]
+    schema = parse_schema((recording("4.0-ops") / "schema.cql").read_text())
+    content = bytearray(path.read_bytes())
+    whole = list(read_mutations(io.BytesIO(content), schema))
+    content[whole[100].position - 8] ^= 1
+    found: list[Mutation] = []
+    with pytest.raises(CorruptSegmentError, match="checksum"):
+        found.extend(read_mutations(io.BytesIO(content), schema))
+    assert whole[:100] == found
+
+
+def test_a_limit_is_obeyed() -> None:
+    """Nothing beyond the limit is read: entries are durable section by section."""
+    assert [] == list(read_mutations(io.BytesIO(SEGMENT), sample_schema(), limit=100))
+    assert read(SEGMENT) == list(read_mutations(io.BytesIO(SEGMENT), sample_schema(), limit=101))
+
+
+def test_unknown_tables_are_passed_over() -> None:
+    """A table that the schema lacks is reported to the handler and does not stop the log."""
+    notes = Notes()
+    read_log(io.BytesIO(SEGMENT), OTHER, notes, place="a.log")
+    assert [] == notes.mutations
+    assert ["a.log: entry that ends at 101: byte 1"] == [error.place for error in notes.unknown]
+    assert [] == read(SEGMENT, OTHER)
+    read_log(io.BytesIO(SEGMENT), OTHER, LogHandler())
+
+
+def test_bad_mutations_are_the_handlers_choice() -> None:
+    """An entry that does not fit the schema stops the log unless the handler goes on."""
+    lenient = Notes(lenient=True)
+    read_log(io.BytesIO(SEGMENT), WRONG, lenient, place="a.log")
+    assert 1 == len(lenient.bad)
+    assert lenient.bad[0].place.startswith("a.log: entry that ends at 101: byte ")
+    with pytest.raises(BadMutationError, match="column b'name' is not in the schema"):
+        read_log(io.BytesIO(SEGMENT), WRONG, Notes())
+    with pytest.raises(BadMutationError, match="column b'name'"):
+        read(SEGMENT, WRONG)
+
+
+def test_the_handler_gets_every_mutation() -> None:
+    """The default handler takes mutations and does nothing; a subclass gets them in order."""
+    notes = Notes()
+    read_log(io.BytesIO(SEGMENT), sample_schema(), notes)
+    read_log(io.BytesIO(SEGMENT), sample_schema(), LogHandler())
+    assert read(SEGMENT) == notes.mutations
+
+
+def test_compressed_segments_are_refused_by_name() -> None:
+    """A compressed segment is refused with what it is compressed by."""
+    with pytest.raises(UnsupportedSegmentError, match="LZ4Compressor"):
+        read(LZ4)
+
+
+def test_raw_entries_need_no_schema() -> None:
+    """The entries of a segment are the raw bytes of its mutations."""
+    entries = LogEntries(io.BytesIO(SEGMENT), place="a.log")
+    assert [MUTATIONS["insert"]] == list(entries)
+    assert (7, SEGMENT_ID, 101) == (
+        entries.descriptor.version,
+        entries.descriptor.segment_id,
+        entries.position - 8,
+    )
