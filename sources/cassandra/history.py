@@ -126,6 +126,7 @@ class History:
         self.types: dict[tuple[str, str], list[tuple[str, CqlType]]] = {}
         self.tables: dict[tuple[str, str], TableDraft] = {}
         self._gone: dict[UUID, TableSchema] = {}
+        self._ids: set[UUID] = set()
 
     def udt(self, keyspace: str, name: str) -> CqlType | None:
         """Return a reference to the UDT, or None; its fields come with the finished schema."""
@@ -134,8 +135,9 @@ class History:
 
     def add_table(self, table: TableDraft) -> bool:
         """Add a table; False when its id is taken."""
-        if table.table_id in {*self._gone, *(t.table_id for t in self.tables.values())}:
+        if table.table_id in self._ids:
             return False
+        self._ids.add(table.table_id)
         self.tables[table.keyspace, table.name] = table
         return True
 
