@@ -23,7 +23,7 @@ from headrace.connector.serde.schemas import SchemaStore, SchemaUnknownError
 from headrace.plugins import FatalError, HeadraceError
 
 CONNECT_SECONDS: Final = 10
-WAIT_SECONDS: Final = 0.05
+WAIT_SECONDS: Final = 0.02
 MESSAGES_MAX: Final = 1_000
 _HINT: Final = "the embedded broker keeps 5 MiB of a partition: read while it is written"
 

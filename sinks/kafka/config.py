@@ -36,6 +36,7 @@ PROMISES: Final = {
     "partitioner": "murmur2_random",  # As Java producers place keys.
 }
 DEFAULTS: Final = {
+    "delivery.timeout.ms": "120000",  # Then the framework retries, before it loses patience.
     "queue.buffering.max.kbytes": "32768",  # Bounds the memory of records not yet acknowledged.
     "queue.buffering.max.messages": "100000",
     "reconnect.backoff.ms": "50",

@@ -314,6 +314,8 @@ class KafkaWriter(Writer):
 
     def _on_error(self, error: KafkaError) -> None:
         """Remember what went wrong with the connection; log it when it is news."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (librdkafka's own)
+            return  # What happened to each of them was told before.
         self._last_error = error
         self._renewal_due |= error.fatal()
         if error.code() not in self._heard:
