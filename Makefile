@@ -60,6 +60,6 @@ clean:  ## Remove the environment and everything built.
 
 # An editable install goes on running the old machine code until this rule renews it.
 .venv/native: .venv/core $(HOT)
-	@.ci/machine $(PYTHON) compiler
+	@.ci/machine $(BIN)/python compiler
 	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
