@@ -77,7 +77,12 @@ class Record:
         self.origin = origin or {}
 
     def document(self) -> Document:
-        """Return the record as a mapping that JSON can express."""
+        """Return the record as a mapping that JSON can express.
+
+        Raises:
+            BadRecordError: it has none; the record is quarantined (I8).
+
+        """
         return {
             "table": self.schema.table,
             "op": self.operation.value,

@@ -49,7 +49,7 @@ class RecordCodec(Codec):
         """Return key and value.
 
         Raises:
-            UnfitRecordError: it cannot be encoded.
+            BadRecordError: it cannot be encoded, or the record cannot make its document.
 
         """
         raise NotImplementedError
@@ -64,7 +64,7 @@ class RecordCodec(Codec):
         for record in batch.records():
             try:
                 key, value = self.encode_record(record)
-            except UnfitRecordError as error:
+            except BadRecordError as error:
                 quarantined.append(_quarantined(record, error))
                 continue
             keys.append(key)
@@ -81,7 +81,7 @@ class RecordCodec(Codec):
         return shared + record.headers if record.headers else shared
 
 
-def _quarantined(record: Record, error: UnfitRecordError) -> Quarantined:
+def _quarantined(record: Record, error: BadRecordError) -> Quarantined:
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
     content = msgspec.json.encode({"key": record.key, "value": record.value}, enc_hook=repr)
-    return Quarantined(place or record.schema.table, error.code, error.message, content)
+    return Quarantined(place or error.place, error.code, error.message, content)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from headrace.connector.serde import codec
 from headrace.plugins import (
+    BadRecordError,
     Batch,
     ConfigError,
+    Document,
     Headers,
     NumberPosition,
     Operation,
@@ -142,6 +144,22 @@ def test_a_document_that_is_not_json_is_quarantined() -> None:
     encoded = codec("json").encode(batch_of(record_of(1, object()), record_of(2, "b")))
 
     assert (1, 1) == (len(encoded), len(encoded.quarantined))
+
+
+def test_a_record_without_a_document_is_quarantined_alone() -> None:
+    """A record that cannot make its document keeps its own code and place; the next goes on."""
+
+    class Torn(Record):
+        def document(self) -> Document:
+            raise BadRecordError("torn", place="in.jsonl, byte 7")
+
+    torn = Torn(
+        key=None, value={}, operation=Operation.INSERT, timestamp_us=0, schema=SCHEMA, origin={}
+    )
+    encoded = codec("json").encode(batch_of(torn, record_of(1, "a")))
+
+    assert 1 == len(encoded)
+    assert [("bad_record", "in.jsonl, byte 7")] == [(q.code, q.place) for q in encoded.quarantined]
 
 
 def test_an_unknown_codec_is_named_with_its_neighbours() -> None:
