@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from corpora import recording
 from headrace.connector.demo.children import COMMAND
 
 SECONDS_MAX = 60
+ENDING_SECONDS_MAX = 5
 MARK = "HEADRACE_TEST_RUN"
 
 
@@ -37,6 +39,9 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     mark = str(uuid.uuid4())
     (tmp_path / "tmp").mkdir()
     yield {**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")}
+    until = time.monotonic() + ENDING_SECONDS_MAX
+    while processes_of(mark) and time.monotonic() < until:
+        pass  # A child that lost its parent is about to notice.
     assert [] == processes_of(mark)
     assert [] == list((tmp_path / "tmp").iterdir())
 
