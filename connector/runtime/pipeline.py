@@ -236,6 +236,7 @@ class Pipeline:
             ),
             bytes_max=min(
                 limits.batch_bytes_max,
+                limits.commit_bytes_max - run.ledger.uncommitted_bytes,  # I7: one window.
                 limits.outstanding_bytes_max - sum(r.ledger.outstanding_bytes for r in runs),
             ),
             linger_ms=limits.tick_ms,

@@ -71,7 +71,6 @@ class Surroundings:
     clock: Clock
     log: structlog.stdlib.BoundLogger
     worker: str
-    window_bytes_max: int
     retry_ms_max: int
     settle_ms_max: int
     tick_ms: int
@@ -135,8 +134,7 @@ class SplitRun:
             self.ledger.resend()
         if not self._send() or self.closing:
             return Progress.WAITING
-        full = self.ledger.uncommitted_bytes >= self._around.window_bytes_max
-        if full or demand.records_max <= 0 or demand.bytes_max <= 0:  # I7: one window at most.
+        if demand.records_max <= 0 or demand.bytes_max <= 0:
             return Progress.BLOCKED
         return self._read(reader, demand)
 

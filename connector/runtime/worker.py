@@ -164,7 +164,6 @@ class Worker:
             clock=self._clock,
             log=self._log,
             worker=owner.worker,
-            window_bytes_max=runtime.commit_max_bytes,
             retry_ms_max=_ms(runtime.retry_seconds_max),
             settle_ms_max=_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,

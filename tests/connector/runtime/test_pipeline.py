@@ -150,7 +150,6 @@ class Rig:
             clock=self.clock,
             log=context().log,
             worker="w1",
-            window_bytes_max=self.limits.commit_bytes_max,
             retry_ms_max=self.limits.retry_ms_max,
             settle_ms_max=300_000,
             tick_ms=TICK_MS,

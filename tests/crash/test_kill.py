@@ -1,0 +1,198 @@
+"""Processes that die: nothing is lost, and no more comes again than what was uncommitted (I7)."""
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from children import (
+    RING_WINDOW_BYTES,
+    WINDOW_BYTES,
+    JobFolder,
+    lines_job,
+    ring_job,
+    stop,
+    until,
+    write_lines,
+)
+from headrace.connector.runtime.crash import STEPS
+
+FILES, LINES = 8, 300
+SPLITS, SMALLEST_BYTES = 8, 50  # Of the ring: no mutation is smaller.
+# At which turn of a step to die: most come often, some a few times in a run of this job.
+TURNS = dict.fromkeys(STEPS, 20) | {
+    "claimed": 1,
+    "loaded": 5,
+    "commit_heads": 3,
+    "committed": 3,
+    "handed_over": 3,
+}
+RING_TURN = 10
+RING_STEPS = ("read", "submitted", "commit_chunks", "committed")
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> JobFolder:
+    """Return a job over eight files."""
+    return lines_job(tmp_path, files=FILES, lines=LINES)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> JobFolder:
+    """Return a job over three replicas' logs."""
+    return ring_job(tmp_path, "5.0-ring")
+
+
+@pytest.fixture(scope="session")
+def ring_changes(tmp_path_factory: pytest.TempPathFactory) -> set[object]:
+    """Return what comes out of the ring when nobody dies."""
+    job = ring_job(tmp_path_factory.mktemp("undisturbed"), "5.0-ring")
+    assert 0 == job.finish()
+    changes = job.changes()
+    assert set(changes.values()) == {1}
+    return set(changes)
+
+
+def everything(lines: int = LINES) -> set[object]:
+    """Return all changes of the files."""
+    return {(name, n) for name in range(FILES) for n in range(lines)}
+
+
+def repeated_bytes(job: JobFolder, name: int) -> int:
+    """Return how much of one file came out more than once."""
+    lines = ((file, n, count - 1) for (file, n), count in _numbers(job))
+    return sum(
+        more * len(f'{{"file": {file}, "n": {n}}}\n') for file, n, more in lines if file == name
+    )
+
+
+def _numbers(job: JobFolder) -> list[tuple[tuple[int, int], int]]:
+    return list(job.changes().items())  # type: ignore[arg-type]  # As lines_job identifies them.
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_at_each_step(lines: JobFolder, step: str) -> None:
+    """After SIGKILL at any step a restart delivers the rest, and at most a window again."""
+    assert -signal.SIGKILL == lines.finish(crash_at=f"{step}:{TURNS[step]}"), lines.log()
+    assert 0 == lines.finish(), lines.log()
+
+    assert everything() == set(lines.changes())
+    longest = len('{"file": 7, "n": 299}\n')
+    assert all(repeated_bytes(lines, f) <= WINDOW_BYTES + longest for f in range(FILES))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kill_at_random_moments(lines: JobFolder, seed: int) -> None:
+    """However often the process is killed, in the end everything came out."""
+    moment = random.Random(seed)  # noqa: S311 (a test's dice)
+    kills = 0
+    while True:
+        child = lines.start("--until-idle")
+        time.sleep(moment.uniform(0.25, 0.9))  # The moment is the test.
+        child.kill()
+        if -signal.SIGKILL != child.wait():
+            break
+        kills += 1
+        assert kills < 100, lines.log()
+    assert 0 == lines.finish(), lines.log()
+
+    assert everything() == set(lines.changes())
+    bound = max(kills, 1) * (WINDOW_BYTES + 30)
+    assert all(repeated_bytes(lines, f) <= bound for f in range(FILES))
+
+
+@pytest.mark.parametrize("step", RING_STEPS)
+def test_kill_amid_agreement(ring: JobFolder, ring_changes: set[object], step: str) -> None:
+    """Copies that were counted before the kill count once after it."""
+    assert -signal.SIGKILL == ring.finish(crash_at=f"{step}:{RING_TURN}"), ring.log()
+    assert 0 == ring.finish(), ring.log()
+    changes = ring.changes()
+
+    assert ring_changes == set(changes)
+    repeated = changes.total() - len(changes)
+    assert repeated <= SPLITS * (RING_WINDOW_BYTES // SMALLEST_BYTES + 1)
+
+
+def test_terminate_is_clean(lines: JobFolder) -> None:
+    """SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
+    with lines.running() as child:
+        until(lambda: len(lines.changes()) > LINES, "it never began")
+        assert 0 == stop(child), lines.log()
+    assert {None} == {owner for owner, _ in lines.leases().values()}
+    assert 0 == lines.finish(), lines.log()
+
+    assert everything() == set(lines.changes())
+    assert {1} == set(lines.changes().values())
+
+
+def test_second_terminate_ends_at_once(lines: JobFolder) -> None:
+    """Whoever cannot wait for the drain sends the signal again, and loses nothing."""
+    with lines.running() as child:
+        until(lambda: bool(lines.changes()), "it never began")
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) in (0, 1)
+    assert 0 == lines.finish(), lines.log()
+
+    assert everything() == set(lines.changes())
+
+
+def test_two_processes_share_and_one_inherits(lines: JobFolder) -> None:
+    """Two owners have four splits each; when one is killed the other has all at once.
+
+    The lease is a minute: only the proof that the owner is dead makes this fast. Every token is
+    then higher than before.
+    """
+    with lines.running() as first, lines.running():
+        until(lambda: _owned(lines) == [4, 4], "they never shared")
+        before = lines.leases()
+        write_lines(lines.path, FILES, range(LINES, 2 * LINES))
+        killed = time.monotonic()
+        first.kill()
+        first.wait()
+        until(lambda: _owned(lines) == [8], "nobody inherited")
+        taken_seconds = time.monotonic() - killed
+        until(lambda: everything(2 * LINES) == set(lines.changes()), "something is missing")
+    after = lines.leases()
+
+    assert taken_seconds < 10
+    taken = [split for split in after if after[split][1] > before[split][1]]
+    assert 4 == len(taken)
+
+
+def _owned(job: JobFolder) -> list[int]:
+    owners = [owner for owner, _ in job.leases().values() if owner]
+    return sorted(owners.count(owner) for owner in set(owners))
+
+
+def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
+    """An owner that was stopped past its lease wakes up, finds itself replaced, and is silent (I2).
+
+    Its commits are refused, and what it reads afterwards reaches the sink through the other alone.
+    """
+    job_file = lines.path / "job.yaml"
+    job_file.write_text(job_file.read_text().replace("lease_seconds: 60", "lease_seconds: 1"))
+    with lines.running() as first:
+        until(lambda: everything() == set(lines.changes()), "it never delivered")
+        first.send_signal(signal.SIGSTOP)
+        with lines.running():
+            until(lambda: {2} == {t for _, t in lines.leases().values()}, "nobody took over")
+            write_lines(lines.path, FILES, range(LINES, LINES + 50))
+            first.send_signal(signal.SIGCONT)
+            until(lambda: everything(LINES + 50) == set(lines.changes()), "something is missing")
+            until(lambda: _owned(lines) == [4, 4], "the first never came back")
+
+    repeated = [change for change, count in lines.changes().items() if count > 1]
+    assert [] == [change for change in repeated if change not in everything()]
+
+
+def test_log_is_sparse(lines: JobFolder) -> None:
+    """A run of thousands of changes logs a few lines per split, and no value of any row."""
+    assert 0 == lines.finish()
+    events = [json.loads(line) for line in lines.log().splitlines()]
+
+    assert len(events) <= 2 + 2 * FILES
+    assert {"started", "split_started", "split_stopped", "stopped"} == {e["event"] for e in events}

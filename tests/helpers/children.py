@@ -1,0 +1,141 @@
+"""Jobs in child processes that a test may kill, and what came out of them."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from corpora import recording
+
+RUN = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
+SECONDS_MAX = 60
+POLL_SECONDS = 0.01
+WINDOW_BYTES = 1_500
+RING_WINDOW_BYTES = 10_000
+
+_RUNTIME = {
+    "tick_min_ms": 5,
+    "commit_max_seconds": 0.02,
+    "batch_records_max": 20,
+    "lease_seconds": 60,
+}
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """A folder with a job whose output is `out.jsonl`; `identity` tells a change from others."""
+
+    path: Path
+    identity: Callable[[dict[str, object]], Hashable]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *more: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        """Start `headrace run`; its log goes to `log`."""
+        environment = os.environ | self.environment
+        if crash_at:
+            environment["HEADRACE_CRASH_AT"] = crash_at
+        with (self.path / "log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 (headrace itself)
+                [sys.executable, "-c", RUN, "run", str(self.path / "job.yaml"), *more],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+            )
+
+    def finish(self, *, crash_at: str = "") -> int:
+        """Run until idle and return the exit status."""
+        return self.start("--until-idle", crash_at=crash_at).wait(SECONDS_MAX)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Tail the job, and kill what is left of it in the end."""
+        child = self.start()
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+
+    def changes(self) -> Counter[Hashable]:
+        """Return how often each change came out; a torn last line is none."""
+        path = self.path / "out.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        return Counter(self.identity(json.loads(line)) for line in lines)
+
+    def leases(self) -> dict[str, tuple[str | None, int]]:
+        """Return owner and token of each split, or nothing while there is no state."""
+        if not (self.path / "state.db").exists():
+            return {}
+        uri = f"file:{self.path / 'state.db'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            try:
+                rows = connection.execute("SELECT split, owner, token FROM leases").fetchall()
+            except sqlite3.OperationalError:  # The process is just making it.
+                return {}
+        return {split: (owner, token) for split, owner, token in rows}
+
+    def log(self) -> str:
+        """Return what the children logged."""
+        return (self.path / "log").read_text()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for another process to come to *condition*, within a bound."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(POLL_SECONDS)  # Another process: there is no clock to drive.
+
+
+def stop(child: subprocess.Popen[bytes]) -> int:
+    """Send SIGTERM and return the exit status."""
+    child.send_signal(signal.SIGTERM)
+    return child.wait(SECONDS_MAX)
+
+
+def write_lines(folder: Path, files: int, numbers: range) -> None:
+    """Append a line for each of *numbers* to each of *files* files."""
+    for name in range(files):
+        with (folder / f"in{name}.jsonl").open("a") as file:
+            file.writelines(f'{{"file": {name}, "n": {n}}}\n' for n in numbers)
+
+
+def lines_job(folder: Path, *, files: int, lines: int) -> JobFolder:
+    """Return a job that copies *files* files of *lines* lines."""
+    write_lines(folder, files, range(lines))
+    _write_job(folder, {"plugin": "files", "path": "in*.jsonl"}, WINDOW_BYTES)
+    return JobFolder(folder, lambda line: (line["file"], line["n"]))
+
+
+def ring_job(folder: Path, name: str) -> JobFolder:
+    """Return a job over the three nodes of recording *name*, of which it has its own copy."""
+    source = recording(name)
+    shutil.copytree(source / "segments", folder / "segments")
+    shutil.copy(source / "schema.cql", folder)
+    nodes = {node.name: f"segments/{node.name}" for node in (folder / "segments").iterdir()}
+    options = {"schema": "schema.cql", "consistency": "QUORUM", "nodes": nodes}
+    _write_job(folder, {"plugin": "cassandra", **options}, RING_WINDOW_BYTES)
+    return JobFolder(folder, lambda line: (line["mutation"], line["index"]))
+
+
+def _write_job(folder: Path, source: dict[str, object], window_bytes: int) -> None:
+    job = {
+        "job": "crash",
+        "state": "state.db",
+        "source": source,
+        "sink": {"plugin": "files", "path": "out.jsonl"},
+        "runtime": _RUNTIME | {"commit_max_bytes": window_bytes},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
