@@ -149,20 +149,14 @@ def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return *path*, its subdirectories, and those of them that a node keeps segments in."""
-    nodes = sorted(child for child in path.iterdir() if child.is_dir())
-    return [path, *(place for node in nodes for place in _places(node)), *_inner(path)]
+    """Return where the segments of *path* are, and those of the nodes in it."""
+    home = _home(path)
+    return [home, *(_home(child) for child in sorted(home.iterdir()) if child.is_dir())]
 
 
-def _places(node: Path) -> list[Path]:
-    inner = [node / name for name in _PLAIN_FOLDERS]
-    return [node] if node.name in _PLAIN_FOLDERS else [node, *filter(Path.is_dir, inner)]
-
-
-def _inner(path: Path) -> list[Path]:
-    """Return the nodes' directories in `path/segments`."""
-    segments = path / "segments"
-    return sorted(filter(Path.is_dir, segments.iterdir())) if segments.is_dir() else []
+def _home(node: Path) -> Path:
+    """Return the folder that a node's directory keeps its CDC segments in, or itself."""
+    return next((node / name for name in _PLAIN_FOLDERS if (node / name).is_dir()), node)
 
 
 def _schema(options: argparse.Namespace, files: Sequence[SegmentFile]) -> Schema:

@@ -151,15 +151,16 @@ LAYOUTS = {
     "a node's parent": ("n1", ["n1"]),
     "the nodes' parent": (".", ["n1", "n2", "n3"]),
     "a plain folder": ("n2", ["n2"]),
+    "what is not in cdc_raw": ("n1/commitlog", ["commitlog"]),
 }
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_folders_are_nodes(name: str, tmp_path: Path) -> None:
     """A folder of segments is a node, named after what holds its `cdc_raw` or `segments`."""
-    for folder in ("n1/cdc_raw", "n2", "n3/segments", "other"):
+    for folder in ("n1/cdc_raw", "n1/commitlog", "n2", "n3/segments", "other"):
         (tmp_path / folder).mkdir(parents=True)
-    for folder in ("n1/cdc_raw", "n2", "n3/segments"):
+    for folder in ("n1/cdc_raw", "n1/commitlog", "n2", "n3/segments"):
         (tmp_path / folder / NAME).touch()
     path, expected = LAYOUTS[name]
     assert expected == [file.node for file in segment_files([tmp_path / path])]
