@@ -18,7 +18,7 @@ _ID_HINT: Final = "write the schema with DESCRIBE … WITH INTERNALS, which adds
 _SKIPPED_KINDS: Final = frozenset(
     {"aggregate", "custom", "function", "identity", "index", "or", "role", "trigger", "user"}
 )
-_SKIPPED_STATEMENTS: Final = frozenset({"grant", "revoke", "add", "list"})
+_SKIPPED_STATEMENTS: Final = frozenset({"comment", "grant", "revoke", "security"})
 
 
 def parse_schema(text: str, *, place: str = "") -> Schema:

@@ -11,6 +11,8 @@ from typing import Final
 
 from headrace.sources.cassandra.tokens import Cursor, TokenKind
 
+VALUE_BYTES_MAX: Final = 0x7FFF_FFFF  # Cassandra's bound for one value.
+_DIGITS_MAX: Final = 11
 TYPE_DEPTH_MAX: Final = 64  # Deeper text is refused, so that no recursion over a type can overflow.
 
 COLLECTION_ARITY: Final = {"list": 1, "set": 1, "map": 2}
@@ -230,11 +232,15 @@ class TypeReader:
         cursor.expect("<")
         element = self.read(depth + 1).freeze()
         cursor.expect(",")
-        if cursor.token.kind is not TokenKind.NUMBER or not cursor.token.text.isdecimal():
+        token = cursor.token
+        digits = token.text if token.kind is TokenKind.NUMBER else ""
+        dimension = int(digits) if digits.isdecimal() and len(digits) < _DIGITS_MAX else 0
+        vector = CqlType("vector", (element,), dimension=dimension)
+        if not 0 < dimension * (element.fixed_length or 1) <= VALUE_BYTES_MAX:
             cursor.fail("expected the vector's dimension")
-        dimension = int(cursor.advance().text)
+        cursor.advance()
         cursor.expect(">")
-        return CqlType("vector", (element,), dimension=dimension)
+        return vector
 
     def _udt(self, name: str) -> CqlType:
         cursor = self._cursor
@@ -264,7 +270,7 @@ def parse_class_name(text: str) -> CqlType | None:
     parts = _split_arguments(rest[:-1])
     dimension = 0
     if simple == "VectorType" and parts[-1].strip().isdecimal():
-        dimension = int(parts.pop())
+        dimension = int(parts.pop()[:_DIGITS_MAX])
     arguments = tuple(inner for inner in map(parse_class_name, parts) if inner)
     return _parametrized(simple, arguments, dimension) if len(arguments) == len(parts) else None
 
@@ -275,6 +281,8 @@ def _parametrized(simple: str, arguments: tuple[CqlType, ...], dimension: int) -
     name = _GENERIC_OF_CLASS.get(simple, "")
     arity = {"vector": 1, "tuple": len(arguments), **COLLECTION_ARITY}.get(name)
     if arity != len(arguments) or (name == "vector") != (dimension > 0):
+        return None
+    if dimension and dimension * (arguments[0].fixed_length or 1) > VALUE_BYTES_MAX:
         return None
     return CqlType(name, tuple(inner.freeze() for inner in arguments), dimension=dimension)
 

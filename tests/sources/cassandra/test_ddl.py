@@ -151,6 +151,40 @@ def test_statements_change_a_table(name: str) -> None:
     assert expected == names(one(USERS + text))
 
 
+DESCRIBED = """
+CREATE TABLE ks.events (
+    id uuid,
+    at timestamp,
+    "Kind" text,
+    gone frozen<tuple<int, text>>,
+    v vector<float, 3>,
+    PRIMARY KEY (id, at)
+) WITH ID = 6f0c2f80-3b1e-11ef-9d2b-0f1e2d3c4b5a
+    AND CLUSTERING ORDER BY (at DESC)
+    AND additional_write_policy = '99p'
+    AND allow_auto_snapshot = true
+    AND bloom_filter_fp_chance = 0.01
+    AND caching = {'keys': 'ALL', 'rows_per_partition': 'NONE'}
+    AND cdc = true
+    AND comment = 'it''s; "quoted"'
+    AND compaction = {'class': 'org.apache.SizeTiered', 'max_threshold': '32'}
+    AND extensions = {'key': 0xcafe}
+    AND gc_grace_seconds = 864000
+    AND speculative_retry = '99p';
+ALTER TABLE ks.events DROP gone USING TIMESTAMP 1700000000000000;
+
+CREATE CUSTOM INDEX i ON ks.events (v) USING 'StorageAttachedIndex' WITH OPTIONS = {'a': 'b'};
+"""
+
+
+def test_described_tables_are_read() -> None:
+    """What DESCRIBE … WITH INTERNALS prints is read, all its options included."""
+    table = one(DESCRIBED)
+    assert ["id", "at", "Kind", "v", "-gone"] == names(table)
+    assert (True, True) == (table.cdc, table.clustering[0].descending)
+    assert 1700000000000000 == table.columns[-1].dropped_us
+
+
 def test_drop_keeps_its_time() -> None:
     """The time of a drop stays with the column, also when the column comes back."""
     dropped = f"{USERS} ALTER TABLE shop.users DROP name USING TIMESTAMP 17;"

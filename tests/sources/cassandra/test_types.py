@@ -161,6 +161,7 @@ NO_CLASSES = [
     "ListType(Int32Type,Int32Type)",
     "VectorType(FloatType)",
     "ListType(VectorType,3)",
+    "VectorType(DoubleType,999999999999)",
     "ReversedType()",
     "ListType(" * 100 + ")" * 100,
 ]
@@ -179,6 +180,9 @@ BAD = {
     "two": ("list<int, int>", "list takes 1 type(s), not 2"),
     "not generic": ("int<text>", "int takes no types"),
     "rest": ("int int", "expected the end of the type, found 'int'"),
+    "no dimension": ("vector<int, 0>", "expected the vector's dimension, found '0'"),
+    "huge dimension": ("vector<int, 536870912>", "expected the vector's dimension"),
+    "endless dimension": ("vector<int, " + "9" * 5000 + ">", "expected the vector's dimension"),
     "dimension": ("vector<int, x>", "expected the vector's dimension"),
     "odd character": ("int$", "found '$', which begins no token"),
     "deep": ("frozen<list<" * 50 + "int" + ">>" * 50, f"deeper than {TYPE_DEPTH_MAX}"),
