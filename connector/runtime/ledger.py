@@ -101,9 +101,9 @@ class Ledger:
         return self._retrying
 
     @property
-    def has_settled(self) -> bool:
-        """Whether `take_settled` has something."""
-        return self._prefix is not None
+    def settled(self) -> Settled | None:
+        """What `take_settled` would return."""
+        return self._prefix
 
     @property
     def settled_bytes(self) -> int:

@@ -185,7 +185,7 @@ class Pipeline:
         self._tell()
         if Progress.MORE in progress or (self._stopping and not self._runs):
             return
-        if Progress.BLOCKED in progress:
+        if Progress.BLOCKED in progress and self._sent():
             self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
@@ -217,8 +217,9 @@ class Pipeline:
 
     def _take_verdicts(self) -> None:
         while self._verdicts:
-            run, seq, attempt, delivered, failures = self._verdicts.popleft()
-            if self._runs.get(run.split) is run:
+            run, ledger, seq, attempt, delivered, failures = self._verdicts.popleft()
+            # A run that began again numbers anew: what is said of the old numbers is void.
+            if self._runs.get(run.split) is run and run.ledger is ledger:
                 self._guard(run, partial(run.settle, seq, attempt, delivered, failures))
             crash.reached("settled")
 
@@ -279,7 +280,9 @@ class Pipeline:
         """Stop a split for good; what of it is settled is still committed."""
         if run.error is None:
             run.error = error
-            self._log(run, "split_failed", error)
+            self._around.log.error(
+                "split_failed", split=run.split, error_code=error.code, error=str(error)
+            )
         self._begin_close(run, CloseReason.FAILED)
 
     def _begin_close(self, run: SplitRun, reason: CloseReason) -> None:

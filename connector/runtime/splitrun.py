@@ -35,7 +35,7 @@ from headrace.plugins import (
     Writer,
 )
 
-Verdict = tuple["SplitRun", int, int, int, Sequence[Failure]]
+Verdict = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
 
 
 class SettleTimeoutError(FatalError):
@@ -127,8 +127,9 @@ class SplitRun:
         if self._restarting:
             if self.ledger.sent:
                 return Progress.WAITING
-            self._restarting = False
             self.close(CloseReason.FAILED)
+        if self._reader is None and self.closing:
+            return Progress.WAITING
         reader = self._reader or self._open()
         if self.ledger.retry_due:
             self.ledger.resend()
@@ -153,10 +154,11 @@ class SplitRun:
     def offer(self) -> Offer | None:
         """Return what to commit: what is still unsure from the last time, or the new prefix."""
         if self._offer is None:
-            settled = self.ledger.take_settled()
+            settled = self.ledger.settled
             if settled is None:
                 return None
             encoded = settled.end.encode()
+            self.ledger.take_settled()
             if self._unchanged(encoded, settled):
                 self.ledger.committed(settled)
                 return None
@@ -194,7 +196,7 @@ class SplitRun:
 
     def drained(self) -> bool:
         """Whether nothing is left to settle or to commit."""
-        if self._offer is not None or self.ledger.has_settled:
+        if self._offer is not None or self.ledger.settled is not None:
             return False
         given_up = self._restarting or self.closing is CloseReason.FAILED
         return not self.ledger.sent if given_up else self.ledger.empty
@@ -216,6 +218,7 @@ class SplitRun:
         self._plan, self._seq, self._counters = state.plan, state.seq, state.counters
         self._stored = state.position
         self._offer = None
+        self._restarting = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
         self._reader = reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
@@ -259,10 +262,11 @@ class SplitRun:
         return not self.ledger.retrying
 
     def _submit(self, shipment: Shipment, now_ms: int) -> None:
-        post, seq, attempt = self._around.post, shipment.seq, shipment.attempt
+        post, ledger = self._around.post, self.ledger
+        seq, attempt = shipment.seq, shipment.attempt
 
         def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
-            post((self, seq, attempt, delivered, failures))
+            post((self, ledger, seq, attempt, delivered, failures))
 
         self.ledger.mark_sent(shipment, now_ms)
         try:

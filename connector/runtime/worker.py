@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from typing import Final
 
 import structlog
 
@@ -37,7 +38,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Codec, Context, HeadraceError, Sink, Source
 from headrace.plugins.discovery import load
 
-POLL_MS_MAX = 1_000
+POLL_MS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
