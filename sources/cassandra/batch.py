@@ -25,6 +25,7 @@ from headrace.sources.cassandra.changes import Change, MutationDecoder
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.transcode import Transcoder
 
 SCHEMA_ID_HEADER: Final = "schemaId"
 _JSON: Final = msgspec.json.Encoder()
@@ -88,7 +89,7 @@ class Shapes:
 class MutationBatch(Batch):
     """The mutations in an outbox. Every record made from one mutation is in the same batch."""
 
-    encodings: ClassVar[frozenset[str]] = frozenset({"json"})
+    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json"})
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
         self,
@@ -99,6 +100,7 @@ class MutationBatch(Batch):
         more: bool,
         nodes: Sequence[str],
         decoder: MutationDecoder,
+        transcoder: Transcoder,
         shapes: Shapes,
         announced: Sequence[RecordSchema],
     ) -> None:
@@ -110,6 +112,7 @@ class MutationBatch(Batch):
         self._outbox = outbox
         self._nodes = nodes
         self._decoder = decoder
+        self._transcoder = transcoder
         self._shapes = shapes
         self._announced = announced
 
@@ -126,6 +129,8 @@ class MutationBatch(Batch):
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
+        if encoding == "avro":
+            return self._transcoder.encode(self._outbox, self._nodes)
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []

@@ -91,3 +91,37 @@ LATE = 1  # It had expired when the copy came that completed its agreement.
 IGNORED = 0
 NEIGHBOUR = 1  # Not asked for, but may share a mutation with a table that is.
 SELECTED = 2
+
+# What a CQL type becomes in Avro.
+AVRO_TEXT = 1
+AVRO_ASCII = 2
+AVRO_BYTES = 3
+AVRO_BOOLEAN = 4
+AVRO_INT8 = 5
+AVRO_INT16 = 6
+AVRO_INT32 = 7
+AVRO_INT64 = 8
+AVRO_FLOAT = 9
+AVRO_DOUBLE = 10
+AVRO_DATE = 11
+AVRO_UUID = 12
+AVRO_INET = 13
+AVRO_DECIMAL = 14
+AVRO_DURATION = 15
+AVRO_COUNTER = 16
+AVRO_ARRAY = 17
+AVRO_MAP = 18
+AVRO_VECTOR = 19
+AVRO_RECORD = 20
+
+# The operation types of the Avro envelope, in the order of its enum.
+OP_INSERT = 0
+OP_UPDATE = 1
+OP_DELETE = 2
+OP_DELETE_RANGE = 3
+OP_DELETE_PARTITION = 4
+
+# Complex columns as Avro writes their cells.
+COMPLEX_OTHER = 0
+COMPLEX_SET = 1
+COMPLEX_UDT = 2

@@ -65,4 +65,4 @@ cdef class Cutter:
     @cython.locals(base=Py_ssize_t)
     cdef inline Py_ssize_t _op(self, int kind, int column) except -1
     cdef int _grow(self) except -1
-    cdef _fail(self, str found)
+    cdef fail(self, str found)

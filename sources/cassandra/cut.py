@@ -71,12 +71,12 @@ class Cutter:
             self._u8()  # Flags without meaning for a reader (4).
         updates = self._uvint()
         if updates == 0:
-            self._fail("a mutation without updates")
+            self.fail("a mutation without updates")
         while updates > 0:
             updates -= 1
             self._update()
         if self.at != self.end:
-            self._fail(f"{self.end - self.at} bytes are left after the last update")
+            self.fail(f"{self.end - self.at} bytes are left after the last update")
         return self.count
 
     # ---- one update (4.1) ----
@@ -144,7 +144,7 @@ class Cutter:
             name = native.take(self.buf, self.at, self.at + length)
             index = self.layout.by_name.get(name)
             if index is None:
-                self._fail(f"column {name!r} is not in the schema of {self.layout.table.qualified}")
+                self.fail(f"column {name!r} is not in the schema of {self.layout.table.qualified}")
             columns.append(index)
             self.at += length
         header = Header(native.take(self.buf, begin, self.at), columns)
@@ -156,7 +156,7 @@ class Cutter:
     def _row(self, flags: int, header: Header, static: int) -> None:
         extended = self._u8() if flags & codes.EXTENSION_FLAG else 0
         if (extended & 0x01 != 0) != (static != 0):
-            self._fail("a static row where none can stand, or none where one must")
+            self.fail("a static row where none can stand, or none where one must")
         base = self._op(codes.ROW, 0)
         self.words[base + codes.FLAGS] = flags | static
         if not static:
@@ -196,17 +196,17 @@ class Cutter:
             return 0
         if count < _BITMAP_MAX:
             if encoded >> count:
-                self._fail(f"a subset of {count} columns names more")
+                self.fail(f"a subset of {count} columns names more")
             return encoded
         if encoded > count:
-            self._fail(f"{encoded} of {count} columns are missing")
+            self.fail(f"{encoded} of {count} columns are missing")
         left = count - encoded
         listed = 1 if left < count // 2 else 0  # The shorter list is written.
         self.present = memoryview(bytearray([1 - listed]) * count)
         for _ in range(left if listed else encoded):
             index = self._uvint()
             if index >= count:
-                self._fail(f"column {index} of a list of {count}")
+                self.fail(f"column {index} of a list of {count}")
             self.present[index] = listed
         return encoded
 
@@ -283,7 +283,7 @@ class Cutter:
         count = native.u32(self.buf, self.at - 2) & 0xFFFF
         self.at += 2
         if count > self.layout.clustering_count:
-            self._fail(f"a bound of {count} values, {self.layout.clustering_count} at most")
+            self.fail(f"a bound of {count} values, {self.layout.clustering_count} at most")
         base = self._op(codes.MARKER, count)
         self.words[base + codes.FLAGS] = kind
         self._clustering(count)
@@ -295,7 +295,7 @@ class Cutter:
             self._deletion(codes.MARKER_CLOSE)
             self._deletion(codes.MARKER_OPEN)
         else:
-            self._fail(f"bound kind {kind}")
+            self.fail(f"bound kind {kind}")
 
     def _deletion(self, kind: int) -> None:
         base = self._op(kind, 0)
@@ -347,7 +347,7 @@ class Cutter:
 
     def _need(self, count: int) -> None:
         if count > self.end - self.at:
-            self._fail(f"expected {count} more bytes, found {self.end - self.at}")
+            self.fail(f"expected {count} more bytes, found {self.end - self.at}")
 
     def _op(self, kind: int, column: int) -> int:
         """Append an operation with nothing set and return where its numbers begin."""
@@ -369,13 +369,14 @@ class Cutter:
 
     def _grow(self) -> None:
         if self.room >= OPS_MAX:
-            self._fail(f"more than {OPS_MAX} operations")
+            self.fail(f"more than {OPS_MAX} operations")
         grown = memoryview(array("q", bytes(16 * codes.WIDTH * self.room)))
         grown[: self.room * codes.WIDTH] = self.words
         self.words = grown
         self.room *= 2
 
-    def _fail(self, found: str) -> NoReturn:
+    def fail(self, found: str) -> NoReturn:
+        """Refuse the mutation; *found* is what does not fit."""
         raise BadMutationError(
             found,
             place=f"byte {self.at - self.start} of a mutation of {self.end - self.start}",

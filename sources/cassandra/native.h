@@ -263,6 +263,13 @@ HR_UNUSED static void hr_sha16(const uint8_t *p, Py_ssize_t n, uint8_t *out) {
     }
 }
 
+HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
+    uint64_t seen = 0;
+    for (; n >= 8; p += 8, n -= 8) seen |= hr_le64(p);
+    while (n-- > 0) seen |= *p++;
+    return (seen & 0x8080808080808080ull) == 0;
+}
+
 /* ---- What native.pxd declares ---- */
 
 #define hr_v_crc32(v, start, end, seed) hr_crc32(hr_at(v, start), (end) - (start), seed)
@@ -278,6 +285,9 @@ HR_UNUSED static void hr_sha16(const uint8_t *p, Py_ssize_t n, uint8_t *out) {
     memmove(hr_at(out, at), hr_at(v, start), (size_t)((end) - (start)))
 #define hr_v_take(v, start, end) \
     PyBytes_FromStringAndSize((const char *)hr_at(v, start), (end) - (start))
+#define hr_v_is_ascii(v, start, end) hr_is_ascii(hr_at(v, start), (end) - (start))
+#define hr_v_copy_bytes(out, at, content) \
+    memcpy(hr_at(out, at), PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content))
 #define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

@@ -14,3 +14,5 @@ cdef extern from "native.h":
     void copy "hr_v_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
     bytes take "hr_v_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
     int popcount "hr_popcount"(uint64_t mask) noexcept
+    bint is_ascii "hr_v_is_ascii"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
+    void copy_bytes "hr_v_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept

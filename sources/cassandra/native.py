@@ -112,3 +112,13 @@ def take(view: View, start: int, end: int) -> bytes:
 def popcount(mask: int) -> int:
     """Return how many bits are set."""
     return mask.bit_count()
+
+
+def is_ascii(view: View, start: int, end: int) -> bool:
+    """Say whether no byte has its top bit set."""
+    return bytes(view[start:end]).isascii()
+
+
+def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
+    """Copy all of *content* to out[at:]."""
+    out[at : at + len(content)] = content

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.live import read_live_schema
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.schema import Schema, TableSchema
 from headrace.sources.cassandra.topology import Node, replica_groups
+from headrace.sources.cassandra.transcode import TablePlan, Transcoder
 
 
 class Parts:
@@ -123,6 +124,17 @@ class Parts:
     def decoder(self) -> MutationDecoder:
         """Decodes for sinks that want records or JSON."""
         return MutationDecoder(self.schema)
+
+    @cached_property
+    def transcoder(self) -> Transcoder:
+        """Encodes Avro straight from raw mutations."""
+        delivered = {table.table_id for table in self.tables}
+        plans = {
+            index: TablePlan(table, self.shapes.of(table).headers)
+            for index, table in enumerate(self.schema.tables.values())
+            if table.table_id in delivered
+        }
+        return Transcoder(self.schema, plans)
 
     def announce(self) -> Sequence[RecordSchema]:
         """Return the schemas of all records, the first time only."""

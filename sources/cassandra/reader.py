@@ -111,6 +111,7 @@ class CassandraReader(Reader):
             more=self._pump.more,
             nodes=self._hosts,
             decoder=parts.decoder,
+            transcoder=parts.transcoder,
             shapes=parts.shapes,
             announced=parts.announce(),
         )

@@ -1,0 +1,72 @@
+"""C types for avro_bytes.py."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from headrace.sources.cassandra cimport codes, native
+
+cdef int _FIRST, _UUID_BYTES, _UUID_TEXT, _VINT_EXTRA_MAX
+cdef int64_t _DATE_ZERO, _INT_MAX
+cdef uint64_t _MASK
+
+
+@cython.final
+cdef class ValuePlan:
+    cdef readonly object cql_type
+    cdef readonly int code
+    cdef readonly bint allows_empty
+    cdef readonly list inner
+    cdef readonly Py_ssize_t count, element_bytes
+
+
+@cython.final
+cdef class AvroBytes:
+    cdef const unsigned char[::1] buf
+    cdef unsigned char[::1] out
+    cdef public Py_ssize_t size
+    cdef const unsigned char[::1] digits
+
+    cpdef attach(self, const unsigned char[::1] buf)
+    cpdef bytes bytes_from(self, Py_ssize_t start)
+    cdef inline int optional(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef inline int required(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(code=int)
+    cdef int value(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(short=int, days=int64_t)
+    cdef int _rare(self, ValuePlan plan, int code, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef int _text(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(size=int, i=int)
+    cdef int _real(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(end=Py_ssize_t, at=Py_ssize_t, part=int, coded=uint64_t, value=int64_t)
+    cdef int _duration(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(headers=int, at=Py_ssize_t, total=uint64_t)
+    cdef int _counter(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(end=Py_ssize_t, at=Py_ssize_t, inner=ValuePlan, size=Py_ssize_t)
+    cdef int _vector(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(end=Py_ssize_t, at=Py_ssize_t, inner=ValuePlan, size=Py_ssize_t)
+    cdef int _record(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    @cython.locals(end=Py_ssize_t, at=Py_ssize_t, inner=ValuePlan, size=Py_ssize_t, count=int64_t, i=int64_t)
+    cdef int _collection(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length, int width) except -1
+    @cython.locals(size=Py_ssize_t)
+    cdef Py_ssize_t _prefix(self, ValuePlan plan, Py_ssize_t at, Py_ssize_t end, Py_ssize_t length) except -2
+    @cython.locals(first=int, extra=int, value=uint64_t, i=int)
+    cdef uint64_t _vint(self, Py_ssize_t at, Py_ssize_t end) noexcept
+    @cython.locals(first=int, extra=int)
+    cdef Py_ssize_t _after_vint(self, Py_ssize_t at) noexcept
+    @cython.locals(at=Py_ssize_t, i=int)
+    cdef int uuid(self, Py_ssize_t start) except -1
+    @cython.locals(rest=uint64_t)
+    cdef inline int long(self, int64_t number) except -1
+    cdef inline int byte(self, int value) except -1
+    cdef inline int raw(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef inline int constant(self, bytes raw) except -1
+    cpdef int text_constant(self, bytes raw) except -1
+    cdef inline int _room(self, Py_ssize_t count) except -1
+    @cython.locals(grown=cython.uchar[::1])
+    cdef int _grow(self, Py_ssize_t count) except -1
+    cdef inline int _sized(self, ValuePlan plan, Py_ssize_t length, Py_ssize_t size) except -1
+
+
+cdef uint64_t _zigzag(int64_t number) noexcept
+cdef int64_t _unzigzag(uint64_t coded) noexcept
+cdef int64_t _signed64(uint64_t word) noexcept

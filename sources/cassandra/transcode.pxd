@@ -1,0 +1,90 @@
+"""C types for transcode.py."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from headrace.sources.cassandra cimport codes, native
+from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
+from headrace.sources.cassandra.cut cimport Cutter
+from headrace.sources.cassandra.intake cimport Outbox
+
+cdef int64_t _NEVER
+cdef int _HIDDEN, _REPLACE_BYTE, _MERGE_BYTE
+
+
+@cython.final
+cdef class TablePlan:
+    cdef str table_name
+    cdef object headers
+    cdef list names
+    cdef readonly int payload_count, key_count, clustering_count
+    cdef bytes constant
+    cdef list values, paths, cells
+    cdef int[::1] complex
+    cdef int[::1] kind
+    cdef int64_t[::1] dropped
+
+
+@cython.final
+cdef class Transcoder:
+    cdef Cutter cutter
+    cdef list plans
+    cdef AvroBytes out
+    cdef const unsigned char[::1] buf
+    cdef unsigned char[::1] id
+    cdef int64_t[::1] words
+    cdef int64_t[::1] where
+    cdef int[::1] columns
+    cdef unsigned char[::1] marked
+    cdef int column_count, range_open
+    cdef list keys, bodies, headers, tables
+    cdef bytes key
+    cdef Py_ssize_t end, tail_end, key_start, key_length
+    cdef Py_ssize_t row_deletion
+    cdef int index
+
+    @cython.locals(i=Py_ssize_t, base=Py_ssize_t, made=Py_ssize_t)
+    cpdef encode(self, Outbox outbox, nodes)
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t, changes=int, out=AvroBytes, at=Py_ssize_t)
+    cdef int _mutation(self, Outbox outbox, Py_ssize_t base, bytes node) except -1
+    @cython.locals(changes=int, at=Py_ssize_t, plan=TablePlan, kind=int64_t, following=Py_ssize_t)
+    cdef int _count_changes(self) except -1
+    @cython.locals(plan=TablePlan, kind=int64_t)
+    cdef Py_ssize_t _update(self, Py_ssize_t at) except -1
+    @cython.locals(following=Py_ssize_t, columns=int, timestamp=int64_t)
+    cdef Py_ssize_t _row(self, TablePlan plan, Py_ssize_t at) except -1
+    @cython.locals(kind=int64_t, column=int)
+    cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
+    @cython.locals(begin=Py_ssize_t, dropped=int64_t, deleted=int, kept=int)
+    cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
+    cdef inline int _mention(self, int column, Py_ssize_t at) except -1
+    @cython.locals(newest=int64_t, deletion=int64_t, i=int, column=int, at=Py_ssize_t)
+    cdef int64_t _newest(self, TablePlan plan) noexcept
+    @cython.locals(begin=Py_ssize_t, opened=Py_ssize_t, kind=int64_t, ended=Py_ssize_t, timestamp=int64_t)
+    cdef Py_ssize_t _marker(self, TablePlan plan, Py_ssize_t at) except -1
+    cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
+    @cython.locals(out=AvroBytes, at=Py_ssize_t, end=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t)
+    cdef int _key(self, TablePlan plan) except -1
+    @cython.locals(length=Py_ssize_t)
+    cdef Py_ssize_t _key_part(self, TablePlan plan, int i, Py_ssize_t at, Py_ssize_t end) except -1
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, ttl=int64_t, expires=int64_t, is_static=int, i=int, name=bytes)
+    cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    cdef inline int _union(self, int64_t number, bint given) except -1
+    @cython.locals(out=AvroBytes, at=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t, column=int)
+    cdef int _payload(self, TablePlan plan, Py_ssize_t row) except -1
+    @cython.locals(out=AvroBytes, deleted=int, begin=Py_ssize_t, count=int64_t, cell=Py_ssize_t)
+    cdef int _complex(self, TablePlan plan, int column, Py_ssize_t at) except -1
+    @cython.locals(out=AvroBytes, flags=int64_t, removed=int, kind=int, start=Py_ssize_t, length=Py_ssize_t, expiring=int)
+    cdef int _complex_cell(self, TablePlan plan, int column, Py_ssize_t cell) except -1
+    @cython.locals(out=AvroBytes, count=int, i=int, column=int, at=Py_ssize_t, flags=int64_t, name=bytes, written=int64_t, expiring=int)
+    cdef int _notes(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int _has_note(self, TablePlan plan, int column, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    @cython.locals(value=ValuePlan)
+    cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) except -1
+    @cython.locals(kind=int64_t)
+    cdef int _range(self, TablePlan plan, Py_ssize_t begin, Py_ssize_t ended) except -1
+    @cython.locals(count=int64_t)
+    cdef int _bound(self, TablePlan plan, Py_ssize_t at, bint inclusive) except -1
+    @cython.locals(out=AvroBytes, i=int, value=ValuePlan)
+    cdef int _bound_values(self, TablePlan plan, Py_ssize_t at, int64_t count) except -1
