@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-from hot import hot_modules, is_compiled, obey_native
+from hot import hot_modules, is_compiled, is_stale, obey_native
 
 obey_native()
 
@@ -11,7 +11,9 @@ settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
 
-def pytest_report_header() -> str:
-    """Say whether machine code or the interpreter is tested."""
+def pytest_report_header() -> list[str]:
+    """Say whether machine code or the interpreter is tested, and whether it is an old one."""
     compiled = [is_compiled(name) for name in hot_modules()]
-    return f"hot modules: {compiled.count(True)} compiled, {compiled.count(False)} interpreted"
+    lines = [f"hot modules: {compiled.count(True)} compiled, {compiled.count(False)} interpreted"]
+    stale = [name for name in hot_modules() if is_stale(name)]
+    return lines + [f"older than its source, make renews it: {name}" for name in stale]

@@ -52,5 +52,19 @@ def hot_modules() -> list[str]:
 
 def is_compiled(name: str) -> bool:
     """Tell whether importing *name* loads machine code."""
+    return _origin(name).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def is_stale(name: str) -> bool:
+    """Tell whether the machine code of *name* is older than its .py or .pxd."""
+    if not is_compiled(name):
+        return False
+    source = ROOT.joinpath(*name.split(".")[1:])
+    compiled = Path(_origin(name))
+    written = [source.with_suffix(kind).stat().st_mtime for kind in (".py", ".pxd")]
+    return compiled.stat().st_mtime < max(written)
+
+
+def _origin(name: str) -> str:
     spec = find_spec(name)
-    return spec is not None and str(spec.origin).endswith(tuple(EXTENSION_SUFFIXES))
+    return str(spec.origin) if spec else ""
