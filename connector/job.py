@@ -100,6 +100,7 @@ def read_job(path: Path) -> Job:
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
+        SecretUnavailableError: a reference to a secret leads to nothing here.
         StateFileError: the state file is needed and cannot be used.
         SecretUnavailableError: a reference to a secret leads to nothing here.
 
@@ -144,11 +145,9 @@ def _from_statements(state: Path, job: str) -> tuple[Mapping[str, Any], list[str
 
 
 def _part(
-    section: str,
-    options: Mapping[str, Any],
-    problems: list[Problem],
+    section: str, given: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[Any, Any]:  # Any: the plugin's class, and an instance of its config_class.
-    left = dict(options)
+    left = dict(given)
     name = left.pop("plugin", None)
     if not isinstance(name, str):
         problems.append(Problem(f"{section}.plugin", "is required", f"name the {section}'s plugin"))

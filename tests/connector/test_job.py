@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.connector.control.exec import main as exec_main
+from headrace.connector.control.references import SecretUnavailableError
 from headrace.connector.job import JOB_FILE_BYTES_MAX, read_job
 from headrace.connector.stores import StateFileError
 from headrace.plugins import ConfigError
@@ -106,6 +108,32 @@ def test_names_a_missing_file(tmp_path: Path) -> None:
     """A job file that is not there is a mistake of the configuration."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_job(tmp_path / "none.yaml")
+
+
+def test_resolves_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference becomes what it refers to on this machine; one that leads nowhere is named."""
+    path = write(tmp_path, GOOD.replace("out.jsonl", "'${env:OUT_PATH}'"))
+    monkeypatch.setenv("OUT_PATH", "there.jsonl")
+    assert "there.jsonl" == read_job(path).sink_config.path
+    monkeypatch.delenv("OUT_PATH")
+    with pytest.raises(SecretUnavailableError) as caught:
+        read_job(path)
+
+    assert "sink.path" == caught.value.place
+
+
+def test_takes_sink_and_tables_from_the_statements(tmp_path: Path) -> None:
+    """What CREATE DATA_SINK and CREATE DATA_SOURCE stored completes the job file."""
+    statements = """
+        CREATE DATA_SINK out WITH 'file://out.jsonl';
+        CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH out;
+    """
+    assert 0 == exec_main(["--state", str(tmp_path / "state.db"), "-e", statements])
+    source = "{plugin: cassandra, schema: schema.cql, nodes: {n1: cdc_raw}}"
+    job = read_job(write(tmp_path, f"job: orders\nstate: state.db\nsource: {source}\n"))
+
+    assert (FileSink, "out.jsonl") == (job.sink, job.sink_config.path)
+    assert ("shop.orders",) == job.source_config.tables
 
 
 def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The pipeline: what reaches the sink and the store, by a driven clock, pass by pass."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,18 @@ from headrace.connector.runtime.pipeline import (
     Stop,
 )
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Batch, CloseReason, Demand, FatalError, RetriableError
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    Demand,
+    EncodedPosition,
+    FatalError,
+    HeadraceError,
+    NumberPosition,
+    RetriableError,
+)
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
@@ -416,6 +426,68 @@ def test_crashing_sink_loses_nothing(rig: Rig) -> None:
 
     assert set(expected(25)) == set(rig.written())
     assert 25 == rig.store.states()[0].counters["shop.orders"].delivered
+
+
+def test_position_that_cannot_be_encoded_now_is_committed_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error while a commit is made forgets nothing of what is settled."""
+    rig.open({"a": 25})
+    rig.gain()
+    rig.passes(3)
+    errors = iter([RetriableError("busy"), ZeroDivisionError("bug")])
+    real = NumberPosition.encode
+
+    def reluctant(self: NumberPosition) -> EncodedPosition:
+        for error in errors:
+            raise error
+        return real(self)
+
+    monkeypatch.setattr(NumberPosition, "encode", reluctant)
+    rig.until(lambda: 25 == rig.committed())
+
+    counts = rig.store.states()[0].counters["shop.orders"]
+    assert (25, 25) == (counts.cut, counts.delivered)
+
+
+def test_late_verdict_of_a_former_life_is_void(rig: Rig) -> None:
+    """After a run began again a verdict on the old batch of the same number settles nothing."""
+    rig.open({"a": 10})
+    rig.script.extend([Fate.HOLD])
+    rig.gain()
+    rig.passes(1)
+    ((delivery, settle),) = rig.sink.held
+    rig.pipeline.command(Lose("a"))
+    rig.passes(1)
+    rig.sink.held.clear()
+    rig.script.extend([Fate.HOLD])
+    rig.gain()
+    rig.passes(1)
+    settle(len(delivery.encoded))
+    rig.passes(COMMIT_MS // TICK_MS + 1)
+    assert 0 == rig.committed()
+    rig.sink.let_go()
+    rig.until(lambda: 10 == rig.committed())
+
+
+def test_store_that_cannot_write_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was not made is made later, the same; the splits go on meanwhile."""
+    rig.open({"a": 25})
+    rig.gain()
+    offered: list[Sequence[Commit]] = []
+    real = SqliteStore.commit
+
+    def full(store: SqliteStore, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        offered.append(commits)
+        if len(offered) < 4:
+            raise StoreUnavailableError("disk full")
+        return real(store, commits)
+
+    monkeypatch.setattr(SqliteStore, "commit", full)
+    rig.until(lambda: 25 == rig.committed())
+
+    assert offered[0] == offered[1] == offered[2] == offered[3]
+    assert expected(25) == rig.written()
 
 
 def test_plugin_that_stays_broken_stops_its_split(path: Path) -> None:
