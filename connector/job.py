@@ -60,6 +60,11 @@ class RuntimeConfig:
     settle_seconds_max: float = option(
         "The sink has so long for its verdict on a batch.", default=300.0, minimum=1
     )
+    call_seconds_max: float = option(
+        "A source or sink that does not return for so long ends the process.",
+        default=120.0,
+        minimum=0.5,
+    )
     stop_seconds_max: float = option(
         "A split that is stopped has so long to settle and commit.", default=10.0, minimum=0
     )

@@ -146,6 +146,10 @@ class Pipeline:
         self._around: Surroundings
         self.stats = Stats()
         self._idled = False
+        self.pass_ms: int | None = None
+        """When the last pass began, on the clock; the control thread looks at it."""
+        self.split_last = ""
+        """The split that was asked last."""
 
     def command(self, command: Command) -> None:
         """Have *command* carried out by the data thread."""
@@ -173,7 +177,7 @@ class Pipeline:
 
     def run_pass(self) -> None:
         """Give every split one step, commit what is due, and wait if there is time."""
-        started_ms = self._around.clock.monotonic_ms()
+        self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
         progress = [self._step(run) for run in list(self._runs.values())]
         self._take_verdicts()
@@ -228,6 +232,7 @@ class Pipeline:
     def _step(self, run: SplitRun) -> Progress:
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
+        self.split_last = run.split
         limits = self._limits
         runs = self._runs.values()
         demand = Demand(

@@ -35,10 +35,16 @@ from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Codec, Context, HeadraceError, Sink, Source
+from headrace.plugins import Codec, Context, FatalError, HeadraceError, Sink, Source
 from headrace.plugins.discovery import load
 
 POLL_MS_MAX: Final = 1_000
+
+
+class PluginHungError(FatalError):
+    """A call of a plugin did not return (R8): the process ends, so that others may take over."""
+
+    code = "plugin_hung"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +184,24 @@ class Worker:
         lease_ms = _ms(self._job.runtime.lease_seconds)
         keeper = LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms)
         store.enroll(owner)
-        thread = threading.Thread(target=self._run_pipeline, args=(pipeline,), name="data")
+        thread = threading.Thread(
+            target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
+        )
         course = _Course()
         try:
             self._step(keeper, pipeline, course)
             crash.reached("claimed")
             thread.start()
             self._control(keeper, pipeline, course, lease_ms=lease_ms, until_idle=until_idle)
-        finally:
-            if thread.ident is not None:
-                pipeline.command(Stop())
-                thread.join()
+        except PluginHungError:
+            pipeline.command(Stop())  # Should it ever return. Its leases run out meanwhile.
+            raise
+        except BaseException:
+            _end(thread, pipeline)
             _dismiss(store, owner, self._log)
+            raise
+        _end(thread, pipeline)
+        _dismiss(store, owner, self._log)
         return course.failures
 
     def _run_pipeline(self, pipeline: Pipeline) -> None:
@@ -216,6 +228,7 @@ class Worker:
             try:
                 message = self._inbox.get(timeout=wait_ms / 1000)
             except Empty:
+                self._check_hung(pipeline)
                 self._step(keeper, pipeline, course)
                 step_ms = self._clock.monotonic_ms() + poll_ms
             else:
@@ -228,6 +241,19 @@ class Worker:
                     step_ms = self._clock.monotonic_ms()  # Perhaps there is one to claim.
             if self._finished(keeper, course, until_idle=until_idle):
                 self._stop(pipeline, course)
+
+    def _check_hung(self, pipeline: Pipeline) -> None:
+        runtime = self._job.runtime
+        bound_ms = max(_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
+        if pipeline.pass_ms is None:  # The sink is still being opened.
+            return
+        silent_ms = self._clock.monotonic_ms() - pipeline.pass_ms
+        if silent_ms > bound_ms:
+            raise PluginHungError(
+                f"a call has not returned for {silent_ms / 1000:g} s",
+                place=f"split {pipeline.split_last}",
+                hint="runtime.call_seconds_max says how long a source or sink may take",
+            )
 
     def _receive(
         self,
@@ -294,6 +320,12 @@ def _record_problem(store: SqliteStore, problem: str) -> None:
     # A courtesy to whoever asks for the status; the error itself is raised.
     with contextlib.suppress(StoreUnavailableError):
         store.report(problem)
+
+
+def _end(thread: threading.Thread, pipeline: Pipeline) -> None:
+    if thread.ident is not None:
+        pipeline.command(Stop())
+        thread.join()
 
 
 def _dismiss(store: SqliteStore, owner: Owner, log: structlog.stdlib.BoundLogger) -> None:

@@ -1,0 +1,168 @@
+"""The worker: threads, signals and bounds of one process, with real threads and short times."""
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from children import until
+from headrace.connector.job import Job, RuntimeConfig
+from headrace.connector.runtime.worker import PluginHungError, Report, Worker
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import Context, Delivery, MissingRequirementError, Settle
+from headrace.plugins.testing.doubles import (
+    ChaosConfig,
+    ChaosSink,
+    ChaosWriter,
+    MemoryConfig,
+    MemorySource,
+    Mutation,
+    context,
+    sample_records,
+)
+
+RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=0.6)
+
+
+class JsonlessSink(ChaosSink):
+    """A chaos sink that wants records, which need no codec of ours."""
+
+    def encoding(self) -> str:
+        """Ask for nothing."""
+        return "none"
+
+
+class HangingWriter(ChaosWriter):
+    """Does not return from `submit` until the test ends."""
+
+    over = threading.Event()
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Hang."""
+        self.over.wait()
+        super().submit(delivery, settle)
+
+
+class HangingSink(JsonlessSink):
+    """Its writer hangs."""
+
+    def open(self) -> HangingWriter:
+        """Return it."""
+        self.writers_open += 1
+        return HangingWriter(self)
+
+
+class ClosedSink(JsonlessSink):
+    """Cannot be opened."""
+
+    def open(self) -> ChaosWriter:
+        """Refuse."""
+        raise MissingRequirementError("nobody listens", place="localhost:1")
+
+
+def job_of(folder: Path, sink: type[ChaosSink], *, records: int = 10) -> Job:
+    """Return a job over two splits in memory."""
+    splits: dict[str, list[Mutation]] = {
+        name: [[record] for record in sample_records(records)] for name in "ab"
+    }
+    return Job(
+        name="job",
+        directory=folder,
+        state=folder / "state.db",
+        source=MemorySource,
+        source_config=MemoryConfig(splits=splits),
+        sink=sink,
+        sink_config=ChaosConfig(),
+        runtime=RUNTIME,
+    )
+
+
+def worker_of(job: Job) -> Worker:
+    """Return a worker that logs nothing."""
+    return Worker(job, log=context().log)
+
+
+def test_reports_what_it_did(tmp_path: Path) -> None:
+    """The report holds the committed books of all splits and what this run did."""
+    report = worker_of(job_of(tmp_path, JsonlessSink)).run(until_idle=True)
+
+    assert ((), 20) == (tuple(report.failures), report.changes)
+    assert ["a", "b"] == [books.split for books in report.books]
+    assert [10, 10] == [books.counters["shop.orders"].delivered for books in report.books]
+
+
+def test_stops_when_asked(tmp_path: Path) -> None:
+    """A stop from any thread ends a run that tails, with everything committed and given back."""
+    worker = worker_of(job_of(tmp_path, JsonlessSink))
+    reports: list[Report] = []
+    thread = threading.Thread(target=lambda: reports.append(worker.run(until_idle=False)))
+    thread.start()
+    until((tmp_path / "state.db").exists, "it never began")
+    store = SqliteStore.open(tmp_path / "state.db", "job")
+    until(lambda: [10, 10] == _delivered(store), "it never delivered")
+    worker.stop()
+    thread.join(10)
+
+    assert [20] == [report.changes for report in reports]
+    assert [None, None] == [row.owner for row in store.leases()]
+    assert [] == list(store.workers())
+    store.close()
+
+
+def _delivered(store: SqliteStore) -> list[int]:
+    tables = [state.counters for state in store.states()]
+    return [counters["shop.orders"].delivered for counters in tables if counters]
+
+
+def test_bounded_source_ends(tmp_path: Path) -> None:
+    """A source that will never have more ends the run by itself."""
+    job = job_of(tmp_path, JsonlessSink)
+    job = replace(job, source_config=replace(job.source_config, bounded=True))
+
+    assert 20 == worker_of(job).run(until_idle=False).changes
+
+
+def test_sink_that_cannot_be_opened(tmp_path: Path) -> None:
+    """What opening the sink raises ends the run, frees the leases and stays visible."""
+    with pytest.raises(MissingRequirementError, match="nobody listens"):
+        worker_of(job_of(tmp_path, ClosedSink)).run(until_idle=True)
+    store = SqliteStore.open(tmp_path / "state.db", "job")
+
+    assert [None, None] == [row.owner for row in store.leases()]
+    store.close()
+
+
+def test_hanging_plugin_ends_the_process(tmp_path: Path) -> None:
+    """A call that does not return is named with its split, and nothing waits for it (R8)."""
+    job = job_of(tmp_path, HangingSink)
+    job = replace(job, runtime=replace(RUNTIME, call_seconds_max=0.5))
+    started = time.monotonic()
+    with pytest.raises(PluginHungError, match="split a: a call has not returned"):
+        worker_of(job).run(until_idle=True)
+
+    assert time.monotonic() - started < 5
+    HangingWriter.over.set()
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "data")
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_plugins_are_lent_the_job_key(tmp_path: Path) -> None:
+    """Source and sink get the job's name and its key, the same in every run."""
+    lent: list[Context] = []
+
+    class Curious(JsonlessSink):
+        """Remembers its context."""
+
+        def __init__(self, config: ChaosConfig, context: Context) -> None:
+            super().__init__(config, context)
+            lent.append(context)
+
+    for _ in range(2):
+        worker_of(job_of(tmp_path, Curious)).run(until_idle=True)
+
+    assert 16 == len(lent[0].job_key)
+    assert lent[0].job_key == lent[1].job_key
+    assert ["job", "job"] == [context.job for context in lent]
