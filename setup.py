@@ -40,6 +40,7 @@ def extensions() -> list[Extension]:
             "auto_pickle": False,
             "boundscheck": False,
             "initializedcheck": False,
+            "show_performance_hints": False,
             "wraparound": False,
         },
     )
