@@ -116,6 +116,19 @@ def test_kill_amid_agreement(ring: JobFolder, ring_changes: set[object], step: s
     assert repeated <= SPLITS * (RING_WINDOW_BYTES // SMALLEST_BYTES + 1)
 
 
+def test_kill_amid_agreement_at_random_moments(ring: JobFolder, ring_changes: set[object]) -> None:
+    """Killed again and again, the job still gives every agreed change and no other."""
+    moment = random.Random(7)  # noqa: S311 (a test's dice)
+    for _ in range(5):
+        child = ring.start("--until-idle")
+        time.sleep(moment.uniform(0.6, 1.4))  # The moment is the test.
+        child.kill()
+        child.wait()
+    assert 0 == ring.finish(), ring.log()
+
+    assert ring_changes == set(ring.changes())
+
+
 def test_terminate_is_clean(lines: JobFolder) -> None:
     """SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
     with lines.running() as child:

@@ -1,0 +1,208 @@
+"""The pipeline when something fails: nothing is lost, and what can go on goes on (I8)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.runtime.pipeline import Lose
+from headrace.connector.stores import Commit, StoreUnavailableError
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import (
+    CloseReason,
+    EncodedPosition,
+    FatalError,
+    HeadraceError,
+    NumberPosition,
+    RetriableError,
+)
+from headrace.plugins.testing.doubles import Verdict as Fate
+from rig import COMMIT_MS, TICK_MS, Rig, expected
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the state is."""
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def rig(path: Path) -> Iterator[Rig]:
+    """Return a rig with the usual limits."""
+    rig = Rig(path)
+    yield rig
+    rig.store.close()
+
+
+def test_retriable_failure_is_sent_again_in_order(rig: Rig) -> None:
+    """After a pause the split goes on from the first failure, and nothing overtakes it (I4)."""
+    rig.open({"a": 25})
+    rig.script.extend([Fate.RETRY_LAST])
+    rig.gain()
+    rig.until(lambda: 25 == rig.committed())
+
+    values = expected(25)
+    assert [*values[:9], *values[9:]] == rig.written()
+    assert 100 <= rig.clock.monotonic_ms() - 1_000
+
+
+def test_miscounted_delivery_is_sent_again(rig: Rig) -> None:
+    """A verdict that does not add up repeats the batch (R6); a second verdict changes nothing."""
+    rig.open({"a": 10})
+    rig.script.extend([Fate.MISCOUNT, Fate.TWICE])
+    rig.gain()
+    rig.until(lambda: 10 == rig.committed())
+
+    assert [*expected(10), *expected(10)] == rig.written()
+    assert 10 == rig.store.states()[0].counters["shop.orders"].delivered
+
+
+def test_rejected_record_is_kept(rig: Rig) -> None:
+    """A record rejected for good is put away with the commit, and the split goes on (I8)."""
+    rig.open({"a": 10})
+    rig.script.append(Fate.REJECT_FIRST)
+    rig.gain()
+    rig.until(lambda: 10 == rig.committed())
+
+    assert expected(10, 1) == rig.written()
+    assert [("dead_letter", expected(1)[0], "chaos")] == [
+        (loss.kind, loss.content, loss.code) for loss in rig.store.losses()
+    ]
+
+
+@pytest.mark.parametrize(
+    "fate", [Fate.FATAL_FIRST, Fate.BREAK], ids=["settled as fatal", "raised in submit"]
+)
+def test_fatal_failure_stops_one_split(rig: Rig, fate: Fate) -> None:
+    """The split that failed gives its lease back with the reason; the other goes on (I8)."""
+    rig.open({"a": 5, "b": 5})
+    rig.script.append(fate)
+    rig.gain()
+    rig.until(lambda: 5 == rig.committed("b"))
+    (closed,) = rig.closed()
+
+    assert "a" == closed.split
+    assert isinstance(closed.error, FatalError)
+    assert [("a", CloseReason.FAILED)] == rig.source.closed
+    row = rig.store.leases()[0]
+    assert None is row.owner
+    assert "as the script says" in row.problem
+    assert 0 == rig.committed("a")
+
+
+def test_refusing_sink_is_asked_again_within_the_budget(path: Path) -> None:
+    """A sink that takes nothing is asked again after longer and longer pauses, then given up."""
+    rig = Rig(path, retry_ms_max=3_000)
+    rig.open({"a": 5})
+    rig.script.extend([Fate.REFUSE] * 100)
+    rig.gain()
+    rig.until(lambda: bool(rig.closed()))
+    (closed,) = rig.closed()
+
+    assert closed.error is not None
+    assert "retries_exhausted" == closed.error.code
+    assert 3_000 <= rig.clock.monotonic_ms() - 1_000 <= 10_000
+    assert 93 < len(rig.script)
+    rig.store.close()
+
+
+@pytest.mark.parametrize(
+    "faults", [[RetriableError("busy")], [ZeroDivisionError("bug")], [None, ZeroDivisionError()]]
+)
+def test_failing_read_is_repeated(rig: Rig, faults: list[Exception | None]) -> None:
+    """After an error nothing is left out; after one without a name the reader is opened anew."""
+    rig.faults.extend(faults)
+    rig.open({"a": 25})
+    rig.gain()
+    rig.until(lambda: 25 == rig.committed())
+
+    assert set(expected(25)) == set(rig.written())
+    counts = rig.store.states()[0].counters["shop.orders"]
+    assert (25, 25) == (counts.cut, counts.delivered)
+
+
+def test_crashing_sink_loses_nothing(rig: Rig) -> None:
+    """A submit that raises what no plugin should begins again from the committed state."""
+    rig.open({"a": 25})
+    rig.script.extend([Fate.DELIVER, Fate.CRASH])
+    rig.gain()
+    rig.until(lambda: 25 == rig.committed())
+
+    assert set(expected(25)) == set(rig.written())
+    assert 25 == rig.store.states()[0].counters["shop.orders"].delivered
+
+
+def test_position_that_cannot_be_encoded_now_is_committed_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error while a commit is made forgets nothing of what is settled."""
+    rig.open({"a": 25})
+    rig.gain()
+    rig.passes(3)
+    errors = iter([RetriableError("busy"), ZeroDivisionError("bug")])
+    real = NumberPosition.encode
+
+    def reluctant(self: NumberPosition) -> EncodedPosition:
+        for error in errors:
+            raise error
+        return real(self)
+
+    monkeypatch.setattr(NumberPosition, "encode", reluctant)
+    rig.until(lambda: 25 == rig.committed())
+
+    counts = rig.store.states()[0].counters["shop.orders"]
+    assert (25, 25) == (counts.cut, counts.delivered)
+
+
+def test_late_verdict_of_a_former_life_is_void(rig: Rig) -> None:
+    """After a run began again a verdict on the old batch of the same number settles nothing."""
+    rig.open({"a": 10})
+    rig.script.extend([Fate.HOLD])
+    rig.gain()
+    rig.passes(1)
+    ((delivery, settle),) = rig.sink.held
+    rig.pipeline.command(Lose("a"))
+    rig.passes(1)
+    rig.sink.held.clear()
+    rig.script.extend([Fate.HOLD])
+    rig.gain()
+    rig.passes(1)
+    settle(len(delivery.encoded))
+    rig.passes(COMMIT_MS // TICK_MS + 1)
+    assert 0 == rig.committed()
+    rig.sink.let_go()
+    rig.until(lambda: 10 == rig.committed())
+
+
+def test_store_that_cannot_write_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was not made is made later, the same; the splits go on meanwhile."""
+    rig.open({"a": 25})
+    rig.gain()
+    offered: list[Sequence[Commit]] = []
+    real = SqliteStore.commit
+
+    def full(store: SqliteStore, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        offered.append(commits)
+        if len(offered) < 4:
+            raise StoreUnavailableError("disk full")
+        return real(store, commits)
+
+    monkeypatch.setattr(SqliteStore, "commit", full)
+    rig.until(lambda: 25 == rig.committed())
+
+    assert offered[0] == offered[1] == offered[2] == offered[3]
+    assert expected(25) == rig.written()
+
+
+def test_plugin_that_stays_broken_stops_its_split(path: Path) -> None:
+    """The budget bounds how often a broken reader is opened."""
+    rig = Rig(path, retry_ms_max=3_000)
+    rig.faults.extend([ZeroDivisionError("bug")] * 1_000)
+    rig.open({"a": 1})
+    rig.gain()
+    rig.until(lambda: bool(rig.closed()))
+    (closed,) = rig.closed()
+
+    assert closed.error is not None
+    assert "bug" in str(closed.error)
+    rig.store.close()

@@ -1,0 +1,158 @@
+"""A pipeline that a test drives pass by pass: source and sink in memory, a real store."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.connector.runtime.leases import Lease
+from headrace.connector.runtime.pipeline import Closed, Gain, Idled, Limits, Pipeline
+from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import Batch, Demand
+from headrace.plugins.testing.doubles import (
+    ChaosConfig,
+    ChaosSink,
+    DocumentCodec,
+    DrivenClock,
+    MemoryConfig,
+    MemorySource,
+    Mutation,
+    context,
+    sample_records,
+)
+from headrace.plugins.testing.doubles import Verdict as Fate
+
+TICK_MS = 100
+COMMIT_MS = 1_000
+LEASE_MS = 60_000
+RECORD_BYTES = len(
+    b'{"table":"shop.orders","op":"UPDATE","key":{"id":0},"timestamp":1700000000000000,"n":0}'
+)
+
+
+class DrivenWake:
+    """Waiting moves the clock; what is posted meanwhile is seen afterwards."""
+
+    def __init__(self, clock: DrivenClock) -> None:
+        """Remember all waits."""
+        self.clock = clock
+        self.waits: list[int] = []
+
+    def set(self) -> None:
+        """Nothing sleeps here."""
+
+    def wait(self, timeout_ms: int) -> None:
+        """Let the time pass."""
+        self.waits.append(timeout_ms)
+        self.clock.advance(timeout_ms)
+
+
+class Rig:
+    """A pipeline over a memory source, a chaos sink and a real store."""
+
+    def __init__(self, path: Path, **limits: int) -> None:
+        """Take *limits* over the defaults."""
+        self.path = path
+        self.clock = DrivenClock()
+        self.wake = DrivenWake(self.clock)
+        self.splits: dict[str, list[Mutation]] = {}
+        self.faults: deque[Exception | None] = deque()
+        self.script: deque[Fate] = deque()
+        self.told: list[Closed | Idled] = []
+        self.store = SqliteStore.open(path, "job")
+        self.limits = Limits(
+            **{
+                "tick_ms": TICK_MS,
+                "commit_ms_max": COMMIT_MS,
+                "commit_bytes_max": 1 << 20,
+                "outstanding_bytes_max": 1 << 20,
+                "outstanding_records_max": 1_000,
+                "batch_bytes_max": 1 << 20,
+                "batch_records_max": 10,
+                "retry_ms_max": 60_000,
+                "stop_ms_max": 5_000,
+            }
+            | limits
+        )
+        self.source: MemorySource
+        self.sink: ChaosSink
+        self.pipeline: Pipeline
+
+    def open(self, counts: dict[str, int], *, until_idle: bool = False) -> None:
+        """Begin with splits of so many mutations, one record each."""
+        for split, count in counts.items():
+            self.splits[split] = [[record] for record in sample_records(count)]
+        config = MemoryConfig(splits=self.splits, faults=self.faults)
+        self.source = MemorySource(config, context(self.clock))
+        self.sink = ChaosSink(ChaosConfig(script=self.script), context(self.clock))
+        self.store.register(list(counts))
+        self.pipeline = Pipeline(
+            self._around, self.limits, self.wake, self.told.append, until_idle=until_idle
+        )
+        self.pipeline.open()
+
+    def gain(self, worker: str = "w1") -> dict[str, Lease]:
+        """Claim all splits and give them to the pipeline."""
+        tokens = self.store.claim(worker, self.store.leases(), LEASE_MS)
+        deadline_ms = self.clock.monotonic_ms() + LEASE_MS
+        leases = {
+            split: Lease(split, token, deadline_ms=deadline_ms, margin_ms=1_000)
+            for split, token in tokens.items()
+        }
+        for lease in leases.values():
+            self.pipeline.command(Gain(lease))
+        return leases
+
+    def passes(self, count: int) -> None:
+        """Run so many passes."""
+        for _ in range(count):
+            self.pipeline.run_pass()
+
+    def until(self, condition: Callable[[], bool], *, passes_max: int = 1_000) -> None:
+        """Run passes until *condition* holds."""
+        for _ in range(passes_max):
+            if condition():
+                return
+            self.pipeline.run_pass()
+        raise AssertionError("it never came to that")
+
+    def committed(self, split: str = "a") -> int:
+        """Return the committed position of a split."""
+        state = next(s for s in self.store.states() if s.split == split)
+        return int(state.position.head) if state.position else 0
+
+    def closed(self) -> list[Closed]:
+        """Return the splits that ended."""
+        return [told for told in self.told if isinstance(told, Closed)]
+
+    def written(self) -> list[bytes]:
+        """Return the values that reached the sink."""
+        return [value for _, value in self.sink.written]
+
+    def _around(self, post: Callable[[Verdict], None]) -> Surroundings:
+        return Surroundings(
+            source=self.source,
+            writer=self.sink.open(),
+            encoding="json",
+            codec=DocumentCodec(),
+            store=SqliteStore.open(self.path, "job"),
+            clock=self.clock,
+            log=context().log,
+            worker="w1",
+            retry_ms_max=self.limits.retry_ms_max,
+            settle_ms_max=300_000,
+            tick_ms=TICK_MS,
+            post=post,
+        )
+
+
+def expected(count: int, first: int = 0) -> Sequence[bytes]:
+    """Return the values of so many sample records."""
+    source = MemorySource(MemoryConfig(splits={"x": [sample_records(count)]}), context())
+    batch = source.open(source.plan()[0], None).read(_everything())
+    assert isinstance(batch, Batch)
+    return DocumentCodec().encode(batch).values[first:]
+
+
+def _everything() -> Demand:
+    return Demand(records_max=1 << 30, bytes_max=1 << 30)
