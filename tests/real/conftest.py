@@ -6,7 +6,7 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
 from servers.cassandra import Cassandra, cassandra
-from servers.kafka import kafka
+from servers.kafka import Kafka
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +19,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run one Kafka broker."""
-    with kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
-        yield running
+    with Kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
+        yield running.bootstrap_servers
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import base64
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -29,24 +28,50 @@ Configuration:
 """
 
 
-@contextlib.contextmanager
-def kafka(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[str]:
-    """Run a broker whose files lie in *folder*; yield its bootstrap servers."""
-    folder.mkdir(parents=True)
-    port, controller_port = free_ports(2)
-    address = f"{HOST}:{port}"
-    properties = _properties(folder, address, f"{HOST}:{controller_port}") | dict(settings or {})
-    lines = [f"{key}={value}\n" for key, value in properties.items()]
-    (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
-    (folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
-    _format(folder)
-    command = _java(folder, "kafka.Kafka", str(folder / "server.properties"))
-    with ServerProcess(command, folder) as process:
+class Kafka:
+    """A broker whose files lie in one folder. Entering the context starts it, leaving ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make its storage in the new *folder*."""
+        folder.mkdir(parents=True)
+        self._folder = folder
+        port, controller_port = free_ports(2)
+        self.bootstrap_servers = f"{HOST}:{port}"
+        controller = f"{HOST}:{controller_port}"
+        properties = _properties(folder, self.bootstrap_servers, controller)
+        lines = [f"{key}={value}\n" for key, value in properties.items()]
+        (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
+        (folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
+        _format(folder)
+        self._process: ServerProcess | None = None
+
+    def start(self) -> None:
+        """Start it, again or for the first time, and wait until it answers."""
+        command = _java(self._folder, "kafka.Kafka", str(self._folder / "server.properties"))
+        self._process = ServerProcess(command, self._folder)
         client = AdminClient(
-            {"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 200,
+            }
         )
-        process.wait_until(lambda: _answers(client))
-        yield address
+        self._process.wait_until(lambda: _answers(client))
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, if it runs."""
+        if self._process is not None:
+            self._process.stop()
 
 
 def _properties(folder: Path, address: str, controller: str) -> dict[str, object]:

@@ -54,8 +54,12 @@ class ServerProcess:
         try:
             self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """End it by force at once."""
+        self._process.kill()
+        self._process.wait()
 
     def __enter__(self) -> Self:
         """Return the process."""
