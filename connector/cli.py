@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-import structlog
-
 from headrace import __version__
+from headrace.connector.obs import structlog
 from headrace.connector.obs.logging import LEVELS, configure
 from headrace.plugins import CommandMain, ConfigError, HeadraceError, Problem
 from headrace.plugins.discovery import load, names
