@@ -197,8 +197,10 @@ class KafkaWriter(Writer):
 
     def drain(self, deadline_ms: int) -> bool:
         """Poll until all is settled or the clock says *deadline_ms*; say whether all is."""
+        if self._closed:
+            return True
         self._poll(0)
-        while self._outstanding and not self._closed:
+        while self._outstanding:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 break
@@ -212,6 +214,7 @@ class KafkaWriter(Writer):
         self._closed = True
         self._outstanding.clear()
         self._producer.purge()
+        del self._producer  # Now, not when memory is collected: it has threads and connections.
 
     def _produce_all(self, encoded: EncodedRecords, outstanding: Outstanding) -> None:
         produce, topic = self._producer.produce, self._config.topic

@@ -1,5 +1,7 @@
 """Producing into the embedded broker, and what happens when it is gone."""
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import KafkaError, Message
 
@@ -164,6 +166,20 @@ def test_a_closed_writer_settles_nothing_more() -> None:
     assert [] == verdicts.all
     with pytest.raises(WriterClosedError):
         writer.submit(delivery_of((b"a", b"1")), verdicts)
+
+
+def test_a_closed_writer_leaves_no_thread(broker: EmbeddedBroker) -> None:
+    """The client's threads end with `close`, also when something was unsettled."""
+    threads = Path("/proc/self/task")
+    before = len(list(threads.iterdir()))
+    for servers in (broker.bootstrap_servers, NO_BROKER):
+        writer = writer_of(servers)
+        writer.submit(delivery_of((b"a", b"1")), Verdicts())
+        assert before < len(list(threads.iterdir()))
+
+        writer.close()
+
+        assert before == len(list(threads.iterdir()))
 
 
 def test_an_unreachable_broker_is_a_named_error_in_time() -> None:
