@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import Wake
 from headrace.connector.runtime.leases import Lease
-from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
+from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import (
@@ -441,10 +441,10 @@ class Pipeline:
             )
 
     def _log(self, run: SplitRun, event: str, error: Exception) -> None:
-        self._around.log.warning(event, split=run.split, error=str(error))
+        self._around.log.warning(event, split=run.split, error=told(error))
 
 
 def _named(error: Exception) -> HeadraceError:
     if isinstance(error, HeadraceError):
         return error
-    return PluginBrokenError(f"{type(error).__name__}: {error}")
+    return PluginBrokenError(told(error), hint="this is a bug of the plugin; see the log")

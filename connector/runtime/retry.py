@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.plugins import FatalError
+from headrace.plugins import FatalError, HeadraceError
 
 PAUSE_FIRST_MS: Final = 100
 PAUSE_MAX_MS: Final = 10_000
@@ -13,6 +13,11 @@ class RetriesExhaustedError(FatalError):
     """A call that may succeed later did not do so within `retry_seconds_max`."""
 
     code = "retries_exhausted"
+
+
+def told(error: Exception) -> str:
+    """Return what may be said of *error*: an unnamed one's own text may repeat a row's values."""
+    return str(error) if isinstance(error, HeadraceError) else type(error).__name__
 
 
 class Retry:
@@ -36,7 +41,7 @@ class Retry:
         spent_ms = now_ms - self._since_ms
         if spent_ms >= self._budget_ms and self._failures:
             raise RetriesExhaustedError(
-                f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {error}",
+                f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {told(error)}",
                 hint="runtime.retry_seconds_max says how long to go on trying",
             ) from error
         pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), PAUSE_MAX_MS)
