@@ -181,6 +181,16 @@ def _owned(job: JobFolder) -> list[int]:
     return sorted(owners.count(owner) for owner in set(owners))
 
 
+def test_two_processes_share_a_ring(ring: JobFolder, ring_changes: set[object]) -> None:
+    """Two owners of one ring, each with its splits, give together what one alone gives, once."""
+    with ring.running() as first, ring.running() as second:
+        until(lambda: _owned(ring) == [4, 4], "they never shared")
+        until(lambda: ring_changes == set(ring.changes()), "something is missing")
+        assert (0, 0) == (stop(first), stop(second)), ring.log()
+
+    assert {1} == set(ring.changes().values())
+
+
 def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
     """An owner that was stopped past its lease wakes up, finds itself replaced, and is silent (I2).
 

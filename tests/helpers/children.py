@@ -55,7 +55,11 @@ class JobFolder:
 
     def finish(self, *, crash_at: str = "") -> int:
         """Run until idle and return the exit status."""
-        return self.start("--until-idle", crash_at=crash_at).wait(SECONDS_MAX)
+        with self.start("--until-idle", crash_at=crash_at) as child:
+            try:
+                return child.wait(SECONDS_MAX)
+            finally:
+                child.kill()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
