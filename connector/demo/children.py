@@ -80,9 +80,10 @@ class Child:
 
     def failure(self, how: str) -> ChildFailedError:
         """Return an error that says *how* it failed, and the end of its log."""
-        tail = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
+        log = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
+        _, named, error = log.rpartition("\nerror [")  # How headrace ends when it fails.
         return ChildFailedError(
-            f"{self.name} {how}:\n{tail.strip()}", hint="--keep DIR keeps all logs"
+            f"{self.name} {how}:\n{(named + error).strip()}", hint="--keep DIR keeps all logs"
         )
 
     def __enter__(self) -> Self:

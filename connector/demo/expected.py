@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +25,6 @@ PROVENANCE: Final = frozenset({"mutation", "copies", "node", "segment", "positio
 Json = dict[str, Any]  # Any: JSON.
 
 _SEGMENT: Final = re.compile(r"CommitLog-\d+-(\d+)\.log")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def expected_changes(recording: Recording) -> "Counter[bytes]":
@@ -266,6 +264,6 @@ _VALUES: Final[Mapping[str, Callable[[bytes], object]]] = {
     "decimal": lambda raw: {"scale": _whole(raw[:4]), "unscaled": raw[4:]},
     "int": _whole,
     "text": bytes.decode,
-    "timestamp": lambda raw: _EPOCH + timedelta(milliseconds=_whole(raw)),
+    "timestamp": _whole,
     "uuid": lambda raw: UUID(bytes=raw),
 }
