@@ -188,6 +188,10 @@ class Batch(ABC):
     def records(self) -> Iterator[Record]:
         """Make the records, in order. May be called more than once."""
 
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Return what `records` leaves out because no records can be made of it (I8)."""
+        return ()
+
     def schemas(self) -> Sequence[RecordSchema]:
         """Return the schemas that are used here for the first time since the source was made."""
         return ()
@@ -195,7 +199,7 @@ class Batch(ABC):
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode all records at once; called only for a name in `encodings`.
 
-        The bytes equal what the framework's codec makes of `records()`.
+        The bytes equal what the framework's codec makes of `records()` and `quarantined()`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
 

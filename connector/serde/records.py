@@ -60,7 +60,7 @@ class RecordCodec(Codec):
         values: list[bytes] = []
         headers: list[Headers] = []
         tables: list[str] = []
-        quarantined: list[Quarantined] = []
+        quarantined = list(batch.quarantined())
         for record in batch.records():
             try:
                 key, value = self.encode_record(record)

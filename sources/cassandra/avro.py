@@ -53,8 +53,9 @@ nor cells is not mentioned. Types:
 
 * ascii, text: string. blob, custom types, `empty`: bytes. boolean, float, double: the same.
   tinyint, smallint, int: int. bigint, counter (the total of the context): long
-* timestamp: long, timestamp-millis. date: int, days since 1970, `cqlType` date (no logical type:
-  readers fail beyond the year 9999). time: long, nanoseconds, `cqlType` time
+* timestamp: long, ms since 1970, `cqlType` timestamp. date: int, days since 1970, `cqlType` date.
+  Neither has a logical type: readers fail beyond the year 9999, and CQL goes further. time: long,
+  nanoseconds, `cqlType` time
 * uuid, timeuuid: string, logical type uuid. inet: string, as `values.inet_text` has it
 * varint: bytes, two's complement as stored, `cqlType` varint. decimal: record Decimal (scale int,
   unscaled bytes). duration: record Duration (months int, days int, nanoseconds long)

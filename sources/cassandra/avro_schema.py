@@ -34,7 +34,7 @@ _NATIVE_TYPES: Final[Mapping[str, Value]] = {
     "smallint": "int",
     "text": "string",
     "time": {"type": "long", "cqlType": "time"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-millis"},
+    "timestamp": {"type": "long", "cqlType": "timestamp"},
     "timeuuid": _UUID_STRING,
     "tinyint": "int",
     "uuid": _UUID_STRING,

@@ -21,6 +21,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 
 from headrace.plugins import MissingRequirementError
 from headrace.sources.cassandra.schema import (
+    SYSTEM_KEYSPACES,
     ColumnKind,
     ColumnSchema,
     KeyspaceSchema,
@@ -99,7 +100,7 @@ class _Reading:
 
     def schema(self) -> Schema:
         keyspaces = {row.keyspace_name: row for row in self._rows("keyspaces")}
-        own = {name for name in keyspaces if not name.startswith("system")}
+        own = keyspaces.keys() - SYSTEM_KEYSPACES
         self._udts = {(row.keyspace_name, row.type_name): row for row in self._rows("types")}
         self._columns = self._grouped("columns")
         self._dropped = self._grouped("dropped_columns", _DROPPED)

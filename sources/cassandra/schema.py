@@ -16,9 +16,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import md5
+from typing import Final
 from uuid import UUID
 
 from headrace.sources.cassandra.types import CqlType, quote_name
+
+# Cassandra's own; a name that merely begins like them is a user's.
+SYSTEM_KEYSPACES: Final = frozenset(
+    {
+        "system",
+        "system_accord",
+        "system_auth",
+        "system_cluster_metadata",
+        "system_distributed",
+        "system_schema",
+        "system_traces",
+    }
+)
 
 
 class ColumnKind(StrEnum):

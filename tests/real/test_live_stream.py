@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from uuid import UUID
 
@@ -61,7 +61,7 @@ TYPES = {
     "i": ("'127.0.0.1'", "127.0.0.1"),
     "s": ("-3", -3),
     "ti": ("'12:00:00'", 43_200_000_000_000),
-    "ts": ("'2026-01-02T03:04:05.678Z'", datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)),
+    "ts": ("'2026-01-02T03:04:05.678Z'", 1_767_323_045_678),
     "tu": (
         "50554d6e-29bb-11e5-b345-feff819cdc9f",
         UUID("50554d6e-29bb-11e5-b345-feff819cdc9f"),

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from functools import cache
 from uuid import UUID
 
@@ -168,7 +167,7 @@ def test_the_summary_is_one_line_for_each_number() -> None:
         ("int", "0000002f", 47),
         ("text", "6e616d652037", "name 7"),
         ("decimal", "0000000208f9a3", {"scale": 2, "unscaled": b"\x08\xf9\xa3"}),
-        ("timestamp", "0000018bcfe56807", datetime(2023, 11, 14, 22, 13, 20, 7000, UTC)),
+        ("timestamp", "0000018bcfe56807", 1_700_000_000_007),
         (
             "uuid",
             "a602c26187b74d2ebb8b50b7eaf13a3a",

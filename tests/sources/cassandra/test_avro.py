@@ -185,7 +185,7 @@ TYPES: dict[str, object] = {
     "'com.example.Odd'": "bytes",
     "date": {"type": "int", "cqlType": "date"},
     "time": {"type": "long", "cqlType": "time"},
-    "timestamp": {"type": "long", "logicalType": "timestamp-millis"},
+    "timestamp": {"type": "long", "cqlType": "timestamp"},
     "uuid": {"type": "string", "logicalType": "uuid"},
     "varint": {"type": "bytes", "cqlType": "varint"},
     "frozen<set<int>>": {"type": "array", "items": ["null", "int"]},
