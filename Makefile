@@ -29,11 +29,11 @@ check: .venv/ready  ## Lint, format, types, imports.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests
+	$(BIN)/mypy tests bench
 	$(BIN)/lint-imports
 
 bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
-	$(BIN)/python bench/run.py
+	$(BIN)/python -m bench
 
 coverage: .venv/ready  ## Run the unit tests interpreted, because compiled modules hide their lines.
 	HEADRACE_NATIVE=off $(BIN)/coverage run $(BIN)/pytest

@@ -1,0 +1,1 @@
+"""Measurements, each beside its bound: `python -m bench`. See docs/benchmarks.md."""

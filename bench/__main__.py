@@ -1,0 +1,116 @@
+"""Measures, prints one table, and keeps the raw numbers: `python -m bench`."""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.figures import Figure, figures_of
+from bench.machine import machine_facts
+from bench.measure import ProbeFailedError, measure
+
+RESULTS: Final = Path(__file__).parent / "results"
+RUNS: Final = 5
+MUTATIONS_QUICK: Final = 2_000
+
+
+def main() -> int:
+    """Return 1 if a figure is beyond its alarm or could not be measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help="the median of so many")
+    parser.add_argument("--quick", action="store_true", help="one run, little data: does it work?")
+    parser.add_argument("--no-alarm", action="store_true", help="never fail for being slow")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where raw JSON is kept")
+    given = parser.parse_args()
+    facts = machine_facts()
+    _say("machine: " + ", ".join(f"{k} {v}" for k, v in facts.items() if k != "libraries"))
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        try:
+            samples, recordings = measure(
+                Path(folder),
+                runs=1 if given.quick else given.runs,
+                mutations_max=MUTATIONS_QUICK if given.quick else None,
+            )
+        except ProbeFailedError as error:
+            sys.stderr.write(f"error: {error}\n")
+            return 1
+    figures = figures_of(samples, recordings)
+    _say(table(figures))
+    raw = {
+        "machine": facts,
+        "recordings": {n: [r.mutations, r.mutation_bytes] for n, r in recordings.items()},
+        "figures": [_json(figure) for figure in figures],
+        "samples": samples,
+    }
+    given.results.mkdir(parents=True, exist_ok=True)
+    path = given.results / time.strftime("%Y-%m-%dT%H%M%S.json")
+    path.write_text(json.dumps(raw, indent=1) + "\n")
+    _say(f"raw numbers: {path}")
+    alarming = [f for f in figures if f.alarming]
+    if alarming and not (given.no_alarm or given.quick):
+        for figure in alarming:
+            sys.stderr.write(
+                f"alarm: {figure.title}: {_measured(figure.measured)} {figure.unit}, "
+                f"at most {_shown(figure.alarm)} is allowed\n"
+            )
+        sys.stderr.write("hint: on a busy machine give --no-alarm\n")
+        return 1
+    return 0
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Return the figures as lines of text: measured, goal, alarm, bounds."""
+    rows = [("", "median", "goal", "alarm", "", "beside it, in the same run")]
+    for figure in figures:
+        bounds = ", ".join(f"{name} {_measured(value)}" for name, value in figure.bounds.items())
+        rows.append(
+            (
+                figure.title,
+                _measured(figure.measured),
+                _shown(figure.goal),
+                _shown(figure.alarm),
+                figure.unit,
+                bounds,
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for title, median, goal, alarm, unit, bounds in rows:
+        numbers = (median.rjust(widths[1]), goal.rjust(widths[2]), alarm.rjust(widths[3]))
+        lines.append("  ".join((title.ljust(widths[0]), *numbers, unit.ljust(widths[4]), bounds)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _json(figure: Figure) -> dict[str, object]:
+    return {
+        "title": figure.title,
+        "unit": figure.unit,
+        "median": round(figure.measured, 3),
+        "runs": [round(value, 3) for value in figure.runs],
+        "bounds": {name: round(value, 3) for name, value in figure.bounds.items()},
+        "goal": figure.goal,
+        "alarm": figure.alarm,
+    }
+
+
+def _shown(number: float | None) -> str:
+    """Return a limit as it was set, or nothing."""
+    return "" if number is None else f"{number:g}"
+
+
+def _measured(number: float) -> str:
+    """Return three significant digits."""
+    return f"{number:#.3g}".rstrip(".")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

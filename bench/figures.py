@@ -1,0 +1,149 @@
+"""From samples to figures: what is divided by what, beside which bound, and what is too much."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from bench.measure import Samples
+from bench.recordings import Recording
+
+_MB: Final = 1_000_000
+_NS_PER_US: Final = 1_000
+_COPIES: Final = 3  # Of a mutation in the wide case.
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A median with its bounds. `goal` and `alarm` are in `unit`; None where there is none."""
+
+    title: str
+    unit: str
+    runs: Sequence[float]
+    bounds: Mapping[str, float]
+    goal: float | None = None
+    alarm: float | None = None
+
+    @property
+    def measured(self) -> float:
+        """The median of all runs."""
+        return median(self.runs)
+
+    @property
+    def alarming(self) -> bool:
+        """Whether it is beyond its alarm."""
+        return self.alarm is not None and self.measured > self.alarm
+
+
+def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequence[Figure]:
+    """Return all figures, in the order in which they are printed."""
+    read = _Reading(samples, recordings)
+    return [*_hot_path(read), *_workers(read), *_memory(read)]
+
+
+def _hot_path(read: "_Reading") -> Sequence[Figure]:
+    wide, narrow = read.mutation_bytes("wide"), read.mutation_bytes("narrow")
+    return [
+        Figure(
+            f"frame, CRC, token, digest: an entry of {wide} bytes",
+            "ns",
+            read.per_entry("wide.intake"),
+            read.bare("wide", 1, 1) | {"framing": median(read.per_entry("wide.frame"))},
+            goal=300,
+            alarm=500,
+        ),
+        Figure(
+            f"frame, CRC, token, digest: an entry of {narrow} bytes",
+            "ns",
+            read.per_entry("narrow.intake"),
+            read.bare("narrow", 1, 1) | {"framing": median(read.per_entry("narrow.frame"))},
+        ),
+        Figure(
+            "three copies of 13 columns -> one Avro record",
+            "µs",
+            read.per_change("wide.readers"),
+            read.bare("wide", _COPIES, _NS_PER_US),
+            goal=1.3,
+            alarm=2,
+        ),
+        Figure(
+            "one copy of 4 columns -> one Avro record",
+            "µs",
+            read.per_change("narrow.readers"),
+            read.bare("narrow", 1, _NS_PER_US),
+            goal=0.3,
+            alarm=0.5,
+        ),
+    ]
+
+
+def _workers(read: "_Reading") -> Sequence[Figure]:
+    produce = read.per_change("kafka.produce")
+    return [
+        Figure(
+            "the same three copies, whole worker, null sink",
+            "µs",
+            read.above_start("wide"),
+            {"without runtime": median(read.per_change("wide.readers"))},
+        ),
+        Figure(
+            "the same one copy, whole worker, null sink",
+            "µs",
+            read.above_start("narrow"),
+            {"without runtime": median(read.per_change("narrow.readers"))},
+        ),
+        Figure(
+            "three copies of 13 columns -> Kafka, whole worker",
+            "µs",
+            read.above_start("kafka"),
+            {"bare produce": median(produce)},
+            goal=5.5,
+            alarm=8,
+        ),
+    ]
+
+
+def _memory(read: "_Reading") -> Sequence[Figure]:
+    figures = []
+    for name, title in (("wide", "null sink"), ("kafka", "Kafka sink")):
+        most = read.numbers(f"{name}.run", lambda s: s["memory_bytes"] / _MB)
+        libraries = read.numbers(f"{name}.imports", lambda s: s["memory_bytes"] / _MB)
+        above = [a - b for a, b in zip(most, libraries, strict=True)]
+        bounds = {"interpreter and libraries": median(libraries)}
+        figures += [
+            Figure(f"memory above the libraries, {title}", "MB", above, {}, goal=16, alarm=64),
+            Figure(f"memory in all, {title}", "MB", most, bounds, alarm=150),
+        ]
+    return figures
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    samples: Samples
+    recordings: Mapping[str, Recording]
+
+    def mutation_bytes(self, name: str) -> int:
+        return round(self.recordings[name].mutation_bytes)
+
+    def numbers(self, name: str, number: Callable[[dict[str, float]], float]) -> Sequence[float]:
+        return [number(sample) for sample in self.samples[name]]
+
+    def per_entry(self, name: str) -> Sequence[float]:
+        return self.numbers(name, lambda s: s["cpu_ns"] / s["entries"])
+
+    def per_change(self, name: str) -> Sequence[float]:
+        return self.numbers(name, lambda s: s["cpu_ns"] / s["changes"] / _NS_PER_US)
+
+    def above_start(self, name: str) -> Sequence[float]:
+        """Return a worker's CPU per change, less what it takes to start and end."""
+        pairs = zip(self.samples[f"{name}.run"], self.samples[f"{name}.start"], strict=True)
+        return [
+            (run["cpu_ns"] - start["cpu_ns"]) / run["changes"] / _NS_PER_US for run, start in pairs
+        ]
+
+    def bare(self, name: str, copies: int, unit_ns: int) -> dict[str, float]:
+        """Return what handling the bytes of so many copies takes at least."""
+        times = copies / self.recordings[name].mutations / unit_ns
+        copy_ns = median(self.numbers(f"{name}.bare", lambda s: s["copy_ns"]))
+        crc_ns = median(self.numbers(f"{name}.bare", lambda s: s["crc_ns"]))
+        return {"memory copy": copy_ns * times, "CRC by zlib": crc_ns * times}

@@ -1,0 +1,34 @@
+"""What the numbers were measured on."""
+
+import os
+import platform
+import re
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_LIBRARIES: Final = ("cassandra-driver", "confluent-kafka", "cython", "fastavro", "msgspec")
+_FRAMER: Final = "headrace.sources.cassandra.frame"
+
+
+def compiled() -> bool:
+    """Tell whether the hot modules are machine code."""
+    spec = find_spec(_FRAMER)
+    return bool(spec and spec.origin and spec.origin.endswith(tuple(EXTENSION_SUFFIXES)))
+
+
+def machine_facts() -> dict[str, object]:
+    """Return processor, load and versions, as JSON has them."""
+    processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    return {
+        "processor": processor[1] if processor else platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": sys.version.split()[0],
+        "compiled": compiled(),
+        "libraries": {name: version(name) for name in _LIBRARIES},
+    }

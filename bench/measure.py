@@ -1,0 +1,139 @@
+"""Runs every probe a number of times, one after another, so that a slow minute hits them all."""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from bench.recordings import Recording, prepare
+
+ROOT: Final = Path(__file__).parents[1]
+HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit(main())"
+PROBE_SECONDS_MAX: Final = 300
+# By probe's name: what each of its runs measured.
+Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
+
+
+class ProbeFailedError(Exception):
+    """A measured process failed, or did not do what it was measured at."""
+
+
+def measure(
+    folder: Path, *, runs: int, mutations_max: int | None
+) -> tuple[Samples, Mapping[str, Recording]]:
+    """Measure in *folder*; *mutations_max* takes only the beginning of each recording."""
+    wide = prepare(
+        "wide", folder / "wide", replicas=3, consistency="QUORUM", mutations_max=mutations_max
+    )
+    narrow = prepare(
+        "narrow", folder / "narrow", replicas=1, consistency="ONE", mutations_max=mutations_max
+    )
+    samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with _broker() as servers:
+        for number in range(runs):
+            jobs = Jobs(folder / f"run{number}")
+            jobs.folder.mkdir()
+            for name, measured in _one_run(jobs, wide, narrow, servers):
+                samples[name].append(measured)
+    return samples, {"wide": wide, "narrow": narrow}
+
+
+class Jobs:
+    """Writes job files, each with a state of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into *folder*."""
+        self.folder = folder
+
+    def write(
+        self, recording: Recording, nodes: Mapping[str, Path], sink: Mapping[str, str]
+    ) -> str:
+        """Write a job that reads *nodes*; return its path."""
+        folder = self.folder / str(len(list(self.folder.iterdir())))
+        folder.mkdir()
+        source = {
+            "plugin": "cassandra",
+            "schema": str(recording.schema),
+            "consistency": recording.consistency,
+            "nodes": {node: str(path) for node, path in nodes.items()},
+        }
+        job = {"job": "bench", "state": "state.db", "source": source, "sink": dict(sink)}
+        path = folder / "job.yaml"
+        path.write_text(yaml.safe_dump(job))
+        return str(path)
+
+
+def _one_run(
+    jobs: Jobs, wide: Recording, narrow: Recording, servers: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    null = {"plugin": "null"}
+    for recording in (wide, narrow):
+        name, log = recording.name, str(recording.log)
+        yield f"{name}.bare", _probe("bare", log=log)
+        yield f"{name}.frame", _probe("frame", log=log)
+        yield f"{name}.intake", _probe("intake", log=log, schema=str(recording.schema))
+        job = jobs.write(recording, recording.nodes, null)
+        yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
+        yield from _worker(name, jobs, recording, null)
+    kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}
+    yield from _worker("kafka", jobs, wide, kafka)
+    job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
+    yield "kafka.produce", _complete(wide, _probe("produce", job=job))
+
+
+def _worker(
+    name: str, jobs: Jobs, recording: Recording, sink: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure a whole worker: with the recording, with empty logs, and its imports alone."""
+    measured = _probe("run", job=jobs.write(recording, recording.nodes, sink))
+    modules = measured.pop("modules")
+    yield f"{name}.run", _complete(recording, measured)
+    started = _probe("run", job=jobs.write(recording, recording.empty_nodes, sink))
+    del started["modules"]
+    yield f"{name}.start", started
+    yield f"{name}.imports", _probe("imports", modules=modules)
+
+
+def _complete(recording: Recording, measured: dict[str, Any]) -> dict[str, Any]:
+    if measured["changes"] != recording.mutations:
+        raise ProbeFailedError(
+            f"{recording.name}: {measured['changes']} changes of {recording.mutations} mutations"
+        )
+    return measured
+
+
+def _probe(name: str, **arguments: object) -> dict[str, Any]:
+    child = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-m", "bench.probes", name, json.dumps(arguments)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PROBE_SECONDS_MAX,
+    )
+    if child.returncode:
+        raise ProbeFailedError(f"probe {name}: status {child.returncode}\n{child.stderr}")
+    measured: dict[str, Any] = json.loads(child.stdout)
+    return measured
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    """Run an embedded broker in a process of its own; give its address."""
+    with subprocess.Popen(  # noqa: S603 (headrace itself)
+        [sys.executable, "-c", HEADRACE, "embedded-broker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None  # noqa: S101 (asked for above)
+        servers = child.stdout.readline().strip()
+        if not servers:
+            raise ProbeFailedError("the embedded broker did not start")
+        yield servers  # Leaving the block closes its input, which ends it.

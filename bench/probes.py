@@ -1,0 +1,237 @@
+"""What is timed, each in a process of its own: `python -m bench.probes NAME ARGUMENTS`.
+
+ARGUMENTS is a JSON object; a JSON object with the measurements is printed. Times are CPU time of
+all threads, in nanoseconds.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from bench.recordings import open_segment, segments
+from headrace.connector.cli import main as headrace
+from headrace.connector.job import Job, read_job
+from headrace.connector.obs.logging import configure
+from headrace.connector.runtime.clock import SystemClock
+from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
+from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.segment import index_name, parse_index
+from headrace.sources.cassandra.topology import Node, replica_groups
+
+Measured = Mapping[str, object]
+_KEY: Final = bytes(range(16))
+_BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 small entries.
+_POLL_EVERY: Final = 5_000  # Records: a batch of the worker's.
+_FLUSH_SECONDS: Final = 60
+_IDLE_ROUNDS: Final = 2  # As the worker ends: one split's read may bring another one something.
+
+
+def bare(log: str) -> Measured:
+    """Copy the bytes of a log in memory, and take their CRC-32: what no reader can do without."""
+    copy_ns = crc_ns = 0
+    source, target = memoryview(bytearray(WINDOW_BYTES)), memoryview(bytearray(WINDOW_BYTES))
+    for path in segments(Path(log)):
+        index = parse_index((path.parent / index_name(path.name)).read_bytes())
+        left = index.offset if index else 0
+        with path.open("rb", buffering=0) as file:
+            while left > 0 and (came := file.readinto(source[: min(left, WINDOW_BYTES)])):
+                left -= came
+                started = time.process_time_ns()
+                target[:came] = source[:came]
+                copied = time.process_time_ns()
+                zlib.crc32(target[:came])
+                crc_ns += time.process_time_ns() - copied
+                copy_ns += copied - started
+    return {"copy_ns": copy_ns, "crc_ns": crc_ns}
+
+
+def frame(log: str) -> Measured:
+    """Read and frame a log with every checksum, an entry per call from Python."""
+    framer = Framer()
+    entries = 0
+    started = time.process_time_ns()
+    for path in segments(Path(log)):
+        descriptor = open_segment(framer, path)
+        while framer.next_entry() == codes.ENTRY:
+            entries += 1
+        os.close(descriptor)
+    return {"entries": entries, "cpu_ns": time.process_time_ns() - started}
+
+
+def intake(log: str, schema: str) -> Measured:
+    """Read, frame, place and digest a log, and enter it into agreements that are soon dropped.
+
+    One split, one node of three, two copies needed: every entry becomes a record, and none is
+    ever agreed. Small tables of records make the agreement's own cost small. What is put down and
+    made anew between two of them is not timed.
+    """
+    known = parse_schema(Path(schema).read_text())
+    (keyspace,) = known.keyspaces.values()
+    copies = int(keyspace.replication["replication_factor"])
+    level = "QUORUM" if copies > 1 else "ONE"
+    groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
+    feed = Intake(Catalogue(known), groups, _KEY, 1)
+    feed.treat(0, codes.SELECTED, 0)
+    framer = Framer()
+    cpu_ns = entries = 0
+    for path in segments(Path(log)):
+        descriptor = open_segment(framer, path)
+        found = codes.ENTRY
+        while found == codes.ENTRY:
+            agreement = Agreement(groups)
+            feed.own(0, agreement)
+            started = time.process_time_ns()
+            found = feed.run(framer, 0, _BYTES_PER_AGREEMENT, 1 << 30)
+            cpu_ns += time.process_time_ns() - started
+            entries += agreement.live
+        os.close(descriptor)
+    return {"entries": entries, "cpu_ns": cpu_ns}
+
+
+def readers(job: str) -> Measured:
+    """Read, agree and encode as the worker does, into its sink, without its store."""
+    configure("warning")
+    given = read_job(Path(job))
+    writer = given.sink(given.sink_config, _context(given)).open()
+    counts = [0]
+
+    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+        assert not failures  # noqa: S101 (a null sink has none)
+        counts[0] += delivered
+
+    started = time.process_time_ns()
+    for batch, encoded in _encoded(given):
+        writer.submit(Delivery(batch, encoded), settle)
+    return {"changes": counts[0], "cpu_ns": time.process_time_ns() - started}
+
+
+def run(job: str) -> Measured:
+    """Run a job until it is idle; the whole process counts, from its first instruction."""
+    summary = Path(job).with_name("summary.json")
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = headrace(
+            ["--log-level", "warning", "run", job, "--until-idle", "--summary-json", str(summary)]
+        )
+    if status:
+        sys.exit(status)
+    made = json.loads(summary.read_text())["run"]
+    return {
+        "changes": made["changes"],
+        "commits": made["commits"],
+        "batches": made["batches"],
+        "wall_s": made["wall_seconds"],
+        "cpu_ns": time.process_time_ns(),
+        "memory_bytes": _memory_bytes_max(),
+        "modules": sorted(sys.modules),
+    }
+
+
+def imports(modules: Sequence[str]) -> Measured:
+    """Import *modules* and do nothing with them."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    return {"memory_bytes": _memory_bytes_max()}
+
+
+def produce(job: str) -> Measured:
+    """Produce what a job would deliver, with its producer's settings, one callback and headers.
+
+    All is encoded beforehand; only producing is timed, with all threads of librdkafka.
+    """
+    from confluent_kafka import KafkaError, Message, Producer  # noqa: PLC0415 (only here)
+
+    configure("warning")
+    given = read_job(Path(job))
+    config = given.sink_config
+    batches = [encoded for _, encoded in _encoded(given)]
+    producer = Producer(config.producer_config())
+    producer.list_topics(config.topic, timeout=_FLUSH_SECONDS)
+    delivered = [0]
+
+    def arrived(error: KafkaError | None, message: Message) -> None:
+        del message
+        delivered[0] += error is None
+
+    started = time.process_time_ns()
+    for encoded in batches:
+        headers: list[tuple[str, str | bytes | None]] = list(encoded.headers[0])
+        for begin in range(0, len(encoded), _POLL_EVERY):
+            _produce(producer, config.topic, encoded, begin, headers, arrived)
+            producer.poll(0)
+    producer.flush(_FLUSH_SECONDS)
+    return {"changes": delivered[0], "cpu_ns": time.process_time_ns() - started}
+
+
+def _produce(  # noqa: PLR0913, PLR0917 (what produce takes)
+    producer: Any,  # noqa: ANN401 (confluent_kafka is imported only where it is timed)
+    topic: str,
+    encoded: EncodedRecords,
+    begin: int,
+    headers: list[tuple[str, str | bytes | None]],
+    arrived: Callable[..., None],
+) -> None:
+    end = begin + _POLL_EVERY
+    for key, value in zip(encoded.keys[begin:end], encoded.values[begin:end], strict=True):
+        while True:
+            try:
+                producer.produce(topic, value, key, -1, arrived, None, 0, headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+
+
+def _encoded(job: Job) -> Iterator[tuple[Batch, EncodedRecords]]:
+    """Yield what a worker would send, until every split has twice found nothing."""
+    source = job.source(job.source_config, _context(job))
+    demand = Demand(
+        records_max=job.runtime.batch_records_max,
+        bytes_max=job.runtime.batch_bytes_max,
+        linger_ms=job.runtime.tick_min_ms,
+    )
+    opened = [source.open(split, None) for split in source.plan()]
+    idle_rounds = 0
+    while idle_rounds < _IDLE_ROUNDS:
+        idle_rounds += 1
+        for reader in opened:
+            batch = reader.read(demand)
+            if isinstance(batch, Batch):
+                idle_rounds = 0
+                yield batch, batch.encode("avro")
+    source.close()
+
+
+def _context(job: Job) -> Context:
+    log = structlog.stdlib.get_logger()
+    return Context(job=job.name, clock=SystemClock(), job_key=_KEY, log=log)
+
+
+def _memory_bytes_max() -> int:
+    """Return the most that was resident; getrusage would count the process that started us."""
+    status = Path("/proc/self/status").read_text()
+    (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) * 1024
+
+
+PROBES: Final = {p.__name__: p for p in (bare, frame, intake, readers, run, imports, produce)}
+
+
+if __name__ == "__main__":
+    name, arguments = sys.argv[1:]
+    sys.stdout.write(json.dumps(PROBES[name](**json.loads(arguments))))

@@ -1,0 +1,104 @@
+"""The two recordings of bench/data, made ready to be read: unpacked, with their other replicas.
+
+The logs of nodes 2 and 3 are forged from node 1's entries: the same mutation bytes in segments of
+other ids, in an order a little different, as replicas have them.
+"""
+
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.forge import shuffled, write_log
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.segment import HEADER_BYTES_MAX, parse_descriptor, parse_name
+
+DATA: Final = Path(__file__).parent / "data"
+_FIRST_ID: Final = 1_790_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Logs of one table, and what is known of them. Each node's log holds all mutations."""
+
+    name: str
+    schema: Path
+    nodes: dict[str, Path]
+    empty_nodes: dict[str, Path]
+    consistency: str
+    mutations: int
+    mutation_bytes: float
+
+    @property
+    def log(self) -> Path:
+        """The log of the first node."""
+        return next(iter(self.nodes.values()))
+
+
+def prepare(
+    name: str, folder: Path, *, replicas: int, consistency: str, mutations_max: int | None
+) -> Recording:
+    """Unpack recording *name* into *folder* and forge the logs that it lacks.
+
+    With *mutations_max* every log is forged, from so many mutations.
+    """
+    with tarfile.open(DATA / f"{name}.tar.xz") as archive:
+        # Python 3.11.0 to 3.11.3 extract without a filter and know no other way.
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder / "unpacked")  # noqa: S202 (archives of this repository)
+    (schema,) = (folder / "unpacked").rglob("schema.cql")
+    entries = _entries(schema)[:mutations_max]
+    forged = range(1 if mutations_max else 2, replicas + 1)
+    nodes = {"node1": schema.parent / "segments" / "node1"}
+    for number in forged:
+        node = f"node{number}"
+        nodes[node] = folder / "forged" / node
+        order = entries if number == 1 else shuffled(entries, seed=number)
+        write_log(nodes[node], order, first_id=_FIRST_ID + 1_000 * number)
+    empty_nodes = {node: folder / "empty" / node for node in nodes}
+    for number, path in enumerate(empty_nodes.values()):
+        write_log(path, [], first_id=_FIRST_ID + 1_000 * number)
+    mutation_bytes = sum(map(len, entries)) / len(entries)
+    return Recording(
+        name, schema, nodes, empty_nodes, consistency, len(entries), round(mutation_bytes, 1)
+    )
+
+
+def segments(folder: Path) -> list[Path]:
+    """Return the segments in *folder* by id."""
+    named = [(parsed[1], path) for path in folder.iterdir() if (parsed := parse_name(path.name))]
+    return [path for _, path in sorted(named)]
+
+
+def open_segment(framer: Framer, path: Path) -> int:
+    """Let *framer* begin to read *path*; return the descriptor, to be closed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    header = parse_descriptor(os.pread(descriptor, HEADER_BYTES_MAX, 0), place=path.name)
+    framer.open(
+        lambda offset, buffer: os.preadv(descriptor, [buffer], offset),
+        segment_id=header.segment_id,
+        header_bytes=header.header_bytes,
+        messaging=header.messaging,
+        resume=0,
+        place=path.name,
+    )
+    return descriptor
+
+
+def _entries(schema: Path) -> list[bytes]:
+    """Return node 1's mutations of the recorded table."""
+    (table,) = parse_schema(schema.read_text()).tables
+    found = []
+    framer = Framer()
+    for path in segments(schema.parent / "segments" / "node1"):
+        descriptor = open_segment(framer, path)
+        while framer.next_entry() == codes.ENTRY:
+            entry = framer.entry()
+            if entry[1:17] == table.bytes:  # After the count of updates, which is 1.
+                found.append(entry)
+        os.close(descriptor)
+    return found
