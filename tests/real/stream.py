@@ -24,6 +24,7 @@ HEADRACE: Final = (
 )
 STOP_SECONDS_MAX: Final = 30
 POLL_SECONDS: Final = 0.1
+READS_MAX: Final = 10_000
 
 Json = dict[str, Any]  # Any: what a schema of the test's tables makes of a row.
 
@@ -116,10 +117,15 @@ class Listener:
 
 
 def durable_offset(cdc_raw: Path, segment: int) -> int | None:
-    """Return what the segment's idx says, or None if there is none any more."""
+    """Return what the segment's idx says, or None if there is none any more.
+
+    Cassandra empties the file before it writes it anew: an empty one is read again.
+    """
     with suppress(FileNotFoundError):
-        first, *_ = (cdc_raw / f"CommitLog-7-{segment}_cdc.idx").read_text().split("\n")
-        return int(first or 0)
+        for _ in range(READS_MAX):
+            text = (cdc_raw / f"CommitLog-7-{segment}_cdc.idx").read_text()
+            if text.strip():
+                return int(text.split()[0])
     return None
 
 
