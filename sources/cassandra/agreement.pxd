@@ -57,6 +57,9 @@ cdef class Agreement:
     @cython.locals(slot=int, kind=int)
     cpdef set unpublished_segments(self, int host)
     cpdef overflow(self, int slot)
+    cdef void fetch_slot(self, uint64_t d0) noexcept
+    @cython.locals(slot=int)
+    cdef void fetch_record(self, uint64_t d0) noexcept
     @cython.locals(mask=int, at=int, slot=int)
     cdef int _find(self, uint64_t d0, uint64_t d1) noexcept
     @cython.locals(slot=int, base=Py_ssize_t)

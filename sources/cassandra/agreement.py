@@ -266,6 +266,16 @@ class Agreement:
 
     # ---- the table ----
 
+    def fetch_slot(self, d0: int) -> None:
+        """Begin to load the part of the index where a digest's search starts."""
+        native.prefetch_slot(self.slots, d0 & (2 * self.room - 1))
+
+    def fetch_record(self, d0: int) -> None:
+        """Begin to load the record that a digest's search meets first."""
+        slot = self.slots[d0 & (2 * self.room - 1)]
+        if slot >= 0:
+            native.prefetch_record(self.words, slot * _WORDS)
+
     def _find(self, d0: int, d1: int) -> int:
         mask = 2 * self.room - 1
         at = d0 & mask

@@ -28,8 +28,8 @@ cdef class AvroBytes:
 
     cpdef attach(self, const unsigned char[::1] buf)
     cpdef bytes bytes_from(self, Py_ssize_t start)
-    cdef inline int optional(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
-    cdef inline int required(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef int optional(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef int required(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
     @cython.locals(code=int)
     cdef int value(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
     @cython.locals(short=int, days=int64_t)
@@ -55,18 +55,16 @@ cdef class AvroBytes:
     cdef Py_ssize_t _after_vint(self, Py_ssize_t at) noexcept
     @cython.locals(at=Py_ssize_t, i=int)
     cdef int uuid(self, Py_ssize_t start) except -1
-    @cython.locals(rest=uint64_t)
-    cdef inline int long(self, int64_t number) except -1
-    cdef inline int byte(self, int value) except -1
-    cdef inline int raw(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) except -1
-    cdef inline int constant(self, bytes raw) except -1
+    cdef int long(self, int64_t number) except -1
+    cdef int byte(self, int value) except -1
+    cdef int raw(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) except -1
+    cdef int constant(self, bytes raw) except -1
     cpdef int text_constant(self, bytes raw) except -1
-    cdef inline int _room(self, Py_ssize_t count) except -1
+    cdef int reserve(self, Py_ssize_t count) except -1
     @cython.locals(grown=cython.uchar[::1])
     cdef int _grow(self, Py_ssize_t count) except -1
-    cdef inline int _sized(self, ValuePlan plan, Py_ssize_t length, Py_ssize_t size) except -1
+    cdef int _sized(self, ValuePlan plan, Py_ssize_t length, Py_ssize_t size) except -1
 
 
-cdef uint64_t _zigzag(int64_t number) noexcept
 cdef int64_t _unzigzag(uint64_t coded) noexcept
 cdef int64_t _signed64(uint64_t word) noexcept

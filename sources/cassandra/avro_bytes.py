@@ -112,7 +112,7 @@ class AvroBytes:
             self.raw(self.buf, start, start + length)
         elif code == codes.AVRO_INT64:
             self._sized(plan, length, 8)
-            self.long(_signed64(native.u64(self.buf, start)))
+            self.long(native.i64(self.buf, start))
         elif code == codes.AVRO_INT32:
             self._sized(plan, length, 4)
             self.long(native.i32(self.buf, start))
@@ -173,7 +173,7 @@ class AvroBytes:
     def _real(self, plan: ValuePlan, start: int, length: int) -> None:
         size = 8 if plan.code == codes.AVRO_DOUBLE else 4
         self._sized(plan, length, size)
-        self._room(size)
+        self.reserve(size)
         for i in range(size):  # Avro is little-endian.
             self.out[self.size + i] = self.buf[start + size - 1 - i]
         self.size += size
@@ -307,7 +307,7 @@ class AvroBytes:
     def uuid(self, start: int) -> None:
         """Write the 16 bytes at buf[start] as text of 36 characters."""
         self.long(_UUID_TEXT)
-        self._room(_UUID_TEXT)
+        self.reserve(_UUID_TEXT)
         at = self.size
         for i in range(_UUID_BYTES):
             if i in (4, 6, 8, 10):
@@ -320,30 +320,24 @@ class AvroBytes:
 
     def long(self, number: int) -> None:
         """Write an int or long: zigzag, then seven bits a byte, the lowest first."""
-        rest = _zigzag(number)
-        self._room(10)
-        while rest > 0x7F:
-            self.out[self.size] = (rest & 0x7F) | 0x80
-            self.size += 1
-            rest >>= 7
-        self.out[self.size] = rest
-        self.size += 1
+        self.reserve(10)
+        self.size = native.put_long(self.out, self.size, number)
 
     def byte(self, value: int) -> None:
         """Write one byte: a boolean, a small union index, the end of an array."""
-        self._room(1)
+        self.reserve(1)
         self.out[self.size] = value
         self.size += 1
 
     def raw(self, view: View, start: int, end: int) -> None:
         """Write view[start:end] as it is."""
-        self._room(end - start)
+        self.reserve(end - start)
         native.copy(self.out, self.size, view, start, end)
         self.size += end - start
 
     def constant(self, raw: bytes) -> None:
         """Write *raw* as it is."""
-        self._room(len(raw))
+        self.reserve(len(raw))
         native.copy_bytes(self.out, self.size, raw)
         self.size += len(raw)
 
@@ -352,7 +346,8 @@ class AvroBytes:
         self.long(len(raw))
         self.constant(raw)
 
-    def _room(self, count: int) -> None:
+    def reserve(self, count: int) -> None:
+        """Make room for *count* bytes more; callers may then write to `out` themselves."""
         if self.size + count > len(self.out):
             self._grow(count)
 
@@ -370,10 +365,6 @@ class AvroBytes:
             f"{length} bytes are no value of type {plan.cql_type}",
             hint="give the schema that the writer had",
         )
-
-
-def _zigzag(number: int) -> int:
-    return (number << 1) ^ (number >> 63)
 
 
 def _unzigzag(coded: int) -> int:

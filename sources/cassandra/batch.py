@@ -1,8 +1,8 @@
 """The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -22,12 +22,14 @@ from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
 from headrace.sources.cassandra.avro_schema import key_schema, value_schema
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Change, MutationDecoder
-from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.intake import Intake, Outbox
 from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
 
 SCHEMA_ID_HEADER: Final = "schemaId"
+T = TypeVar("T")
+
 _JSON: Final = msgspec.json.Encoder()
 
 
@@ -97,6 +99,7 @@ class MutationBatch(Batch):
         end: CdcState,
         outbox: Outbox,
         *,
+        intake: Intake,
         more: bool,
         nodes: Sequence[str],
         decoder: MutationDecoder,
@@ -110,22 +113,30 @@ class MutationBatch(Batch):
         self.size_bytes = outbox.size
         self.more = more
         self._outbox = outbox
+        self._intake = intake
         self._nodes = nodes
         self._decoder = decoder
         self._transcoder = transcoder
         self._shapes = shapes
         self._announced = announced
 
+    def __del__(self) -> None:
+        """Let the outbox's memory be used again."""
+        self._intake.give_back(self._outbox)
+
     def schemas(self) -> Sequence[RecordSchema]:
         """Return the schemas announced with this batch."""
         return self._announced
 
     def records(self) -> Iterator[Record]:
-        """Decode the mutations; one that does not fit its schema is left out: see `encode`."""
-        for found in self._changes():
-            if not isinstance(found, Quarantined):
-                change, provenance = found
-                yield ChangeRecord(change, provenance, self._shapes.of(change.table).schema)
+        """Decode the mutations, but for those in `quarantined`."""
+        for made in self._made(self._record):
+            if not isinstance(made, Quarantined):
+                yield from made
+
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Return the mutations that do not fit their schema, each whole; decodes all of them."""
+        return [made for made in self._made(self._record) if isinstance(made, Quarantined)]
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
@@ -136,19 +147,31 @@ class MutationBatch(Batch):
         headers: list[Headers] = []
         tables: list[str] = []
         quarantined: list[Quarantined] = []
-        for found in self._changes():
-            if isinstance(found, Quarantined):
-                quarantined.append(found)
+        for made in self._made(self._message):
+            if isinstance(made, Quarantined):
+                quarantined.append(made)
                 continue
-            document = _document(*found)
-            shape = self._shapes.of(found[0].table)
-            keys.append(_JSON.encode(document["key"]))
-            values.append(_JSON.encode(document))
-            headers.append(shape.headers)
-            tables.append(shape.schema.table)
+            for shape, key, value in made:
+                keys.append(key)
+                values.append(value)
+                headers.append(shape.headers)
+                tables.append(shape.schema.table)
         return EncodedRecords(keys, values, headers, tables, quarantined)
 
-    def _changes(self) -> Iterator[tuple[Change, Provenance] | Quarantined]:
+    def _record(self, change: Change, provenance: Provenance) -> Record:
+        return ChangeRecord(change, provenance, self._shapes.of(change.table).schema)
+
+    def _message(self, change: Change, provenance: Provenance) -> tuple[TableShape, bytes, bytes]:
+        document = _document(change, provenance)
+        key = _JSON.encode(document["key"])
+        return self._shapes.of(change.table), key, _JSON.encode(document)
+
+    def _made(self, make: Callable[[Change, Provenance], T]) -> Iterator[Sequence[T] | Quarantined]:
+        """Yield, for each mutation, what *make* makes of its delivered changes.
+
+        One that does not fit is yielded as Quarantined: all of its changes, or none (I8). Changes
+        are numbered before those of other tables are left out: a job's tables change no number.
+        """
         meta = memoryview(self._outbox.meta)[: self._outbox.count * codes.MAIL_WIDTH].tolist()
         for base in range(0, len(meta), codes.MAIL_WIDTH):
             mail = meta[base : base + codes.MAIL_WIDTH]
@@ -163,24 +186,27 @@ class MutationBatch(Batch):
                     position=position,
                 )
                 changes = mutation.changes()
+                made = [
+                    make(
+                        change,
+                        Provenance(
+                            mutation_id=mutation.mutation_id,
+                            index=index,
+                            of=len(changes),
+                            copies=mail[codes.MAIL_COPIES],
+                            node=node,
+                            segment_id=segment,
+                            position=position,
+                        ),
+                    )
+                    for index, change in enumerate(changes)
+                    if change.table.table_id in self._shapes.delivered
+                ]
             except HeadraceError as error:
                 place = f"node {node}: segment {segment}: entry that ends at {position}"
                 yield Quarantined(place, error.code, str(error), raw)
-                continue
-            kept = [c for c in changes if c.table.table_id in self._shapes.delivered]
-            for index, change in enumerate(kept):
-                yield (
-                    change,
-                    Provenance(
-                        mutation_id=mutation.mutation_id,
-                        index=index,
-                        of=len(kept),
-                        copies=mail[codes.MAIL_COPIES],
-                        node=node,
-                        segment_id=segment,
-                        position=position,
-                    ),
-                )
+            else:
+                yield made
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:

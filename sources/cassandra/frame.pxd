@@ -30,6 +30,8 @@ cdef class Framer:
     cpdef allow(self, int64_t limit)
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
     cpdef int next_entry(self) except -1
+    @cython.locals(offset=Py_ssize_t, left=Py_ssize_t, size=int64_t)
+    cdef bint has_next(self) noexcept
     @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
     cdef int _next_section(self) except -1
     @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)

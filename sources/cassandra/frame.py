@@ -132,6 +132,15 @@ class Framer:
             extra += 1
         return at + 1 + extra
 
+    def has_next(self) -> bool:
+        """Say whether the next entry is in the window already, so that this one stays there."""
+        offset = self.at - self.base
+        left = self.filled - offset
+        if self.at >= self.section_end or left < OVERHEAD_BYTES:
+            return False
+        size = native.i32(self.window, offset)
+        return 0 < size <= left - OVERHEAD_BYTES
+
     def _next_section(self) -> int:
         """Read the sync marker at the section's end and enter the next section (2.3)."""
         at = self.section_end

@@ -8,7 +8,7 @@ from headrace.sources.cassandra.agreement cimport Agreement, Groups
 from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
 
-cdef int _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
+cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX
 cdef int64_t _HALF, _LOW
 
@@ -24,6 +24,7 @@ cdef class Outbox:
     @cython.locals(grown=cython.uchar[::1])
     cdef _grow_data(self, Py_ssize_t length)
     cdef _grow_meta(self)
+    cpdef clear(self)
 
 
 @cython.final
@@ -35,6 +36,11 @@ cdef class Intake:
     cdef unsigned char[::1] owned
     cdef list agreements, outboxes
     cdef readonly uint64_t sequence
+    cdef readonly Py_ssize_t fullest
+    cdef int waiting
+    cdef int64_t[::1] notes
+    cdef uint64_t[::1] digests
+    cdef list spare
     cdef int64_t[::1] resume
     cdef readonly int64_t[::1] reads
     cdef readonly int64_t[::1] skipped
@@ -47,10 +53,20 @@ cdef class Intake:
     cpdef own(self, int split, Agreement agreement)
     cpdef resume_at(self, int split, int host, int64_t segment, int64_t position)
     cpdef Outbox take(self, int split)
-    @cython.locals(stop_at=int64_t, found=int)
-    cpdef int run(self, Framer framer, int host, Py_ssize_t bytes_max, Py_ssize_t held_max) except -1
+    cpdef give_back(self, Outbox outbox)
+    @cython.locals(stop_at=int64_t, found=int, wide=bint, group=int)
+    cpdef int run(self, Framer framer, int host, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
+    @cython.locals(found=int)
+    cdef int _gather(self, Framer framer, int host, int group) except -1
     @cython.locals(at=Py_ssize_t, updates=int, table=int)
-    cdef int _feed(self, Framer framer, int host) except -1
-    @cython.locals(length=int64_t, token=int64_t, split=int, place=int, segment=int64_t, position=int64_t, start=Py_ssize_t, end=Py_ssize_t, copies=int, agreement=Agreement, outbox=Outbox)
-    cdef int _observe(self, Framer framer, int host, int keyspace, Py_ssize_t at) except? -1000
+    cdef int _route(self, Framer framer, int host) except -1
+    @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
+    cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
+    cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
+    @cython.locals(base=int, agreement=Agreement)
+    cdef int _add(self, Framer framer, int split, int keyspace, int64_t token) except -1
+    @cython.locals(i=int, agreement=Agreement)
+    cdef int _decide(self, Framer framer, int host) except -1
+    @cython.locals(base=int, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, agreement=Agreement, copies=int, outbox=Outbox)
+    cdef int _observe(self, Framer framer, int host, int i) except -1
     cdef _pass_over(self, Framer framer, int host, Py_ssize_t at)

@@ -16,6 +16,9 @@ from headrace.sources.cassandra.layout import Catalogue
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected")
 _HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
+_GROUP = 16  # Entries whose look-ups overlap.
+_NOTE = 6  # Numbers of a noted entry: split, keyspace, token, start, end, position.
+_SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 3
 _SYSTEM, _UNKNOWN, _NOT_SELECTED = 0, 1, 2
 
@@ -24,6 +27,7 @@ _TABLE_ID_BYTES = 16
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
+_DATA_KEPT = 1024 * 1024
 
 
 class Outbox:
@@ -70,6 +74,11 @@ class Outbox:
         self.size += length
         self.count += 1
 
+    def clear(self) -> None:
+        """Forget all mutations and keep the memory."""
+        self.count = 0
+        self.size = 0
+
     def _grow_data(self, length: int) -> None:
         grown = memoryview(bytearray(max(2 * len(self.data), self.size + length)))
         native.copy(grown, 0, self.data, 0, self.size)
@@ -96,6 +105,11 @@ class Intake:
         self.agreements = [Agreement(groups)] * splits
         self.outboxes = [Outbox()] * splits
         self.sequence = 0
+        self.fullest = 0  # Mutations in the outbox that holds the most.
+        self.waiting = 0
+        self.notes = memoryview(array("q", bytes(8 * _NOTE * _GROUP)))
+        self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
+        self.spare: list[Outbox] = []
         # Per split and host: the marker resumed from, and the entries read since the books began.
         self.resume = memoryview(array("q", bytes(16 * splits * self.hosts)))
         self.reads = memoryview(array("q", bytes(8 * splits * self.hosts)))
@@ -133,24 +147,60 @@ class Intake:
         """Hand over what *split* has agreed so far and start a new outbox."""
         outbox = self.outboxes[split]
         self.held -= outbox.size
-        self.outboxes[split] = Outbox()
+        self.outboxes[split] = self.spare.pop() if self.spare else Outbox()
+        self.fullest = max([other.count for other in self.outboxes])
         return outbox
 
-    def run(self, framer: Framer, host: int, bytes_max: int, held_max: int) -> int:
-        """Feed entries until *bytes_max* were read or the outboxes hold *held_max* bytes.
+    def give_back(self, outbox: Outbox) -> None:
+        """Take an outbox that nobody reads any more, for its memory."""
+        if len(self.spare) < _SPARE_MAX and len(outbox.data) <= _DATA_KEPT:
+            outbox.clear()
+            self.spare.append(outbox)
+
+    def run(  # noqa: PLR0913, PLR0917 (a log, and the four bounds of reading it)
+        self,
+        framer: Framer,
+        host: int,
+        bytes_max: int,
+        held_max: int,
+        mutations_max: int,
+    ) -> int:
+        """Feed entries until *bytes_max* were read, the outboxes hold *held_max* bytes, or one of
+        them *mutations_max* mutations.
 
         Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or FINISHED.
         """
         stop_at = framer.at + bytes_max
-        while framer.at < stop_at and self.held < held_max:
+        found = codes.ENTRY
+        while (
+            found == codes.ENTRY
+            and framer.at < stop_at
+            and self.held < held_max
+            and self.fullest < mutations_max
+        ):
+            # Near a bound one by one: it is passed by one mutation at most.
+            wide = held_max - self.held >= framer.window_bytes
+            group = min(_GROUP, mutations_max - self.fullest) if wide else 1
+            found = self._gather(framer, host, group)
+            self._decide(framer, host)
+        return found
+
+    def _gather(self, framer: Framer, host: int, group: int) -> int:
+        """Frame a *group* of entries that the window holds, and let memory fetch their records.
+
+        A look-up misses the cache twice; asked for together, the misses of a group overlap.
+        """
+        self.waiting = 0
+        while True:
             found = framer.next_entry()
             if found != codes.ENTRY:
                 return found
-            self._feed(framer, host)
-        return codes.ENTRY
+            self._route(framer, host)
+            if self.waiting == group or not framer.has_next():
+                return codes.ENTRY
 
-    def _feed(self, framer: Framer, host: int) -> None:
-        """Pass one entry over, or observe it, and keep it when that completes the agreement."""
+    def _route(self, framer: Framer, host: int) -> None:
+        """Pass an entry over, or note it in the group that is decided next."""
         at = framer.start
         if framer.messaging >= _MESSAGING_60:
             at += 1
@@ -167,12 +217,12 @@ class Intake:
             at += _TABLE_ID_BYTES
             if framer.messaging >= _MESSAGING_60:
                 at = framer.after_vint(at)  # The schema epoch.
-            self._observe(framer, host, self.keyspace[table], at)
+            self._note(framer, host, self.keyspace[table], at)
         else:
             self.skipped[host * _REASONS + _NOT_SELECTED] += 1
 
-    def _observe(self, framer: Framer, host: int, keyspace: int, at: int) -> int:
-        """Let the split of the partition key at *at* decide; return the copies if it is emitted."""
+    def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
+        """Add an entry to the group, unless its split is not ours or has seen it (line 11)."""
         length = framer.vint(at)
         at = framer.after_vint(at)
         if length < 0 or at + length > framer.end:
@@ -184,27 +234,54 @@ class Intake:
         token = native.token(framer.window, at, at + length)
         # The ring in equal parts, by the upper half of the token shifted to start at 0.
         split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
-        if not self.owned[split]:
-            return 0
         place = split * self.hosts + host
-        segment = framer.segment_id
-        position = framer.at
-        if segment < self.resume[2 * place] or (
-            segment == self.resume[2 * place] and position <= self.resume[2 * place + 1]
-        ):
-            return 0
-        self.reads[place] += 1
-        start, end = framer.start, framer.end
-        native.siphash128(framer.window, start, end, self.k0, self.k1, self.digest)
+        if self.owned[split] and not self._has_seen(place, framer.segment_id, framer.at):
+            self._add(framer, split, keyspace, token)
+
+    def _has_seen(self, place: int, segment: int, position: int) -> int:
+        if segment != self.resume[2 * place]:
+            return int(segment < self.resume[2 * place])
+        return int(position <= self.resume[2 * place + 1])
+
+    def _add(self, framer: Framer, split: int, keyspace: int, token: int) -> None:
+        base = self.waiting * _NOTE
+        self.notes[base] = split
+        self.notes[base + 1] = keyspace
+        self.notes[base + 2] = token
+        self.notes[base + 3] = framer.start
+        self.notes[base + 4] = framer.end
+        self.notes[base + 5] = framer.at
+        native.siphash128(framer.window, framer.start, framer.end, self.k0, self.k1, self.digest)
+        self.digests[2 * self.waiting] = self.digest[0]
+        self.digests[2 * self.waiting + 1] = self.digest[1]
+        agreement = self.agreements[split]
+        agreement.fetch_slot(self.digest[0])
+        self.waiting += 1
+
+    def _decide(self, framer: Framer, host: int) -> None:
+        """Let the splits decide about the group's entries, in log order."""
+        for i in range(self.waiting):
+            agreement = self.agreements[self.notes[i * _NOTE]]
+            agreement.fetch_record(self.digests[2 * i])
+        for i in range(self.waiting):
+            self._observe(framer, host, i)
+
+    def _observe(self, framer: Framer, host: int, i: int) -> None:
+        base = i * _NOTE
+        split = self.notes[base]
+        start = self.notes[base + 3]
+        end = self.notes[base + 4]
+        position = self.notes[base + 5]
+        self.reads[split * self.hosts + host] += 1
         agreement = self.agreements[split]
         agreement.number = self.sequence
         copies = agreement.observe(
             host,
-            self.digest[0],
-            self.digest[1],
-            keyspace,
-            token,
-            segment,
+            self.digests[2 * i],
+            self.digests[2 * i + 1],
+            self.notes[base + 1],
+            self.notes[base + 2],
+            framer.segment_id,
             position,
             end - start,
         )
@@ -213,10 +290,17 @@ class Intake:
         if copies != 0:
             outbox = self.outboxes[split]
             outbox.append(
-                framer.window, start, end, host, segment, position, copies, framer.messaging
+                framer.window,
+                start,
+                end,
+                host,
+                framer.segment_id,
+                position,
+                copies,
+                framer.messaging,
             )
             self.held += end - start
-        return copies
+            self.fullest = max(self.fullest, outbox.count)
 
     def _pass_over(self, framer: Framer, host: int, at: int) -> None:
         table_id = native.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))

@@ -270,6 +270,14 @@ HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
     return (seen & 0x8080808080808080ull) == 0;
 }
 
+/* An Avro int or long at base[at]: zigzag, then seven bits a byte, the lowest first. */
+static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
+    uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+    for (; rest > 0x7f; rest >>= 7) base[at++] = (uint8_t)(rest | 0x80);
+    base[at++] = (uint8_t)rest;
+    return at;
+}
+
 /* ---- What native.pxd declares ---- */
 
 #define hr_v_crc32(v, start, end, seed) hr_crc32(hr_at(v, start), (end) - (start), seed)
@@ -278,6 +286,7 @@ HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
 #define hr_v_token(v, start, end) hr_token(hr_at(v, start), (end) - (start))
 #define hr_v_sha16(v, start, end, out, at) hr_sha16(hr_at(v, start), (end) - (start), hr_at(out, at))
 #define hr_v_i32(v, at) ((int32_t)hr_be32(hr_at(v, at)))
+#define hr_v_i64(v, at) ((int64_t)hr_be64(hr_at(v, at)))
 #define hr_v_u32(v, at) hr_be32(hr_at(v, at))
 #define hr_v_u64(v, at) hr_be64(hr_at(v, at))
 #define hr_v_same(a, at, b, from, n) (memcmp(hr_at(a, at), hr_at(b, from), (size_t)(n)) == 0)
@@ -288,6 +297,10 @@ HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
 #define hr_v_is_ascii(v, start, end) hr_is_ascii(hr_at(v, start), (end) - (start))
 #define hr_v_copy_bytes(out, at, content) \
     memcpy(hr_at(out, at), PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content))
+#define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
+#define hr_v_prefetch_slot(slots, at) __builtin_prefetch(hr_at(slots, 4 * (at)), 0)
+#define hr_v_prefetch_record(words, at) \
+    (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

@@ -122,3 +122,30 @@ def is_ascii(view: View, start: int, end: int) -> bool:
 def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
     """Copy all of *content* to out[at:]."""
     out[at : at + len(content)] = content
+
+
+def i64(view: View, at: int) -> int:
+    """Return the big-endian signed 64-bit number."""
+    return int.from_bytes(view[at : at + 8], "big", signed=True)
+
+
+def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
+    """Write an Avro int or long at out[at] and return where it ends, ten bytes on at most.
+
+    Zigzag, then seven bits a byte, the lowest first.
+    """
+    rest = (number << 1) ^ (number >> 63)
+    while rest > 0x7F:
+        out[at] = (rest & 0x7F) | 0x80
+        at += 1
+        rest >>= 7
+    out[at] = rest
+    return at + 1
+
+
+def prefetch_slot(slots: Words, at: int) -> None:
+    """Ask the processor for slots[at]; Python has nothing to ask."""
+
+
+def prefetch_record(words: Words, at: int) -> None:
+    """Ask the processor for a record that begins at words[at]; Python has nothing to ask."""

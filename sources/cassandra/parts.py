@@ -12,12 +12,18 @@ from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.hold import Disposal, Hold
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.live import read_live_schema
 from headrace.sources.cassandra.pump import Pump
-from headrace.sources.cassandra.schema import Schema, TableSchema
+from headrace.sources.cassandra.schema import (
+    SYSTEM_KEYSPACES,
+    KeyspaceSchema,
+    Schema,
+    TableSchema,
+)
 from headrace.sources.cassandra.topology import Node, replica_groups
 from headrace.sources.cassandra.transcode import TablePlan, Transcoder
 
@@ -56,9 +62,19 @@ class Parts:
 
     @cached_property
     def tables(self) -> Sequence[TableSchema]:
-        """The tables whose changes are delivered."""
+        """The tables whose changes are delivered.
+
+        By default all with CDC, also dropped ones: their changes can still be in the logs. Whose
+        keyspace went with them is passed over: nothing says any more how many copies it had.
+        """
         if not self.config.tables:
-            return [table for table in self.schema.tables.values() if table.cdc]
+            return [
+                table
+                for table in self.schema.tables.values()
+                if table.cdc
+                and table.keyspace not in SYSTEM_KEYSPACES
+                and not (table.is_dropped and table.keyspace not in self.schema.keyspaces)
+            ]
         found, missing = [], []
         for name in self.config.tables:
             table = self.schema.table(name)
@@ -94,8 +110,19 @@ class Parts:
     def groups(self) -> Groups:
         """Who holds what, and how many copies are needed."""
         nodes = [_node(name, given) for name, given in self.config.nodes.items()]
-        keyspaces = [self.schema.keyspaces[name] for name in self.keyspaces]
-        return replica_groups(nodes, keyspaces, self.config.consistency)
+        return replica_groups(nodes, self._keyspaces(), self.config.consistency)
+
+    def _keyspaces(self) -> Sequence[KeyspaceSchema]:
+        known = self.schema.keyspaces
+        for name in self.keyspaces:
+            if name not in known:
+                raise TopologyError(
+                    "the schema has its tables, but not the keyspace itself",
+                    place=f"keyspace {name}",
+                    hint=f"add CREATE KEYSPACE {name} WITH replication = … to the schema file, "
+                    "or give contact_points",
+                )
+        return [known[name] for name in self.keyspaces]
 
     @cached_property
     def pump(self) -> Pump:
@@ -129,11 +156,10 @@ class Parts:
     def transcoder(self) -> Transcoder:
         """Encodes Avro straight from raw mutations."""
         delivered = {table.table_id for table in self.tables}
-        plans = {
-            index: TablePlan(table, self.shapes.of(table).headers)
-            for index, table in enumerate(self.schema.tables.values())
-            if table.table_id in delivered
-        }
+        plans = [
+            TablePlan(table, self.shapes.of(table).headers, delivered=table.table_id in delivered)
+            for table in self.schema.tables.values()
+        ]
         return Transcoder(self.schema, plans)
 
     def announce(self) -> Sequence[RecordSchema]:

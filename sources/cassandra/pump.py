@@ -74,13 +74,15 @@ class LogCursor:
             self._framer.allow(limit)
         self.at_end = False
 
-    def advance(self, intake: Intake, host: int, bytes_max: int, held_max: int) -> None:
-        """Read at most *bytes_max* on, or to the end of what is durable."""
+    def advance(self, intake: Intake, host: int, demand: Demand) -> None:
+        """Read a chunk on, or to what *demand* allows, or to the end of what is durable."""
         if self._current is None and not self._enter_next():
             self.at_end = True
             return
         assert self._current is not None  # noqa: S101 (entered above)
-        found = intake.run(self._framer, host, bytes_max, held_max)
+        found = intake.run(
+            self._framer, host, CHUNK_BYTES, demand.bytes_max, demand.records_max
+        )
         self.marker = Marker(self._current.segment_id, self._framer.at)
         if found == codes.ENTRY:
             return
@@ -202,7 +204,12 @@ class Pump:
             if cursor.at_end or not cursor.fetched_ms:
                 cursor.refresh(started_ms)
         budget = PASS_BYTES_MAX
-        while budget > 0 and self.intake.held < demand.bytes_max:
+        intake = self.intake
+        while (
+            budget > 0
+            and intake.held < demand.bytes_max
+            and intake.fullest < demand.records_max
+        ):
             ready = [
                 (self.intake.progress[host], host)
                 for host, cursor in enumerate(self.cursors)
@@ -211,7 +218,7 @@ class Pump:
             if not ready or self._now_ms() - started_ms > demand.linger_ms:
                 break
             host = min(ready)[1]
-            self.cursors[host].advance(self.intake, host, CHUNK_BYTES, demand.bytes_max)
+            self.cursors[host].advance(self.intake, host, demand)
             budget -= CHUNK_BYTES
         self.more = not all(cursor.at_end for cursor in self.cursors)
         self._grow_time()

@@ -58,6 +58,7 @@ class CassandraReader(Reader):
         outbox = pump.intake.take(self._number)
         markers = pump.markers(self._number)
         if outbox.count == 0 and markers == self._markers:
+            pump.intake.give_back(outbox)
             return Idle()
         self._markers = markers
         return self._batch(outbox, markers)
@@ -108,6 +109,7 @@ class CassandraReader(Reader):
             self._split,
             self._state(markers),
             outbox,
+            intake=self._pump.intake,
             more=self._pump.more,
             nodes=self._hosts,
             decoder=parts.decoder,

@@ -8,21 +8,25 @@ from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
 from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.intake cimport Outbox
 
-cdef int64_t _NEVER
-cdef int _HIDDEN, _REPLACE_BYTE, _MERGE_BYTE
+cdef int64_t _NEVER, _FOREVER
+cdef int _HIDDEN, _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ENDS_FIRST, _NOWHERE, _COLUMN_BYTES
 
 
 @cython.final
 cdef class TablePlan:
     cdef str table_name
     cdef object headers
+    cdef int delivered
     cdef list names
-    cdef readonly int payload_count, key_count, clustering_count
+    cdef readonly int payload_count, key_count, first_cell
     cdef bytes constant
     cdef list values, paths, cells
+    cdef int[::1] codes
+    cdef int[::1] empties
     cdef int[::1] complex
     cdef int[::1] kind
     cdef int64_t[::1] dropped
+    cdef Py_ssize_t fixed_bytes
 
 
 @cython.final
@@ -35,53 +39,58 @@ cdef class Transcoder:
     cdef int64_t[::1] words
     cdef int64_t[::1] where
     cdef int[::1] columns
-    cdef unsigned char[::1] marked
+    cdef int64_t[::1] ends
+    cdef Py_ssize_t end_count
     cdef int column_count, range_open
     cdef list keys, bodies, headers, tables
     cdef bytes key
-    cdef Py_ssize_t end, tail_end, key_start, key_length
+    cdef Py_ssize_t end, length, key_start, key_length
     cdef Py_ssize_t row_deletion
+    cdef int64_t newest, newest_deletion, oldest_simple, newest_simple, special
     cdef int index
 
     @cython.locals(i=Py_ssize_t, base=Py_ssize_t, made=Py_ssize_t)
     cpdef encode(self, Outbox outbox, nodes)
-    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t, changes=int, out=AvroBytes, at=Py_ssize_t)
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t)
     cdef int _mutation(self, Outbox outbox, Py_ssize_t base, bytes node) except -1
-    @cython.locals(changes=int, at=Py_ssize_t, plan=TablePlan, kind=int64_t, following=Py_ssize_t)
-    cdef int _count_changes(self) except -1
-    @cython.locals(plan=TablePlan, kind=int64_t)
+    @cython.locals(out=AvroBytes, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
+    cdef int _finish(self, Py_ssize_t tail, Py_ssize_t tail_end) except -1
+    @cython.locals(plan=TablePlan, kind=int64_t, timestamp=int64_t)
     cdef Py_ssize_t _update(self, Py_ssize_t at) except -1
-    @cython.locals(following=Py_ssize_t, columns=int, timestamp=int64_t)
+    @cython.locals(following=Py_ssize_t, columns=int, timestamp=int64_t, i=int)
     cdef Py_ssize_t _row(self, TablePlan plan, Py_ssize_t at) except -1
-    @cython.locals(kind=int64_t, column=int)
+    @cython.locals(kind=int64_t, column=int, timestamp=int64_t)
     cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
-    @cython.locals(begin=Py_ssize_t, dropped=int64_t, deleted=int, kept=int)
+    @cython.locals(begin=Py_ssize_t, dropped=int64_t, kept=int)
     cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
+    cdef inline int _is_path_cell(self, Py_ssize_t at) noexcept
     cdef inline int _mention(self, int column, Py_ssize_t at) except -1
-    @cython.locals(newest=int64_t, deletion=int64_t, i=int, column=int, at=Py_ssize_t)
-    cdef int64_t _newest(self, TablePlan plan) noexcept
     @cython.locals(begin=Py_ssize_t, opened=Py_ssize_t, kind=int64_t, ended=Py_ssize_t, timestamp=int64_t)
     cdef Py_ssize_t _marker(self, TablePlan plan, Py_ssize_t at) except -1
     cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
-    @cython.locals(out=AvroBytes, at=Py_ssize_t, end=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t)
+    @cython.locals(out=AvroBytes, begin=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, i=int, length=Py_ssize_t)
     cdef int _key(self, TablePlan plan) except -1
     @cython.locals(length=Py_ssize_t)
-    cdef Py_ssize_t _key_part(self, TablePlan plan, int i, Py_ssize_t at, Py_ssize_t end) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, ttl=int64_t, expires=int64_t, is_static=int, i=int, name=bytes)
+    cdef Py_ssize_t _part_length(self, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    cdef inline int _union(self, int64_t number, bint given) except -1
-    @cython.locals(out=AvroBytes, at=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t, column=int)
-    cdef int _payload(self, TablePlan plan, Py_ssize_t row) except -1
-    @cython.locals(out=AvroBytes, deleted=int, begin=Py_ssize_t, count=int64_t, cell=Py_ssize_t)
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, i=int, name=bytes, ends=int64_t[::1])
+    cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    cdef inline Py_ssize_t _union(self, Py_ssize_t at, int64_t number, int given) noexcept
+    @cython.locals(out=AvroBytes, at=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t)
+    cdef int _payload_key(self, TablePlan plan, Py_ssize_t row) except -1
+    @cython.locals(out=AvroBytes, reserve=Py_ssize_t, at=Py_ssize_t, column=int, cell=Py_ssize_t, code=int, start=Py_ssize_t, length=Py_ssize_t)
+    cdef int _payload_cells(self, TablePlan plan) except -1
+    @cython.locals(out=AvroBytes, deleted=int, begin=Py_ssize_t, count=int64_t)
     cdef int _complex(self, TablePlan plan, int column, Py_ssize_t at) except -1
-    @cython.locals(out=AvroBytes, flags=int64_t, removed=int, kind=int, start=Py_ssize_t, length=Py_ssize_t, expiring=int)
+    @cython.locals(out=AvroBytes, flags=int64_t, removed=int, kind=int, start=Py_ssize_t, length=Py_ssize_t, path=Py_ssize_t)
     cdef int _complex_cell(self, TablePlan plan, int column, Py_ssize_t cell) except -1
-    @cython.locals(out=AvroBytes, count=int, i=int, column=int, at=Py_ssize_t, flags=int64_t, name=bytes, written=int64_t, expiring=int)
+    cdef int _optional(self, int64_t number, int given) except -1
     cdef int _notes(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    @cython.locals(out=AvroBytes, count=int, i=int, column=int, at=Py_ssize_t, flags=int64_t, name=bytes, written=int64_t)
+    cdef int _write_notes(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
     @cython.locals(at=Py_ssize_t)
     cdef int _has_note(self, TablePlan plan, int column, int64_t timestamp, int64_t ttl, int64_t expires) except -1
-    @cython.locals(value=ValuePlan)
-    cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) except -1
+    cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) noexcept
     @cython.locals(kind=int64_t)
     cdef int _range(self, TablePlan plan, Py_ssize_t begin, Py_ssize_t ended) except -1
     @cython.locals(count=int64_t)

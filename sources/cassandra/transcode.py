@@ -20,16 +20,22 @@ from headrace.sources.cassandra.types import CqlType
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _HIDDEN = 0x1000  # In an operation's flags: Cassandra would not read it.
+_FOREVER = (1 << 63) - 1
+_LONG_BYTES = 8
+_ENDS_FIRST = 16
+_NOWHERE = -1
+_COLUMN_BYTES = 64  # More than any fixed-length value, its union and its counts take.
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
 
 
 class TablePlan:
     """One table, ready for encoding. Arrays are by index into `TableSchema.columns`."""
 
-    def __init__(self, table: TableSchema, headers: Headers) -> None:
-        """Derive everything that all of the table's messages share."""
+    def __init__(self, table: TableSchema, headers: Headers, *, delivered: bool) -> None:
+        """Derive what all of the table's messages share; others are counted, not *delivered*."""
         self.table_name = table.qualified
         self.headers = headers
+        self.delivered = int(delivered)
         columns = table.columns
         payload = payload_columns(table)
         names = [_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
@@ -38,8 +44,10 @@ class TablePlan:
         self.constant = _string(table.keyspace) + _string(table.name)
         kinds = [column.kind for column in payload]
         self.key_count = kinds.count(ColumnKind.PARTITION_KEY)
-        self.clustering_count = kinds.count(ColumnKind.CLUSTERING)
+        self.first_cell = self.key_count + kinds.count(ColumnKind.CLUSTERING)
         self.values = [ValuePlan(column.type) for column in columns]
+        self.codes = memoryview(array("i", [plan.code for plan in self.values]))
+        self.empties = memoryview(array("i", [int(plan.allows_empty) for plan in self.values]))
         self.complex = memoryview(array("i", [int(column.is_complex) for column in columns]))
         self.kind = memoryview(array("i", [_complex_kind(column.type) for column in columns]))
         self.paths = [
@@ -48,36 +56,27 @@ class TablePlan:
         ]
         self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
         # Cells written at or before this do not count.
-        self.dropped = memoryview(
-            array(
-                "q",
-                [
-                    (1 << 63) - 1
-                    if c.is_dropped
-                    else _NEVER
-                    if c.dropped_us is None
-                    else c.dropped_us
-                    for c in columns
-                ],
-            )
-        )
+        drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
+        gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
+        self.dropped = memoryview(array("q", gone))
+        # Room that a change takes at most, besides the bytes of its values.
+        self.fixed_bytes = sum(map(len, self.names)) + _COLUMN_BYTES * (len(columns) + 8)
 
 
 class Transcoder:
     """Encodes outboxes."""
 
-    def __init__(self, schema: Schema, plans: dict[int, TablePlan]) -> None:
-        """*plans* has the delivered tables by their index in the schema's catalogue."""
-        catalogue = Catalogue(schema)
-        self.cutter = Cutter(catalogue)
-        self.plans = [plans.get(index) for index in range(len(catalogue.tables))]
+    def __init__(self, schema: Schema, plans: Sequence[TablePlan]) -> None:
+        """*plans* has every table of *schema*, in its order."""
+        self.cutter = Cutter(Catalogue(schema))
+        self.plans = list(plans)
         self.out = AvroBytes()
         self.id = memoryview(bytearray(16))
-        widest = max([len(table.columns) for table in catalogue.tables], default=0)
-        self.where = memoryview(array("q", bytes(8 * (widest + 1))))
-        self.columns = memoryview(array("i", bytes(4 * (widest + 1))))
-        self.marked = memoryview(bytearray(widest + 1))
+        widest = max([len(table.columns) for table in schema.tables.values()], default=0) + 1
+        self.where = memoryview(array("q", [_NOWHERE] * widest))
+        self.columns = memoryview(array("i", [0] * widest))
         self.column_count = 0
+        self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
 
     def encode(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
         """Encode every mutation; one that does not fit is quarantined whole, the others go on."""
@@ -96,57 +95,52 @@ class Transcoder:
             try:
                 self._mutation(outbox, base, node_names[outbox.meta[base + codes.MAIL_HOST]])
             except HeadraceError as error:
-                self.marked = memoryview(bytearray(len(self.marked)))
+                self.where = memoryview(array("q", [_NOWHERE] * len(self.where)))
                 for column in (self.keys, self.bodies, self.headers, self.tables):
                     del column[made:]
                 quarantined.append(_quarantined(outbox, base, nodes, error))
         return EncodedRecords(self.keys, self.bodies, self.headers, self.tables, quarantined)
 
     def _mutation(self, outbox: Outbox, base: int, node: bytes) -> None:
-        """Encode one mutation's changes; the fields that they share are written once."""
+        """Encode one mutation: first its changes, then the fields that need their number."""
         start = outbox.meta[base + codes.MAIL_START]
         end = outbox.meta[base + codes.MAIL_END]
         count = self.cutter.cut_range(start, end, outbox.meta[base + codes.MAIL_MESSAGING])
         self.words = self.cutter.words
         self.end = count * codes.WIDTH
-        changes = self._count_changes()
+        self.length = end - start
         native.sha16(self.buf, start, end, self.id, 0)
+        self.index = 0
+        self.end_count = 0
         out = self.out
         out.size = 0
-        out.long(changes)
+        at = 0
+        while at < self.end:
+            at = self._update(at)
+        tail = out.size
+        out.long(self.index)
         out.long(outbox.meta[base + codes.MAIL_COPIES])
         out.constant(node)
         out.long(outbox.meta[base + codes.MAIL_SEGMENT])
         out.long(outbox.meta[base + codes.MAIL_POSITION])
-        self.tail_end = out.size
-        self.index = 0
-        at = 0
-        while at < self.end:
-            at = self._update(at)
+        self._finish(tail, out.size)
 
-    def _count_changes(self) -> int:
-        """Return how many changes will be made, and hide what Cassandra would not read."""
-        changes = 0
-        at = 0
-        plan = None
-        while at < self.end:
-            kind = self.words[at]
-            if kind == codes.UPDATE:
-                plan = self.plans[self.words[at + codes.COLUMN]]
-            elif plan is None:
-                pass
-            elif kind == codes.ROW:
-                following = self._gather(plan, at)
-                if self.row_deletion >= 0:
-                    changes += 1
-                if self.words[at + codes.FLAGS] & codes.HAS_TIMESTAMP or self.column_count:
-                    changes += 1
-                at = following
-                continue
-            elif kind == codes.PARTITION_DELETION or kind == codes.MARKER_OPEN:  # noqa: PLR1714
-                changes += 1
-            at += codes.WIDTH
-        return changes
+    def _finish(self, tail: int, tail_end: int) -> None:
+        """Join each change with the tail that all of the mutation's changes share."""
+        out = self.out
+        if self.end_count == 1:  # The tail stands behind it already.
+            self.bodies.append(out.bytes_from(0))
+        else:
+            begin = 0
+            for i in range(self.end_count):
+                end = self.ends[i]
+                out.size = tail_end
+                out.reserve(end - begin + tail_end - tail)
+                native.copy(out.out, tail_end, out.out, begin, end)
+                native.copy(out.out, tail_end + end - begin, out.out, tail, tail_end)
+                out.size = tail_end + end - begin + tail_end - tail
+                self.bodies.append(out.bytes_from(tail_end))
+                begin = end
 
     def _update(self, at: int) -> int:
         """Encode the changes of the update at *at* and return where the next one is."""
@@ -155,22 +149,18 @@ class Transcoder:
         self.key_length = self.words[at + codes.LENGTH]
         at += codes.WIDTH
         self.range_open = 0
-        if plan is not None:
+        if plan.delivered:
             self._key(plan)
         while at < self.end and self.words[at] != codes.UPDATE:
             kind = self.words[at]
-            if plan is None:
-                at += codes.WIDTH
-            elif kind == codes.PARTITION_DELETION:
-                self.column_count = 0
-                self._change(
-                    plan, codes.OP_DELETE_PARTITION, self.words[at + codes.TIMESTAMP], -1, -1
-                )
-                at += codes.WIDTH
-            elif kind == codes.ROW:
+            if kind == codes.ROW:
                 at = self._row(plan, at)
-            else:
+            elif kind == codes.MARKER:
                 at = self._marker(plan, at)
+            else:
+                timestamp = self.words[at + codes.TIMESTAMP]
+                self._change(plan, codes.OP_DELETE_PARTITION, timestamp, _NOWHERE, _NOWHERE)
+                at += codes.WIDTH
         return at
 
     def _row(self, plan: TablePlan, at: int) -> int:
@@ -179,33 +169,49 @@ class Transcoder:
         if self.row_deletion >= 0:
             self.column_count = 0
             timestamp = self.words[self.row_deletion + codes.TIMESTAMP]
-            self._change(plan, codes.OP_DELETE, timestamp, at, -1)
+            self._change(plan, codes.OP_DELETE, timestamp, at, _NOWHERE)
             self.column_count = columns
         if self.words[at + codes.FLAGS] & codes.HAS_TIMESTAMP:
-            self._change(plan, codes.OP_INSERT, self.words[at + codes.TIMESTAMP], at, -1)
+            timestamp = self.words[at + codes.TIMESTAMP]
+            self._change(plan, codes.OP_INSERT, timestamp, at, _NOWHERE)
         elif columns:
-            self._change(plan, codes.OP_UPDATE, self._newest(plan), at, -1)
+            timestamp = self.newest_deletion if self.newest == _NEVER else self.newest
+            self._change(plan, codes.OP_UPDATE, timestamp, at, _NOWHERE)
+        for i in range(columns):
+            self.where[self.columns[i]] = _NOWHERE
+        self.column_count = 0
         return following
 
     def _gather(self, plan: TablePlan, at: int) -> int:
-        """Note where the row's columns are and return where the row ends."""
+        """Note where the row's columns are and how they differ; return where the row ends."""
         at += codes.WIDTH
-        self.row_deletion = -1
+        self.row_deletion = _NOWHERE
         self.column_count = 0
+        self.newest = self.newest_deletion = _NEVER
+        self.oldest_simple = _FOREVER
+        self.newest_simple = _NEVER
+        self.special = 0
         while at < self.end:
             kind = self.words[at]
             column = self.words[at + codes.COLUMN]
-            if kind == codes.ROW_DELETION:
-                self.row_deletion = at
+            if kind == codes.CELL:
+                timestamp = self.words[at + codes.TIMESTAMP]
+                if timestamp > plan.dropped[column]:
+                    self._mention(column, at)
+                    self.newest = max(self.newest, timestamp)
+                    self.newest_simple = max(self.newest_simple, timestamp)
+                    self.oldest_simple = min(self.oldest_simple, timestamp)
+                    self.special |= self.words[at + codes.FLAGS] & codes.IS_EXPIRING
+                    if self.words[at + codes.LENGTH] == 0:
+                        self.special |= codes.HAS_EMPTY_VALUE
                 at += codes.WIDTH
             elif kind == codes.VALUE:
                 at += codes.WIDTH
-            elif kind == codes.CELL:
-                if self.words[at + codes.TIMESTAMP] > plan.dropped[column]:
-                    self._mention(column, at)
-                at += codes.WIDTH
             elif kind == codes.COMPLEX:
                 at = self._gather_complex(plan, at, column)
+            elif kind == codes.ROW_DELETION:
+                self.row_deletion = at
+                at += codes.WIDTH
             else:
                 break
         return at
@@ -213,18 +219,18 @@ class Transcoder:
     def _gather_complex(self, plan: TablePlan, at: int, column: int) -> int:
         begin = at
         dropped = plan.dropped[column]
-        deleted = self.words[at + codes.FLAGS] & 1
-        kept = 1 if deleted and self.words[at + codes.TIMESTAMP] > dropped else 0
-        if deleted and not kept:
-            self.words[at + codes.FLAGS] = 0
+        kept = 0
+        if self.words[at + codes.FLAGS] & 1:
+            if self.words[at + codes.TIMESTAMP] > dropped:
+                kept = 1
+                self.newest_deletion = max(self.newest_deletion, self.words[at + codes.TIMESTAMP])
+            else:
+                self.words[at + codes.FLAGS] = 0
         at += codes.WIDTH
-        while (
-            at < self.end
-            and self.words[at] == codes.CELL
-            and self.words[at + codes.PATH_LENGTH] >= 0
-        ):
+        while self._is_path_cell(at):
             if self.words[at + codes.TIMESTAMP] > dropped:
                 kept += 1
+                self.newest = max(self.newest, self.words[at + codes.TIMESTAMP])
             else:
                 self.words[at + codes.FLAGS] |= _HIDDEN
             at += codes.WIDTH
@@ -232,35 +238,17 @@ class Transcoder:
             self._mention(column, begin)
         return at
 
+    def _is_path_cell(self, at: int) -> int:
+        if at >= self.end or self.words[at] != codes.CELL:
+            return 0
+        return 1 if self.words[at + codes.PATH_LENGTH] >= 0 else 0
+
     def _mention(self, column: int, at: int) -> None:
         if self.column_count == len(self.columns):
             self.cutter.fail("a column list that names a column twice")
         self.columns[self.column_count] = column
         self.where[column] = at
         self.column_count += 1
-
-    def _newest(self, plan: TablePlan) -> int:
-        """Return the newest write time of the row's cells; without cells, of its deletions."""
-        newest = _NEVER
-        deletion = _NEVER
-        for i in range(self.column_count):
-            column = self.columns[i]
-            at = self.where[column]
-            if not plan.complex[column]:
-                newest = max(newest, self.words[at + codes.TIMESTAMP])
-                continue
-            if self.words[at + codes.FLAGS] & 1:
-                deletion = max(deletion, self.words[at + codes.TIMESTAMP])
-            at += codes.WIDTH
-            while (
-                at < self.end
-                and self.words[at] == codes.CELL
-                and self.words[at + codes.PATH_LENGTH] >= 0
-            ):
-                if not self.words[at + codes.FLAGS] & _HIDDEN:
-                    newest = max(newest, self.words[at + codes.TIMESTAMP])
-                at += codes.WIDTH
-        return deletion if newest == _NEVER else newest
 
     def _marker(self, plan: TablePlan, at: int) -> int:
         """Encode the range that starts at a marker; a mere end was used by its start."""
@@ -301,132 +289,175 @@ class Transcoder:
     # ---- writing ----
 
     def _key(self, plan: TablePlan) -> None:
-        """Encode the partition key, and remember where its parts are in `key_parts`."""
+        """Encode the partition key of the messages that follow."""
         out = self.out
-        out.size = self.tail_end
-        at = self.key_start
-        end = at + self.key_length
-        for i in range(plan.key_count):
-            length = self._key_part(plan, i, at, end)
-            start = at if plan.key_count == 1 else at + 2
-            out.required(plan.values[i], start, length)
-            at = start + length + (0 if plan.key_count == 1 else 1)
-        if at != end:
-            self.cutter.fail(f"a partition key of {self.key_length} bytes has other parts")
-        self.key = out.bytes_from(self.tail_end)
-
-    def _key_part(self, plan: TablePlan, i: int, at: int, end: int) -> int:
-        """Return the length of key part *i*; of several, each has 2 bytes before and one after."""
+        begin = out.size
         if plan.key_count == 1:
-            return end - at
+            out.required(plan.values[0], self.key_start, self.key_length)
+        else:
+            at = self.key_start
+            end = at + self.key_length
+            for i in range(plan.key_count):  # Each part: 2 bytes of length before, one after.
+                length = self._part_length(at, end)
+                out.required(plan.values[i], at + 2, length)
+                at += length + 3
+            if at != end:
+                self.cutter.fail(f"a partition key of {self.key_length} bytes has more parts")
+        self.key = out.bytes_from(begin)
+        out.size = begin
+
+    def _part_length(self, at: int, end: int) -> int:
         length = -1
         if at + 2 <= end:
             length = self.buf[at] << 8 | self.buf[at + 1]
         if length < 0 or at + 2 + length >= end:
-            self.cutter.fail(f"part {i} of a partition key of {self.key_length} bytes is cut short")
+            self.cutter.fail(f"a partition key of {self.key_length} bytes is cut short")
         return length
 
     def _change(
         self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int
     ) -> None:
-        """Encode one change; *row* is its ROW or start MARKER, *ended* its end MARKER, or -1."""
+        """Encode one change; *row* is its ROW or start MARKER, *ended* its end MARKER."""
+        self.index += 1
+        if plan.delivered:
+            self._write(plan, operation, timestamp, row, ended)
+
+    def _write(
+        self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int
+    ) -> None:
         out = self.out
-        out.size = self.tail_end
+        out.reserve(2 * self.length + plan.fixed_bytes + len(plan.constant))
         is_row = operation <= codes.OP_DELETE
         flags = self.words[row + codes.FLAGS] if is_row else 0
+        is_static = flags & codes.ROW_STATIC
         ttl = 0
         expires = -1
         if operation == codes.OP_INSERT and flags & codes.HAS_TTL:
             ttl = self.words[row + codes.TTL]
             expires = self.words[row + codes.LDT]
-        out.long(timestamp)
-        out.byte(operation << 1)
-        out.constant(plan.constant)
-        is_static = 1 if flags & codes.ROW_STATIC and operation != codes.OP_DELETE else 0
-        out.byte(is_static)
-        self._union(ttl, expires >= 0)
-        self._union(expires, expires >= 0)
+        at = native.put_long(out.out, out.size, timestamp)
+        out.out[at] = operation << 1
+        native.copy_bytes(out.out, at + 1, plan.constant)
+        at += 1 + len(plan.constant)
+        out.out[at] = 1 if is_static and operation != codes.OP_DELETE else 0
+        at = self._union(at + 1, ttl, expires >= 0)
+        at = self._union(at, expires, expires >= 0)
         if self.column_count:
-            out.long(self.column_count)
+            at = native.put_long(out.out, at, self.column_count)
             for i in range(self.column_count):
                 name = plan.names[self.columns[i]]
-                out.constant(name)
-        out.byte(0)
-        self._payload(plan, row if is_row and not flags & codes.ROW_STATIC else -1)
+                native.copy_bytes(out.out, at, name)
+                at += len(name)
+        out.out[at] = 0
+        out.size = at + 1
+        self._payload_key(plan, row if is_row and not is_static else _NOWHERE)
+        self._payload_cells(plan)
         self._notes(plan, timestamp, ttl, expires)
         self._range(plan, row, ended)
-        out.raw(self.id, 0, 16)
-        out.long(self.index)
-        self.index += 1
-        out.raw(out.out, 0, self.tail_end)
+        out.reserve(_COLUMN_BYTES)
+        native.copy(out.out, out.size, self.id, 0, 16)
+        out.size = native.put_long(out.out, out.size + 16, self.index - 1)
+        if self.end_count == len(self.ends):
+            ends = memoryview(array("q", bytes(16 * self.end_count)))
+            ends[: self.end_count] = self.ends
+            self.ends = ends
+        self.ends[self.end_count] = out.size
+        self.end_count += 1
         self.keys.append(self.key)
-        self.bodies.append(out.bytes_from(self.tail_end))
         self.headers.append(plan.headers)
         self.tables.append(plan.table_name)
 
-    def _union(self, number: int, given: bool) -> None:
+    def _union(self, at: int, number: int, given: int) -> int:
+        """Write null or a number at out[at], where there is room; return where it ends."""
         if given:
-            self.out.byte(2)
-            self.out.long(number)
-        else:
-            self.out.byte(0)
+            self.out.out[at] = 2
+            return native.put_long(self.out.out, at + 1, number)
+        self.out.out[at] = 0
+        return at + 1
 
-    def _payload(self, plan: TablePlan, row: int) -> None:
+    def _payload_key(self, plan: TablePlan, row: int) -> None:
+        """Write the primary key's columns; without *row* the clustering columns are null."""
         out = self.out
-        at = self.key_start
-        for i in range(plan.key_count):
-            length = self._key_part(plan, i, at, self.key_start + self.key_length)
-            start = at if plan.key_count == 1 else at + 2
-            out.optional(plan.values[i], start, length)
-            at = start + length + 1
+        if plan.key_count == 1:
+            out.optional(plan.values[0], self.key_start, self.key_length)
+        else:
+            at = self.key_start
+            for i in range(plan.key_count):
+                length = self._part_length(at, self.key_start + self.key_length)
+                out.optional(plan.values[i], at + 2, length)
+                at += length + 3
         at = row + codes.WIDTH
-        for i in range(plan.key_count, plan.key_count + plan.clustering_count):
-            if row < 0 or at >= self.end or self.words[at] != codes.VALUE:
-                out.byte(0)
-                continue
-            out.optional(
-                plan.values[i], self.words[at + codes.START], self.words[at + codes.LENGTH]
-            )
-            at += codes.WIDTH
-        for i in range(self.column_count):
-            self.marked[self.columns[i]] = 1
-        for column in range(plan.key_count + plan.clustering_count, plan.payload_count):
-            if not self.marked[column]:
-                out.byte(0)
-                continue
-            self.marked[column] = 0
-            at = self.where[column]
-            if plan.complex[column]:
-                self._complex(plan, column, at)
-            elif self.words[at + codes.FLAGS] & codes.IS_DELETED:
-                out.byte(0)
+        for i in range(plan.key_count, plan.first_cell):
+            if row >= 0 and at < self.end and self.words[at] == codes.VALUE:
+                start = self.words[at + codes.START]
+                out.optional(plan.values[i], start, self.words[at + codes.LENGTH])
+                at += codes.WIDTH
             else:
-                out.optional(
-                    plan.values[column], self.words[at + codes.START], self.words[at + codes.LENGTH]
+                out.byte(0)
+
+    def _payload_cells(self, plan: TablePlan) -> None:
+        """Write the static and regular columns; the common types here, the others by their plan."""
+        out = self.out
+        reserve = self.length + plan.fixed_bytes
+        out.reserve(reserve)
+        at = out.size
+        for column in range(plan.first_cell, plan.payload_count):
+            cell = self.where[column] if self.column_count else _NOWHERE
+            if cell < 0 or (
+                not plan.complex[column]
+                and (
+                    self.words[cell + codes.FLAGS] & codes.IS_DELETED
+                    or (self.words[cell + codes.LENGTH] == 0 and not plan.empties[column])
                 )
+            ):
+                out.out[at] = 0
+                at += 1
+                continue
+            out.out[at] = 2
+            at += 1
+            code = plan.codes[column]
+            start = self.words[cell + codes.START]
+            length = self.words[cell + codes.LENGTH]
+            if plan.complex[column]:
+                out.size = at
+                self._complex(plan, column, cell)
+                out.reserve(reserve)
+                at = out.size
+            elif code == codes.AVRO_BYTES or (
+                code == codes.AVRO_TEXT and native.is_ascii(self.buf, start, start + length)
+            ):
+                at = native.put_long(out.out, at, length)
+                native.copy(out.out, at, self.buf, start, start + length)
+                at += length
+            elif code == codes.AVRO_INT32:  # Fixed lengths of cells are the cutter's care.
+                at = native.put_long(out.out, at, native.i32(self.buf, start))
+            elif code == codes.AVRO_INT64 and length == _LONG_BYTES:
+                at = native.put_long(out.out, at, native.i64(self.buf, start))
+            else:
+                out.size = at
+                out.value(plan.values[column], start, length)
+                out.reserve(reserve)
+                at = out.size
+        out.size = at
 
     def _complex(self, plan: TablePlan, column: int, at: int) -> None:
         out = self.out
-        out.byte(2)
         deleted = self.words[at + codes.FLAGS] & 1
         out.byte(_REPLACE_BYTE if deleted else _MERGE_BYTE)
-        self._union(self.words[at + codes.TIMESTAMP], deleted != 0)
+        self._optional(self.words[at + codes.TIMESTAMP], deleted)
         begin = at + codes.WIDTH
         count = 0
         at = begin
-        while (
-            at < self.end
-            and self.words[at] == codes.CELL
-            and self.words[at + codes.PATH_LENGTH] >= 0
-        ):
+        while self._is_path_cell(at):
             if not self.words[at + codes.FLAGS] & _HIDDEN:
                 count += 1
             at += codes.WIDTH
         if count:
             out.long(count)
-        for cell in range(begin, at, codes.WIDTH):
-            if not self.words[cell + codes.FLAGS] & _HIDDEN:
-                self._complex_cell(plan, column, cell)
+        while begin < at:
+            if not self.words[begin + codes.FLAGS] & _HIDDEN:
+                self._complex_cell(plan, column, begin)
+            begin += codes.WIDTH
         out.byte(0)
 
     def _complex_cell(self, plan: TablePlan, column: int, cell: int) -> None:
@@ -435,10 +466,9 @@ class Transcoder:
         removed = flags & codes.IS_DELETED
         kind = plan.kind[column]
         start = self.words[cell + codes.START]
-        length = -1 if removed else self.words[cell + codes.LENGTH]
-        out.required(
-            plan.paths[column], self.words[cell + codes.PATH], self.words[cell + codes.PATH_LENGTH]
-        )
+        length = _NOWHERE if removed else self.words[cell + codes.LENGTH]
+        path = self.words[cell + codes.PATH]
+        out.required(plan.paths[column], path, self.words[cell + codes.PATH_LENGTH])
         if kind == codes.COMPLEX_UDT:
             if length < 0:
                 out.byte(0)
@@ -450,32 +480,44 @@ class Transcoder:
             out.optional(plan.cells[column], start, length)
         out.byte(1 if removed else 0)
         out.long(self.words[cell + codes.TIMESTAMP])
-        expiring = flags & codes.IS_EXPIRING
-        self._union(self.words[cell + codes.TTL], expiring != 0)
-        self._union(self.words[cell + codes.LDT], expiring != 0)
+        self._optional(self.words[cell + codes.TTL], flags & codes.IS_EXPIRING)
+        self._optional(self.words[cell + codes.LDT], flags & codes.IS_EXPIRING)
+
+    def _optional(self, number: int, given: int) -> None:
+        """Write null or a number."""
+        self.out.reserve(_COLUMN_BYTES)
+        self.out.size = self._union(self.out.size, number, given)
 
     def _notes(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
-        """Write what simple cells say beyond their value."""
+        """Write what simple cells say beyond their value; mostly that is nothing."""
+        if self.column_count and (
+            self.special
+            or expires >= 0
+            or (self.newest_simple != _NEVER and self.newest_simple != timestamp)
+            or (self.oldest_simple != _FOREVER and self.oldest_simple != timestamp)
+        ):
+            self._write_notes(plan, timestamp, ttl, expires)
+        self.out.byte(0)
+
+    def _write_notes(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
         out = self.out
         count = 0
         for i in range(self.column_count):
             count += self._has_note(plan, self.columns[i], timestamp, ttl, expires)
         if count:
             out.long(count)
-            for i in range(self.column_count):
-                column = self.columns[i]
-                if self._has_note(plan, column, timestamp, ttl, expires):
-                    at = self.where[column]
-                    flags = self.words[at + codes.FLAGS]
-                    name = plan.names[column]
-                    out.constant(name)
-                    written = self.words[at + codes.TIMESTAMP]
-                    self._union(written, written != timestamp)
-                    expiring = flags & codes.IS_EXPIRING
-                    self._union(self.words[at + codes.TTL], expiring != 0)
-                    self._union(self.words[at + codes.LDT], expiring != 0)
-                    out.byte(self._is_empty(plan, column, at))
-        out.byte(0)
+        for i in range(self.column_count):
+            column = self.columns[i]
+            if self._has_note(plan, column, timestamp, ttl, expires):
+                at = self.where[column]
+                flags = self.words[at + codes.FLAGS]
+                name = plan.names[column]
+                out.constant(name)
+                written = self.words[at + codes.TIMESTAMP]
+                self._optional(written, written != timestamp)
+                self._optional(self.words[at + codes.TTL], flags & codes.IS_EXPIRING)
+                self._optional(self.words[at + codes.LDT], flags & codes.IS_EXPIRING)
+                out.byte(self._is_empty(plan, column, at))
 
     def _has_note(
         self, plan: TablePlan, column: int, timestamp: int, ttl: int, expires: int
@@ -493,8 +535,7 @@ class Transcoder:
         return self._is_empty(plan, column, at)
 
     def _is_empty(self, plan: TablePlan, column: int, at: int) -> int:
-        value = plan.values[column]
-        if self.words[at + codes.FLAGS] & codes.IS_DELETED or value.allows_empty:
+        if self.words[at + codes.FLAGS] & codes.IS_DELETED or plan.empties[column]:
             return 0
         return 1 if self.words[at + codes.LENGTH] == 0 else 0
 
@@ -521,7 +562,7 @@ class Transcoder:
 
     def _bound_values(self, plan: TablePlan, at: int, count: int) -> None:
         out = self.out
-        for i in range(plan.clustering_count):
+        for i in range(plan.first_cell - plan.key_count):
             at += codes.WIDTH
             if i < count:
                 value = plan.values[plan.key_count + i]
