@@ -6,6 +6,7 @@ from headrace.plugins import FatalError, HeadraceError
 
 PAUSE_FIRST_MS: Final = 100
 PAUSE_MAX_MS: Final = 10_000
+UNNAMED_FAILURES_MAX: Final = 8
 _DOUBLINGS_MAX: Final = 16
 
 
@@ -32,6 +33,8 @@ class Retry:
     def failed(self, now_ms: int, error: Exception) -> int:
         """Count a failure and return when to try again, on the clock of *now_ms*.
 
+        An error without a name of ours is most likely a bug, and is repeated a few times only.
+
         Raises:
             RetriesExhaustedError: the budget is spent.
 
@@ -39,7 +42,9 @@ class Retry:
         if self._since_ms is None:
             self._since_ms = now_ms
         spent_ms = now_ms - self._since_ms
-        if spent_ms >= self._budget_ms and self._failures:
+        named = isinstance(error, HeadraceError)
+        hopeless = not named and self._failures >= UNNAMED_FAILURES_MAX
+        if hopeless or (spent_ms >= self._budget_ms and self._failures):
             raise RetriesExhaustedError(
                 f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {told(error)}",
                 hint="runtime.retry_seconds_max says how long to go on trying",

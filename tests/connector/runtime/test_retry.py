@@ -2,7 +2,12 @@
 
 import pytest
 
-from headrace.connector.runtime.retry import PAUSE_MAX_MS, RetriesExhaustedError, Retry
+from headrace.connector.runtime.retry import (
+    PAUSE_MAX_MS,
+    UNNAMED_FAILURES_MAX,
+    RetriesExhaustedError,
+    Retry,
+)
 from headrace.plugins import RetriableError
 
 ERROR = RetriableError("no")
@@ -33,3 +38,12 @@ def test_success_fills_the_budget() -> None:
     retry.succeeded()
 
     assert 10_100 == retry.failed(10_000, ERROR)
+
+
+def test_bugs_are_repeated_a_few_times() -> None:
+    """An error without a name uses up its chances long before the time is up."""
+    retry = Retry(10**9)
+    for _ in range(UNNAMED_FAILURES_MAX):
+        retry.failed(0, ZeroDivisionError("secret"))
+    with pytest.raises(RetriesExhaustedError, match=r"failed 9 times in 0 s: ZeroDivisionError"):
+        retry.failed(0, ZeroDivisionError("secret"))
