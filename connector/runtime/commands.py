@@ -17,6 +17,7 @@ from headrace.connector.job import Job, read_job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.summary import books_differences, books_text, summary_of
 from headrace.connector.runtime.worker import Worker, committed_books
+from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import ConfigError, Context, FatalError, Problem
 
@@ -70,6 +71,10 @@ def verify_main(arguments: Sequence[str]) -> int:
     job = _enter(given.job)
     store = SqliteStore.open(job.state, job.name, create=False)
     try:
+        if not store.leases():
+            raise StateFileError(
+                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
+            )
         context = Context(
             job=job.name,
             clock=SystemClock(),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.runtime.pipeline import Closed, HandOver, Idled, Lose, Stop
-from headrace.plugins import CloseReason, RetriableError
+from headrace.plugins import Batch, CloseReason, Demand, Done, Idle, RetriableError
+from headrace.plugins.testing.doubles import MemoryReader, sample_records
 from headrace.plugins.testing.doubles import Verdict as Fate
-from headrace.plugins.testing.doubles import sample_records
 from rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
 
 
@@ -223,6 +223,27 @@ def test_until_idle_ends_when_all_is_committed(path: Path) -> None:
     assert 25 == rig.committed("a")
     rig.splits["b"].append(sample_records(1))
     rig.until(lambda: 1 == rig.committed("b"))
+    rig.store.close()
+
+
+def test_is_idle_only_after_a_second_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one split's read brought for a split that was asked before it is not left behind."""
+    rig = Rig(path)
+    rig.open({"a": 0, "b": 0}, until_idle=True)
+    real = MemoryReader.read
+    records = iter(sample_records(1))
+
+    def read(self: MemoryReader, demand: Demand) -> Batch | Idle | Done:
+        answer = real(self, demand)
+        if self._split == "b":
+            rig.splits["a"] += [[record] for record in records]
+        return answer
+
+    monkeypatch.setattr(MemoryReader, "read", read)
+    rig.gain()
+    rig.until(lambda: bool(rig.told))
+
+    assert 1 == rig.committed("a")
     rig.store.close()
 
 

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.runtime.pipeline import Lose
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
     CloseReason,
+    Delivery,
     EncodedPosition,
     FatalError,
     HeadraceError,
     NumberPosition,
     RetriableError,
+    Settle,
 )
+from headrace.plugins.testing.doubles import ChaosWriter
 from headrace.plugins.testing.doubles import Verdict as Fate
 from rig import COMMIT_MS, TICK_MS, Rig, expected
 
@@ -154,21 +156,24 @@ def test_position_that_cannot_be_encoded_now_is_committed_later(
     assert (25, 25) == (counts.cut, counts.delivered)
 
 
-def test_late_verdict_of_a_former_life_is_void(rig: Rig) -> None:
+def test_late_verdict_of_a_former_life_is_void(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a run began again a verdict on the old batch of the same number settles nothing."""
     rig.open({"a": 10})
+    late: list[Settle] = []
+    real = ChaosWriter.submit
+
+    def crash_once(self: ChaosWriter, delivery: Delivery, settle: Settle) -> None:
+        if not late:
+            late.append(settle)
+            raise ZeroDivisionError
+        real(self, delivery, settle)
+
+    monkeypatch.setattr(ChaosWriter, "submit", crash_once)
     rig.script.extend([Fate.HOLD])
     rig.gain()
-    rig.passes(1)
-    ((delivery, settle),) = rig.sink.held
-    rig.pipeline.command(Lose("a"))
-    rig.passes(1)
-    rig.sink.held.clear()
-    rig.script.extend([Fate.HOLD])
-    rig.gain()
-    rig.passes(1)
-    settle(len(delivery.encoded))
-    rig.passes(COMMIT_MS // TICK_MS + 1)
+    rig.until(lambda: bool(rig.sink.held))
+    late[0](10)
+    rig.passes(COMMIT_MS // TICK_MS + 2)
     assert 0 == rig.committed()
     rig.sink.let_go()
     rig.until(lambda: 10 == rig.committed())
