@@ -4,39 +4,15 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
+from headrace.sources.cassandra.records cimport Groups, Records
 
-cdef int _WORDS, _LOC, _ROOM_FIRST, _HOST_COUNTERS
-cdef int _D0, _D1, _SEEN, _TOKEN, _META, _NUMBER, _BORN, _SINCE, _LAST, _LOCS
-cdef uint64_t _DIRTY, _PERSISTED, _KIND_BITS, _MASK16, _MASK64
-
-
-@cython.final
-cdef class Groups:
-    cdef readonly int hosts
-    cdef readonly int count
-    cdef uint64_t[::1] masks
-    cdef int[::1] needed
-    cdef int[::1] first
-    cdef int64_t[::1] tokens
-    cdef int[::1] groups
-    @cython.locals(low=int, high=int, begin=int, middle=int)
-    cpdef int find(self, int keyspace, int64_t token) noexcept
+cdef int _HOST_COUNTERS
+cdef uint64_t _KIND_BITS, _MASK16
 
 
 @cython.final
-cdef class Agreement:
-    cdef Groups groups_table
-    cdef public uint64_t tau
-    cdef public uint64_t number
+cdef class Agreement(Records):
     cdef readonly uint64_t touched
-    cdef readonly int live, pending
-    cdef int room, used, free, locs_used, locs_free
-    cdef uint64_t[::1] words
-    cdef int[::1] slots
-    cdef int64_t[::1] locs
-    cdef int[::1] dirty
-    cdef int dirty_count
-    cdef object dropped
     cdef readonly int64_t[::1] hosts
     cdef public int64_t agreed, expired, expired_late, memory_shortened
 
@@ -57,38 +33,3 @@ cdef class Agreement:
     @cython.locals(slot=int, kind=int)
     cpdef set unpublished_segments(self, int host)
     cpdef overflow(self, int slot)
-    cdef void fetch_slot(self, uint64_t d0) noexcept
-    @cython.locals(slot=int)
-    cdef void fetch_record(self, uint64_t d0) noexcept
-    @cython.locals(mask=int, at=int, slot=int)
-    cdef int _find(self, uint64_t d0, uint64_t d1) noexcept
-    @cython.locals(slot=int, base=Py_ssize_t)
-    cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
-    @cython.locals(mask=int, at=int)
-    cdef int _index(self, int slot) noexcept
-    @cython.locals(base=Py_ssize_t, mask=int, at=int, gap=int, home=int)
-    cdef int _drop(self, int slot) except -1
-    @cython.locals(slot=int)
-    cdef int _grow(self) except -1
-    @cython.locals(base=Py_ssize_t)
-    cdef int _become(self, int slot, int kind) except -1
-    @cython.locals(meta=uint64_t, dirty=int[::1])
-    cdef int _mark(self, int slot) except -1
-    @cython.locals(gone=uint64_t[::1], rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
-    cpdef changed_rows(self)
-    @cython.locals(meta=uint64_t, slot=int)
-    cpdef all_rows(self)
-    @cython.locals(size=Py_ssize_t, loc=int)
-    cdef Py_ssize_t _row_size(self, int slot) noexcept
-    @cython.locals(base=Py_ssize_t, count=int, end=Py_ssize_t, loc=int, i=int)
-    cdef Py_ssize_t _write_row(self, uint64_t[::1] rows, Py_ssize_t at, int slot) noexcept
-    @cython.locals(at=Py_ssize_t, slot=int, kind=int)
-    cpdef restore(self, const uint64_t[::1] rows, list host_map, list keyspace_map)
-    @cython.locals(token=uint64_t, signed=int64_t, keyspace=uint64_t, group=uint64_t, slot=int, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t)
-    cdef int _restore_row(self, const uint64_t[::1] rows, Py_ssize_t at, int kind, list host_map, list keyspace_map) except -1
-    @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)
-    cdef int _locate(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
-    @cython.locals(loc=int, following=int)
-    cdef int _forget_locations(self, int slot) noexcept
-    @cython.locals(loc=int, at=Py_ssize_t)
-    cpdef list locations(self, int slot)

@@ -1,6 +1,7 @@
 """The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar
 from uuid import UUID
@@ -71,8 +72,8 @@ class TableShape:
 class Shapes:
     """The record schemas of the tables that a job delivers, made once each."""
 
-    def __init__(self, delivered: Set[UUID]) -> None:
-        """Changes of other tables are left out of every batch."""
+    def __init__(self, delivered: AbstractSet[UUID]) -> None:
+        """Leave changes of tables that are not *delivered* out of every batch."""
         self.delivered = delivered
         self._made: dict[UUID, TableShape] = {}
 

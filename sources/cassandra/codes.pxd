@@ -43,6 +43,7 @@ cdef enum:
     HAS_EMPTY_VALUE = 0x04
     USE_ROW_TIMESTAMP = 0x08
     USE_ROW_TTL = 0x10
+    HIDDEN = 0x1000
     EXCL_END = 0
     INCL_START = 1
     EXCL_END_INCL_START = 2
@@ -96,3 +97,16 @@ cdef enum:
     COMPLEX_OTHER = 0
     COMPLEX_SET = 1
     COMPLEX_UDT = 2
+    RECORD_WORDS = 10
+    D0 = 0
+    D1 = 1
+    SEEN = 2
+    TOKEN = 3
+    META = 4
+    NUMBER = 5
+    BORN = 6
+    SINCE = 7
+    LAST = 8
+    LOCATIONS = 9
+    LOCATION_WORDS = 5
+    COLUMN_BYTES = 64

@@ -58,6 +58,7 @@ IS_EXPIRING = 0x02
 HAS_EMPTY_VALUE = 0x04
 USE_ROW_TIMESTAMP = 0x08
 USE_ROW_TTL = 0x10
+HIDDEN = 0x1000  # Ours: written before its column was dropped, so Cassandra would not read it.
 
 # Bound kinds.
 EXCL_END = 0
@@ -125,3 +126,20 @@ OP_DELETE_PARTITION = 4
 COMPLEX_OTHER = 0
 COMPLEX_SET = 1
 COMPLEX_UDT = 2
+
+# A record of agreement: 64-bit words in a flat table.
+RECORD_WORDS = 10
+D0 = 0
+D1 = 1
+SEEN = 2  # A bit per host.
+TOKEN = 3
+META = 4  # Bits 0-7 kind, 8 dirty, 9 persisted, 16-31 replica group, 32-47 keyspace.
+NUMBER = 5
+BORN = 6
+SINCE = 7
+LAST = 8
+LOCATIONS = 9  # The first location + 1; of a free record the next free one + 1.
+LOCATION_WORDS = 5  # Host, segment, position, length, the next location + 1.
+
+# Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
+COLUMN_BYTES = 64

@@ -1,10 +1,12 @@
 """The options of the Cassandra source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins import ConfigError, Problem, option
 from headrace.sources.cassandra.topology import LEVELS
+
+_NODE_TEXTS = ("dc", "rack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,8 @@ class CassandraConfig:
         if not self.nodes:
             problems.append(Problem("nodes", "is empty", "name each replica and its cdc_raw"))
         for name, node in self.nodes.items():
-            if not isinstance(node, str) and not (isinstance(node, Mapping) and "path" in node):
-                hint = "node1: path/to/cdc_raw"
-                problems.append(Problem(f"nodes.{name}", f"expected a path, found {node!r}", hint))
+            problems += _node_problems(f"nodes.{name}", node)
+        problems += _token_problems(self.nodes)
         if self.schema is None and not self.contact_points:
             hint = "give one of them, or both"
             problems.append(Problem("schema", "neither schema nor contact_points is given", hint))
@@ -67,6 +68,36 @@ class CassandraConfig:
             problems.append(Problem("expiry_seconds", "is less than memory_seconds", hint))
         if problems:
             raise ConfigError(problems)
+
+
+def _node_problems(key: str, node: object) -> Iterator[Problem]:
+    if isinstance(node, str) and node:
+        return
+    if not isinstance(node, Mapping):
+        yield Problem(key, f"expected a path, found {node!r}", "node1: path/to/cdc_raw")
+        return
+    for option_name in node.keys() - {"path", *_NODE_TEXTS, "tokens"}:
+        yield Problem(f"{key}.{option_name}", "unknown", "path, tokens, dc and rack are known")
+    for option_name in ("path", *_NODE_TEXTS):
+        text = node.get(option_name, "" if option_name == "path" else "default")
+        if not isinstance(text, str) or not text:
+            yield Problem(f"{key}.{option_name}", f"expected a text, found {text!r}")
+    tokens = node.get("tokens", [])
+    if not isinstance(tokens, Sequence) or not all(map(_is_token, tokens)):
+        yield Problem(f"{key}.tokens", f"expected a list of whole numbers, found {tokens!r}")
+
+
+def _token_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
+    owners: dict[object, str] = {}
+    for name, node in nodes.items():
+        tokens = node.get("tokens") if isinstance(node, Mapping) else None
+        for token in tokens if isinstance(tokens, Sequence) else ():
+            if owners.setdefault(token, name) != name:
+                yield Problem(f"nodes.{name}.tokens", f"{token} is {owners[token]}'s already")
+
+
+def _is_token(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and -(1 << 63) <= given < 1 << 63
 
 
 def _is_disposal(given: object) -> bool:

@@ -37,8 +37,10 @@ cdef class Cutter:
     cdef Header _header(self)
     @cython.locals(begin=Py_ssize_t, count=Py_ssize_t, length=Py_ssize_t)
     cdef Header _new_header(self)
-    @cython.locals(extended=int, base=Py_ssize_t, missing=uint64_t, i=int, column=int)
+    @cython.locals(extended=int, base=Py_ssize_t, missing=uint64_t)
     cdef int _row(self, int flags, Header header, int static) except -1
+    @cython.locals(i=int, column=int)
+    cdef int _cells(self, Header header, uint64_t missing, int has_deletions) except -1
     @cython.locals(encoded=uint64_t, left=int, listed=int, index=uint64_t)
     cdef uint64_t _subset(self, int count) except? 0xFFFFFFFFFFFFFFFE
     @cython.locals(base=Py_ssize_t, timestamp=int64_t, ldt=int64_t, cells=uint64_t)

@@ -1,7 +1,8 @@
 """Cuts a raw mutation into a flat list of operations: the only parser of mutation bytes.
 
 The decoder's classes and the compiled encoders both read this list, so there is one implementation
-of the format. `codes` names the operations and their fields. Rules cite the sections of the format description. Must not do I/O.
+of the format. `codes` names the operations and their fields; rules cite the sections of the format
+description. Must not do I/O.
 """
 
 from array import array
@@ -9,7 +10,7 @@ from typing import NoReturn
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
-from headrace.sources.cassandra.layout import Catalogue, Header, TableLayout
+from headrace.sources.cassandra.layout import Catalogue, Header
 from headrace.sources.cassandra.native import View
 
 OPS_MAX = 4_000_000  # More in one mutation cannot be real: it holds 16 MiB at most.
@@ -177,6 +178,9 @@ class Cutter:
         missing = 0
         if not flags & codes.HAS_ALL_COLUMNS:
             missing = self._subset(header.count)
+        self._cells(header, missing, flags & codes.HAS_COMPLEX_DELETION)
+
+    def _cells(self, header: Header, missing: int, has_deletions: int) -> None:
         for i in range(header.count):
             if header.count < _BITMAP_MAX:
                 if missing >> i & 1:
@@ -185,7 +189,7 @@ class Cutter:
                 continue
             column = header.columns[i]
             if self.layout.complex[column]:
-                self._complex(column, flags & codes.HAS_COMPLEX_DELETION)
+                self._complex(column, has_deletions)
             else:
                 self._cell(column, self.layout.fixed[column], False)
 

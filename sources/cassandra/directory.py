@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
 from headrace.sources.cassandra.segment import Index, index_name, parse_index, parse_name
 
 NO_LIMIT: Final = -1
@@ -58,14 +58,29 @@ class SegmentFile:
     """A segment in a file; `bytes_read` counts what was read of it."""
 
     def __init__(self, path: Path) -> None:
-        """Open *path*; its inode stays readable after the name is gone."""
-        self._descriptor: int | None = os.open(path, os.O_RDONLY)
+        """Open *path*; its inode stays readable after the name is gone.
+
+        Raises:
+            FileNotFoundError: it has vanished.
+            LogUnreadableError: it is not for us to read.
+
+        """
+        self._path = path
+        try:
+            self._descriptor: int | None = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error) from error
         self.bytes_read = 0
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes at *offset* and return how many came."""
-        assert self._descriptor is not None, "the segment is closed"
-        came = os.preadv(self._descriptor, [buffer], offset)
+        assert self._descriptor is not None, "the segment is closed"  # noqa: S101 (our own bug)
+        try:
+            came = os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
         self.bytes_read += came
         return came
 
@@ -118,7 +133,7 @@ class LogDirectory:
             names = frozenset(entry.name for entry in os.scandir(self.path))
         except OSError as error:
             raise NotCdcDirectoryError(
-                f"expected a cdc_raw directory, found {error.strerror.lower()}",
+                f"expected a cdc_raw directory, found {error.strerror}",
                 place=str(self.path),
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml",
             ) from error
@@ -137,3 +152,10 @@ class LogDirectory:
                 return parse_index(file.read(_INDEX_BYTES_MAX))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(self.path / index_name(name), error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> LogUnreadableError:
+    hint = "the files of cdc_raw belong to the user that runs Cassandra"
+    return LogUnreadableError(f"cannot be read: {error.strerror}", place=str(path), hint=hint)

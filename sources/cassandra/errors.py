@@ -1,6 +1,6 @@
 """The named errors of the Cassandra source; each says where, what was found, what was expected."""
 
-from headrace.plugins import BadRecordError, FatalError, MissingRequirementError
+from headrace.plugins import BadRecordError, FatalError, MissingRequirementError, RetriableError
 
 
 class SegmentError(FatalError):
@@ -59,6 +59,12 @@ class StateError(FatalError):
     """A stored CDC state that cannot be used."""
 
     code = "state"
+
+
+class LogUnreadableError(RetriableError):
+    """A file of a log that is there but cannot be read now."""
+
+    code = "log_unreadable"
 
 
 class LogGapError(FatalError):

@@ -35,7 +35,7 @@ class Framer:
         self.window = memoryview(bytearray(window_bytes))
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
-        self.read_into: ReadInto | None = None
+        self.read_into: ReadInto = _nothing
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
         self,
@@ -220,6 +220,10 @@ class Framer:
             place=f"{self.place}: byte {at}",
             hint="compare with the node's own copy; the other replicas' logs are not affected",
         )
+
+
+def _nothing(_offset: int, _buffer: memoryview) -> int:
+    return 0
 
 
 def digest(content: bytes, key: bytes) -> bytes:

@@ -7,15 +7,17 @@ stores, cannot rob each other. Blocking file I/O.
 
 import os
 import shutil
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from headrace.plugins import RetriableError
+from headrace.plugins import MissingRequirementError, RetriableError
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.segment import END_OFFSET, index_name
 from headrace.sources.cassandra.state import Marker
@@ -27,6 +29,12 @@ class HoldError(RetriableError):
     """The hold of a job, or a segment that may go, cannot be written."""
 
     code = "hold"
+
+
+class HoldDeniedError(MissingRequirementError):
+    """The hold or the archive cannot be written at all."""
+
+    code = "hold_denied"
 
 
 class _Need(msgspec.Struct, frozen=True):
@@ -56,13 +64,34 @@ class Hold:
         self._disposal = disposal
         self._folder = log.path / FOLDER
 
+    def check(self) -> None:
+        """Make sure that segments can be disposed of, if they are to be.
+
+        Raises:
+            HoldDeniedError: the directory, or the archive, is not for us to write.
+
+        """
+        if self._disposal.keep:
+            return
+        for folder in (self._folder, self._disposal.archive or self._folder):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with NamedTemporaryFile(prefix=".", dir=folder):
+                    pass
+            except OSError as error:
+                raise HoldDeniedError(
+                    f"cannot be written: {error.strerror}",
+                    place=str(folder),
+                    hint="disposal: keep needs no right to write",
+                ) from error
+
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything."""
         for split in splits:
             if not (self._folder / self._name(split)).exists():
                 self.register(split, Marker(0, 0), frozenset())
 
-    def register(self, split: str, marker: Marker, pending: Set[int]) -> None:
+    def register(self, split: str, marker: Marker, pending: AbstractSet[int]) -> None:
         """Note what *split* needs from now on: all after *marker*, and the *pending* segments.
 
         Raises:
@@ -85,7 +114,7 @@ class Hold:
         """Dispose of the final segments that no registered split needs; return how many."""
         if self._disposal.keep:
             return 0
-        needs = [msgspec.json.decode(p.read_bytes(), type=_Need) for p in self._files()]
+        needs = [_need_in(path) for path in self._files()]
         count = 0
         for segment in self._log.segments():
             if not segment.final or any(_needed(need, segment.segment_id) for need in needs):
@@ -111,6 +140,17 @@ class Hold:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise HoldError(str(error), place=str(path)) from error
+
+
+def _need_in(path: Path) -> _Need:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Need)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise HoldError(
+            f"expected the needs of a job, found {error}",
+            place=str(path),
+            hint="nothing is disposed of while a note cannot be read; remove it if its job is gone",
+        ) from error
 
 
 def _needed(need: _Need, segment_id: int) -> bool:

@@ -4,9 +4,10 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
-from headrace.sources.cassandra.agreement cimport Agreement, Groups
+from headrace.sources.cassandra.agreement cimport Agreement
 from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
+from headrace.sources.cassandra.records cimport Groups
 
 cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX

@@ -8,10 +8,11 @@ outbox. Separate so that it can be compiled as one loop. For one thread.
 from array import array
 
 from headrace.sources.cassandra import codes, native
-from headrace.sources.cassandra.agreement import Agreement, Groups
+from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.records import Groups
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected")
@@ -157,7 +158,7 @@ class Intake:
             outbox.clear()
             self.spare.append(outbox)
 
-    def run(  # noqa: PLR0913, PLR0917 (a log, and the four bounds of reading it)
+    def run(
         self,
         framer: Framer,
         host: int,
@@ -165,10 +166,11 @@ class Intake:
         held_max: int,
         mutations_max: int,
     ) -> int:
-        """Feed entries until *bytes_max* were read, the outboxes hold *held_max* bytes, or one of
-        them *mutations_max* mutations.
+        """Feed entries until a bound is reached.
 
-        Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or FINISHED.
+        The bounds: *bytes_max* read, *held_max* bytes in all outboxes, *mutations_max* mutations
+        in one of them. Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or
+        FINISHED.
         """
         stop_at = framer.at + bytes_max
         found = codes.ENTRY

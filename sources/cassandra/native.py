@@ -22,7 +22,9 @@ def crc32(view: View, start: int, end: int, seed: int) -> int:
     return zlib.crc32(view[start:end], seed)
 
 
-def siphash128(view: View, start: int, end: int, k0: int, k1: int, out: Words) -> None:
+def siphash128(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
+    view: View, start: int, end: int, k0: int, k1: int, out: Words
+) -> None:
     """Write SipHash-2-4-128 under the key (*k0*, *k1*) to out[0] and out[1]."""
     v = [
         0x736F6D6570736575 ^ k0,
@@ -67,7 +69,7 @@ def _rotate(word: int, bits: int) -> int:
 
 
 def token(view: View, start: int, end: int) -> int:
-    """Return the Murmur3Partitioner's token of a partition key, −2^63 for the empty one."""
+    """Return the Murmur3Partitioner's token of a partition key, -(2^63) for the empty one."""
     if start == end:
         return -_SIGN
     found = int(murmur3.murmur3(bytes(view[start:end])))

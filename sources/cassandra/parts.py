@@ -1,12 +1,13 @@
 """What the readers of a job share, each part made when it is first asked for. For one thread."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from headrace.plugins import ConfigError, Context, Problem, RecordSchema
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.agreement import Groups
 from headrace.sources.cassandra.batch import Shapes
 from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.config import CassandraConfig
@@ -18,14 +19,19 @@ from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.live import read_live_schema
 from headrace.sources.cassandra.pump import Pump
+from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import (
     SYSTEM_KEYSPACES,
     KeyspaceSchema,
     Schema,
     TableSchema,
 )
+from headrace.sources.cassandra.table_plan import TablePlan
 from headrace.sources.cassandra.topology import Node, replica_groups
-from headrace.sources.cassandra.transcode import TablePlan, Transcoder
+from headrace.sources.cassandra.transcode import Transcoder
+
+_CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
+_SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
 
 class Parts:
@@ -38,6 +44,20 @@ class Parts:
         self._announced = False
         self._reported: set[bytes] = set()
 
+    def check(self) -> None:
+        """Find now what would stop every split later: the schema, tables, replicas, directories.
+
+        Raises:
+            ConfigError: an option does not fit the schema or another option.
+            MissingRequirementError: a directory or a cluster is not there, or not for us.
+            TopologyError: the replicas cannot be told.
+
+        """
+        _ = self.groups
+        for log in self.logs.values():
+            log.segments()
+        _ = self.holds
+
     @cached_property
     def splits(self) -> Sequence[str]:
         """The names of all splits: equal parts of the ring, numbered from its lowest token."""
@@ -48,11 +68,7 @@ class Parts:
         """The schema at hand: from the file, and from the live cluster where that is given."""
         schema = Schema({}, {})
         if self.config.schema is not None:
-            path = Path(self.config.schema)
-            try:
-                schema = parse_schema(path.read_text(), place=str(path))
-            except OSError as error:
-                raise ConfigError([Problem("schema", str(error))]) from error
+            schema = _schema_in(Path(self.config.schema))
         if self.config.contact_points:
             live = read_live_schema(self.config.contact_points)
             schema = Schema(
@@ -68,21 +84,27 @@ class Parts:
         keyspace went with them is passed over: nothing says any more how many copies it had.
         """
         if not self.config.tables:
-            return [
+            found = [
                 table
                 for table in self.schema.tables.values()
                 if table.cdc
                 and table.keyspace not in SYSTEM_KEYSPACES
                 and not (table.is_dropped and table.keyspace not in self.schema.keyspaces)
             ]
-        found, missing = [], []
-        for name in self.config.tables:
-            table = self.schema.table(name)
-            found += [table] if table else []
-            missing += [] if table else [Problem("tables", f"{name} is not in the schema")]
-        if missing:
-            raise ConfigError(missing)
-        return found
+            if not found:
+                raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
+            return found
+        named = {name: self.schema.table(name) for name in self.config.tables}
+        problems = [
+            Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
+            if table is None
+            else Problem("tables", f"{name} has no CDC", _CDC_HINT)
+            for name, table in named.items()
+            if table is None or not table.cdc
+        ]
+        if problems:
+            raise ConfigError(problems)
+        return [table for table in named.values() if table is not None]
 
     @cached_property
     def keyspaces(self) -> tuple[str, ...]:
@@ -95,14 +117,20 @@ class Parts:
         paths = {
             n: v["path"] if isinstance(v, Mapping) else v for n, v in self.config.nodes.items()
         }
+        owners: dict[str, str] = {}
+        for name, path in paths.items():
+            owner = owners.setdefault(os.path.realpath(str(path)), name)
+            if owner != name:  # One copy would count for two.
+                raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
         return {name: LogDirectory(Path(str(path))) for name, path in paths.items()}
 
     @cached_property
     def holds(self) -> Mapping[str, Hold]:
-        """This job's hold in each node's directory."""
+        """The job's hold in each node's directory."""
         disposal = _disposal(self.config.disposal)
         holds = {n: Hold(log, self.context.job, disposal) for n, log in self.logs.items()}
         for hold in holds.values():
+            hold.check()
             hold.register_all(self.splits)
         return holds
 
@@ -187,6 +215,17 @@ class Parts:
             self.pump.close()
 
 
+def _schema_in(path: Path) -> Schema:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem("schema", f"{path}: {error.strerror}", _SCHEMA_HINT)]) from error
+    except UnicodeDecodeError as error:
+        found = f"{path}: byte {error.start} is no UTF-8"
+        raise ConfigError([Problem("schema", found, _SCHEMA_HINT)]) from error
+    return parse_schema(text, place=str(path))
+
+
 def _disposal(given: object) -> Disposal:
     if isinstance(given, Mapping):
         return Disposal(keep=False, archive=Path(str(given["archive"])))
@@ -196,5 +235,5 @@ def _disposal(given: object) -> Disposal:
 def _node(name: str, given: object) -> Node:
     if not isinstance(given, Mapping):
         return Node(name)
-    tokens = tuple(int(token) for token in given.get("tokens", ()))
+    tokens = tuple(given.get("tokens", ()))
     return Node(name, tokens, str(given.get("dc", "dc1")), str(given.get("rack", "rack1")))

@@ -8,19 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.plugins import Demand
+from headrace.plugins import Demand, HeadraceError, RetriableError
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.directory import NO_LIMIT, LogReader, SegmentBytes, SegmentInfo
 from headrace.sources.cassandra.errors import CorruptSegmentError, LogGapError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.intake import Intake
-from headrace.sources.cassandra.segment import END_OFFSET, HEADER_BYTES_MAX, parse_descriptor
+from headrace.sources.cassandra.segment import (
+    END_OFFSET,
+    HEADER_BYTES_MAX,
+    Descriptor,
+    header_length,
+    parse_descriptor,
+)
 from headrace.sources.cassandra.state import Marker
 
 CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
+_HEADER_BYTES: Final = 64  # Of most headers; longer ones take a second read.
 _START: Final = Marker(0, 0)
 
 
@@ -39,12 +46,15 @@ class LogCursor:
         self._listed: Sequence[SegmentInfo] = ()
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
+        self._broken: HeadraceError | None = None
 
     def seek(self, marker: Marker) -> None:
         """Go on after *marker*, also backwards."""
         self.close()
         self.marker = marker
         self.at_end = False
+        self.fetched_ms = 0  # The segment of the marker may be gone: list anew.
+        self._broken = None
 
     def refresh(self, now_ms: int) -> None:
         """List the segments anew.
@@ -60,29 +70,50 @@ class LogCursor:
         self.fetched_ms = now_ms
         gone = seen - {s.segment_id for s in self._listed}
         if gone:
-            raise LogGapError(
-                f"segment {min(gone)} vanished before it was read to its end",
-                place=f"node {self.node}: segment {min(gone)}",
-                hint="another consumer, or cdc_block_writes: false, deleted it; "
-                "a new job name starts without the missing part",
-            )
+            raise self._gap(min(gone))
         if self._current is not None:
-            found = [s for s in self._listed if s.segment_id == self._current.segment_id]
-            # A name that is gone while we hold the file: nothing more will be written to it.
+            number = self._current.segment_id
+            found = [s for s in self._listed if s.segment_id == number]
+            if not found and not any(s.segment_id > number for s in self._listed):
+                raise self._gap(number)  # It may still be written to: no limit is known (I6).
+            # One whose name is gone is final once a later one is there; we still hold the file.
             limit = found[0].limit if found else NO_LIMIT
-            self._current = SegmentInfo(self._current.segment_id, self._current.name, limit)
+            self._current = SegmentInfo(number, self._current.name, limit)
             self._framer.allow(limit)
         self.at_end = False
 
+    def _gap(self, segment_id: int) -> LogGapError:
+        return LogGapError(
+            f"segment {segment_id} vanished before it was read to its end",
+            place=f"node {self.node}: segment {segment_id}",
+            hint="another consumer, or cdc_block_writes: false, deleted it; "
+            "a new job name starts without the missing part",
+        )
+
     def advance(self, intake: Intake, host: int, demand: Demand) -> None:
-        """Read a chunk on, or to what *demand* allows, or to the end of what is durable."""
+        """Read a chunk on, or to what *demand* allows, or to the end of what is durable.
+
+        Raises:
+            HeadraceError: the log cannot be read on; every later call says so again, because all
+                splits need it and none may go on behind the place.
+
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            self._advance(intake, host, demand)
+        except RetriableError:
+            raise
+        except HeadraceError as error:
+            self._broken = error
+            raise
+
+    def _advance(self, intake: Intake, host: int, demand: Demand) -> None:
         if self._current is None and not self._enter_next():
             self.at_end = True
             return
         assert self._current is not None  # noqa: S101 (entered above)
-        found = intake.run(
-            self._framer, host, CHUNK_BYTES, demand.bytes_max, demand.records_max
-        )
+        found = intake.run(self._framer, host, CHUNK_BYTES, demand.bytes_max, demand.records_max)
         self.marker = Marker(self._current.segment_id, self._framer.at)
         if found == codes.ENTRY:
             return
@@ -111,17 +142,15 @@ class LogCursor:
             return False
         segment = waiting[0]
         place = f"node {self.node}: {segment.name}"
-        opened = self._reader.open(segment)
-        header = bytearray(HEADER_BYTES_MAX)
-        length = opened.read_into(0, memoryview(header)[:64])
-        descriptor = parse_descriptor(bytes(header[:length]), place=place)
-        if descriptor.segment_id != segment.segment_id:
+        try:
+            opened = self._reader.open(segment)
+        except FileNotFoundError as error:
+            raise self._gap(segment.segment_id) from error
+        try:
+            descriptor = _descriptor(opened, segment, place)
+        except HeadraceError:
             opened.close()
-            raise CorruptSegmentError(
-                f"the header says segment {descriptor.segment_id}",
-                place=place,
-                hint="the file was renamed or overwritten",
-            )
+            raise
         resume = after.offset if segment.segment_id == after.segment_id else 0
         self._framer.open(
             opened.read_into,
@@ -135,6 +164,22 @@ class LogCursor:
         self._current, self._bytes = segment, opened
         self.segments_begun += 1
         return True
+
+
+def _descriptor(opened: SegmentBytes, segment: SegmentInfo, place: str) -> Descriptor:
+    header = bytearray(HEADER_BYTES_MAX)
+    length = opened.read_into(0, memoryview(header)[:_HEADER_BYTES])
+    if length == _HEADER_BYTES:
+        longer = min(header_length(bytes(header[:length])), HEADER_BYTES_MAX)
+        length += opened.read_into(length, memoryview(header)[length : max(length, longer)])
+    descriptor = parse_descriptor(bytes(header[:length]), place=place)
+    if descriptor.segment_id != segment.segment_id:
+        raise CorruptSegmentError(
+            f"the header says segment {descriptor.segment_id}",
+            place=place,
+            hint="the file was renamed or overwritten",
+        )
+    return descriptor
 
 
 @dataclass(slots=True)
@@ -205,11 +250,7 @@ class Pump:
                 cursor.refresh(started_ms)
         budget = PASS_BYTES_MAX
         intake = self.intake
-        while (
-            budget > 0
-            and intake.held < demand.bytes_max
-            and intake.fullest < demand.records_max
-        ):
+        while budget > 0 and intake.held < demand.bytes_max and intake.fullest < demand.records_max:
             ready = [
                 (self.intake.progress[host], host)
                 for host, cursor in enumerate(self.cursors)

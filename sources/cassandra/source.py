@@ -22,7 +22,8 @@ class CassandraSource(Source):
         self._parts = Parts(config, context)
 
     def plan(self) -> Sequence[Split]:
-        """Cut the ring into equal parts, from its lowest token."""
+        """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
+        self._parts.check()
         return [Split(name) for name in self._parts.splits]
 
     def open(self, split: Split, resume: Position | None) -> Reader:

@@ -9,12 +9,13 @@ from typing import Final
 
 from cassandra.metadata import Murmur3Token, ReplicationStrategy
 
-from headrace.sources.cassandra.agreement import Groups
 from headrace.sources.cassandra.errors import TopologyError
+from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import KeyspaceSchema
 
 HOSTS_MAX: Final = 64  # A record's seen hosts are the bits of one word.
 LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", "ALL")
+STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy")
 _COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3}
 
 
@@ -71,22 +72,26 @@ def replication_factor(keyspace: KeyspaceSchema) -> int:
         counts = [int(count.partition("/")[0]) for count in options.values()]
     except ValueError:
         counts = []
-    if not counts or sum(counts) < 1:
+    if not counts or sum(counts) < 1 or _strategy(keyspace) not in STRATEGIES:
         raise TopologyError(
-            f"replication {dict(keyspace.replication)} names no replication factor",
+            f"replication {dict(keyspace.replication)} is not understood",
             place=f"keyspace {keyspace.name}",
-            hint="SimpleStrategy and NetworkTopologyStrategy are understood",
+            hint=f"{' and '.join(STRATEGIES)} with numbers of copies are",
         )
     return sum(counts)
+
+
+def _strategy(keyspace: KeyspaceSchema) -> str:
+    return keyspace.replication.get("class", "").rpartition(".")[2]
 
 
 def _ring(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> Sequence[tuple[int, int, int]]:
     """Return (ring token, mask of the hosts we read, copies kept) in ascending order."""
     copies = replication_factor(keyspace)
     everyone = (1 << len(nodes)) - 1
-    if copies >= len(nodes):
-        return [(0, everyone, copies)]
     if not all(node.tokens for node in nodes):
+        if copies >= len(nodes):
+            return [(0, everyone, copies)]
         raise TopologyError(
             f"{len(nodes)} nodes but replication factor {copies}: who holds what is not known",
             place=f"keyspace {keyspace.name}",
@@ -95,8 +100,7 @@ def _ring(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> Sequence[tuple[int
     owners = {Murmur3Token(token): node for node in nodes for token in node.tokens}
     ring = sorted(owners)
     strategy = ReplicationStrategy.create(
-        keyspace.replication["class"].rpartition(".")[2],
-        {k: v for k, v in keyspace.replication.items() if k != "class"},
+        _strategy(keyspace), {k: v for k, v in keyspace.replication.items() if k != "class"}
     )
     replicas: Mapping[Murmur3Token, Sequence[Node]] = strategy.make_token_replica_map(owners, ring)
     numbers = {node.name: i for i, node in enumerate(nodes)}

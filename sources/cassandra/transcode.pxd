@@ -5,48 +5,26 @@ from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
-from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.intake cimport Outbox
+from headrace.sources.cassandra.row_columns cimport RowColumns
+from headrace.sources.cassandra.table_plan cimport TablePlan
 
 cdef int64_t _NEVER, _FOREVER
-cdef int _HIDDEN, _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ENDS_FIRST, _NOWHERE, _COLUMN_BYTES
+cdef int _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ENDS_FIRST, _NOWHERE
 
 
 @cython.final
-cdef class TablePlan:
-    cdef str table_name
-    cdef object headers
-    cdef int delivered
-    cdef list names
-    cdef readonly int payload_count, key_count, first_cell
-    cdef bytes constant
-    cdef list values, paths, cells
-    cdef int[::1] codes
-    cdef int[::1] empties
-    cdef int[::1] complex
-    cdef int[::1] kind
-    cdef int64_t[::1] dropped
-    cdef Py_ssize_t fixed_bytes
-
-
-@cython.final
-cdef class Transcoder:
-    cdef Cutter cutter
+cdef class Transcoder(RowColumns):
     cdef list plans
     cdef AvroBytes out
     cdef const unsigned char[::1] buf
     cdef unsigned char[::1] id
-    cdef int64_t[::1] words
-    cdef int64_t[::1] where
-    cdef int[::1] columns
     cdef int64_t[::1] ends
     cdef Py_ssize_t end_count
-    cdef int column_count, range_open
+    cdef int range_open
     cdef list keys, bodies, headers, tables
     cdef bytes key
-    cdef Py_ssize_t end, length, key_start, key_length
-    cdef Py_ssize_t row_deletion
-    cdef int64_t newest, newest_deletion, oldest_simple, newest_simple, special
+    cdef Py_ssize_t length, key_start, key_length
     cdef int index
 
     @cython.locals(i=Py_ssize_t, base=Py_ssize_t, made=Py_ssize_t)
@@ -59,12 +37,6 @@ cdef class Transcoder:
     cdef Py_ssize_t _update(self, Py_ssize_t at) except -1
     @cython.locals(following=Py_ssize_t, columns=int, timestamp=int64_t, i=int)
     cdef Py_ssize_t _row(self, TablePlan plan, Py_ssize_t at) except -1
-    @cython.locals(kind=int64_t, column=int, timestamp=int64_t)
-    cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
-    @cython.locals(begin=Py_ssize_t, dropped=int64_t, kept=int)
-    cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
-    cdef inline int _is_path_cell(self, Py_ssize_t at) noexcept
-    cdef inline int _mention(self, int column, Py_ssize_t at) except -1
     @cython.locals(begin=Py_ssize_t, opened=Py_ssize_t, kind=int64_t, ended=Py_ssize_t, timestamp=int64_t)
     cdef Py_ssize_t _marker(self, TablePlan plan, Py_ssize_t at) except -1
     cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1

@@ -8,74 +8,34 @@ encodes to the same bytes. For one thread.
 from array import array
 from collections.abc import Sequence
 
-from headrace.plugins import EncodedRecords, HeadraceError, Headers, Quarantined
+from headrace.plugins import EncodedRecords, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra import codes, native
-from headrace.sources.cassandra.avro_bytes import AvroBytes, ValuePlan
-from headrace.sources.cassandra.avro_schema import avro_names, payload_columns
+from headrace.sources.cassandra.avro_bytes import AvroBytes
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.schema import ColumnKind, Schema, TableSchema
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.row_columns import RowColumns
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.table_plan import TablePlan, avro_string
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
-_HIDDEN = 0x1000  # In an operation's flags: Cassandra would not read it.
 _FOREVER = (1 << 63) - 1
 _LONG_BYTES = 8
 _ENDS_FIRST = 16
 _NOWHERE = -1
-_COLUMN_BYTES = 64  # More than any fixed-length value, its union and its counts take.
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
 
 
-class TablePlan:
-    """One table, ready for encoding. Arrays are by index into `TableSchema.columns`."""
-
-    def __init__(self, table: TableSchema, headers: Headers, *, delivered: bool) -> None:
-        """Derive what all of the table's messages share; others are counted, not *delivered*."""
-        self.table_name = table.qualified
-        self.headers = headers
-        self.delivered = int(delivered)
-        columns = table.columns
-        payload = payload_columns(table)
-        names = [_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
-        self.names = names + [b""] * (len(columns) - len(names))
-        self.payload_count = len(payload)
-        self.constant = _string(table.keyspace) + _string(table.name)
-        kinds = [column.kind for column in payload]
-        self.key_count = kinds.count(ColumnKind.PARTITION_KEY)
-        self.first_cell = self.key_count + kinds.count(ColumnKind.CLUSTERING)
-        self.values = [ValuePlan(column.type) for column in columns]
-        self.codes = memoryview(array("i", [plan.code for plan in self.values]))
-        self.empties = memoryview(array("i", [int(plan.allows_empty) for plan in self.values]))
-        self.complex = memoryview(array("i", [int(column.is_complex) for column in columns]))
-        self.kind = memoryview(array("i", [_complex_kind(column.type) for column in columns]))
-        self.paths = [
-            ValuePlan(column.type.path_type if column.is_complex else column.type)
-            for column in columns
-        ]
-        self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
-        # Cells written at or before this do not count.
-        drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
-        gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
-        self.dropped = memoryview(array("q", gone))
-        # Room that a change takes at most, besides the bytes of its values.
-        self.fixed_bytes = sum(map(len, self.names)) + _COLUMN_BYTES * (len(columns) + 8)
-
-
-class Transcoder:
+class Transcoder(RowColumns):
     """Encodes outboxes."""
 
     def __init__(self, schema: Schema, plans: Sequence[TablePlan]) -> None:
         """*plans* has every table of *schema*, in its order."""
-        self.cutter = Cutter(Catalogue(schema))
+        widest = max([len(table.columns) for table in schema.tables.values()], default=0)
+        super().__init__(Cutter(Catalogue(schema)), widest)
         self.plans = list(plans)
         self.out = AvroBytes()
         self.id = memoryview(bytearray(16))
-        widest = max([len(table.columns) for table in schema.tables.values()], default=0) + 1
-        self.where = memoryview(array("q", [_NOWHERE] * widest))
-        self.columns = memoryview(array("i", [0] * widest))
-        self.column_count = 0
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
 
     def encode(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
@@ -85,7 +45,7 @@ class Transcoder:
         self.headers: list[Headers] = []
         self.tables: list[str] = []
         quarantined: list[Quarantined] = []
-        node_names = [_string(node) for node in nodes]
+        node_names = [avro_string(node) for node in nodes]
         self.cutter.attach(outbox.data)
         self.out.attach(outbox.data)
         self.buf = outbox.data
@@ -95,7 +55,7 @@ class Transcoder:
             try:
                 self._mutation(outbox, base, node_names[outbox.meta[base + codes.MAIL_HOST]])
             except HeadraceError as error:
-                self.where = memoryview(array("q", [_NOWHERE] * len(self.where)))
+                self.forget()
                 for column in (self.keys, self.bodies, self.headers, self.tables):
                     del column[made:]
                 quarantined.append(_quarantined(outbox, base, nodes, error))
@@ -182,74 +142,6 @@ class Transcoder:
         self.column_count = 0
         return following
 
-    def _gather(self, plan: TablePlan, at: int) -> int:
-        """Note where the row's columns are and how they differ; return where the row ends."""
-        at += codes.WIDTH
-        self.row_deletion = _NOWHERE
-        self.column_count = 0
-        self.newest = self.newest_deletion = _NEVER
-        self.oldest_simple = _FOREVER
-        self.newest_simple = _NEVER
-        self.special = 0
-        while at < self.end:
-            kind = self.words[at]
-            column = self.words[at + codes.COLUMN]
-            if kind == codes.CELL:
-                timestamp = self.words[at + codes.TIMESTAMP]
-                if timestamp > plan.dropped[column]:
-                    self._mention(column, at)
-                    self.newest = max(self.newest, timestamp)
-                    self.newest_simple = max(self.newest_simple, timestamp)
-                    self.oldest_simple = min(self.oldest_simple, timestamp)
-                    self.special |= self.words[at + codes.FLAGS] & codes.IS_EXPIRING
-                    if self.words[at + codes.LENGTH] == 0:
-                        self.special |= codes.HAS_EMPTY_VALUE
-                at += codes.WIDTH
-            elif kind == codes.VALUE:
-                at += codes.WIDTH
-            elif kind == codes.COMPLEX:
-                at = self._gather_complex(plan, at, column)
-            elif kind == codes.ROW_DELETION:
-                self.row_deletion = at
-                at += codes.WIDTH
-            else:
-                break
-        return at
-
-    def _gather_complex(self, plan: TablePlan, at: int, column: int) -> int:
-        begin = at
-        dropped = plan.dropped[column]
-        kept = 0
-        if self.words[at + codes.FLAGS] & 1:
-            if self.words[at + codes.TIMESTAMP] > dropped:
-                kept = 1
-                self.newest_deletion = max(self.newest_deletion, self.words[at + codes.TIMESTAMP])
-            else:
-                self.words[at + codes.FLAGS] = 0
-        at += codes.WIDTH
-        while self._is_path_cell(at):
-            if self.words[at + codes.TIMESTAMP] > dropped:
-                kept += 1
-                self.newest = max(self.newest, self.words[at + codes.TIMESTAMP])
-            else:
-                self.words[at + codes.FLAGS] |= _HIDDEN
-            at += codes.WIDTH
-        if kept:
-            self._mention(column, begin)
-        return at
-
-    def _is_path_cell(self, at: int) -> int:
-        if at >= self.end or self.words[at] != codes.CELL:
-            return 0
-        return 1 if self.words[at + codes.PATH_LENGTH] >= 0 else 0
-
-    def _mention(self, column: int, at: int) -> None:
-        if self.column_count == len(self.columns):
-            self.cutter.fail("a column list that names a column twice")
-        self.columns[self.column_count] = column
-        self.where[column] = at
-        self.column_count += 1
-
     def _marker(self, plan: TablePlan, at: int) -> int:
         """Encode the range that starts at a marker; a mere end was used by its start."""
         begin = at
@@ -322,9 +214,7 @@ class Transcoder:
         if plan.delivered:
             self._write(plan, operation, timestamp, row, ended)
 
-    def _write(
-        self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int
-    ) -> None:
+    def _write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> None:
         out = self.out
         out.reserve(2 * self.length + plan.fixed_bytes + len(plan.constant))
         is_row = operation <= codes.OP_DELETE
@@ -354,7 +244,7 @@ class Transcoder:
         self._payload_cells(plan)
         self._notes(plan, timestamp, ttl, expires)
         self._range(plan, row, ended)
-        out.reserve(_COLUMN_BYTES)
+        out.reserve(codes.COLUMN_BYTES)
         native.copy(out.out, out.size, self.id, 0, 16)
         out.size = native.put_long(out.out, out.size + 16, self.index - 1)
         if self.end_count == len(self.ends):
@@ -449,13 +339,13 @@ class Transcoder:
         count = 0
         at = begin
         while self._is_path_cell(at):
-            if not self.words[at + codes.FLAGS] & _HIDDEN:
+            if not self.words[at + codes.FLAGS] & codes.HIDDEN:
                 count += 1
             at += codes.WIDTH
         if count:
             out.long(count)
         while begin < at:
-            if not self.words[begin + codes.FLAGS] & _HIDDEN:
+            if not self.words[begin + codes.FLAGS] & codes.HIDDEN:
                 self._complex_cell(plan, column, begin)
             begin += codes.WIDTH
         out.byte(0)
@@ -485,7 +375,7 @@ class Transcoder:
 
     def _optional(self, number: int, given: int) -> None:
         """Write null or a number."""
-        self.out.reserve(_COLUMN_BYTES)
+        self.out.reserve(codes.COLUMN_BYTES)
         self.out.size = self._union(self.out.size, number, given)
 
     def _notes(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
@@ -493,8 +383,8 @@ class Transcoder:
         if self.column_count and (
             self.special
             or expires >= 0
-            or (self.newest_simple != _NEVER and self.newest_simple != timestamp)
-            or (self.oldest_simple != _FOREVER and self.oldest_simple != timestamp)
+            or self.newest_simple > timestamp
+            or self.oldest_simple < timestamp
         ):
             self._write_notes(plan, timestamp, ttl, expires)
         self.out.byte(0)
@@ -569,25 +459,6 @@ class Transcoder:
                 out.optional(value, self.words[at + codes.START], self.words[at + codes.LENGTH])
             else:
                 out.byte(0)
-
-
-def _string(text: str) -> bytes:
-    """Return *text* as Avro writes a string."""
-    raw = text.encode()
-    out = AvroBytes()
-    out.text_constant(raw)
-    return out.bytes_from(0)
-
-
-def _cell_type(cql_type: CqlType) -> CqlType:
-    """Return the type of a list's or map's values; of other types it is not asked."""
-    return cql_type.arguments[len(cql_type.arguments) - 1] if cql_type.arguments else cql_type
-
-
-def _complex_kind(cql_type: CqlType) -> int:
-    if cql_type.is_udt:
-        return codes.COMPLEX_UDT
-    return codes.COMPLEX_SET if cql_type.name == "set" else codes.COMPLEX_OTHER
 
 
 def _quarantined(

@@ -1,0 +1,29 @@
+"""C types for row_columns.py."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from headrace.sources.cassandra cimport codes
+from headrace.sources.cassandra.cut cimport Cutter
+from headrace.sources.cassandra.table_plan cimport TablePlan
+
+cdef int _NOWHERE
+cdef int64_t _NEVER, _FOREVER
+
+
+cdef class RowColumns:
+    cdef Cutter cutter
+    cdef int64_t[::1] words
+    cdef int64_t[::1] where
+    cdef int[::1] columns
+    cdef int column_count
+    cdef Py_ssize_t end, row_deletion
+    cdef int64_t newest, newest_deletion, oldest_simple, newest_simple, special
+
+    cpdef forget(self)
+    @cython.locals(kind=int64_t, column=int, timestamp=int64_t)
+    cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
+    @cython.locals(begin=Py_ssize_t, dropped=int64_t, kept=int)
+    cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
+    cdef int _is_path_cell(self, Py_ssize_t at) noexcept
+    cdef int _mention(self, int column, Py_ssize_t at) except -1

@@ -1,0 +1,23 @@
+"""C types for table_plan.py."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef int64_t _NEVER, _FOREVER
+
+
+@cython.final
+cdef class TablePlan:
+    cdef str table_name
+    cdef object headers
+    cdef int delivered
+    cdef list names
+    cdef readonly int payload_count, key_count, first_cell
+    cdef bytes constant
+    cdef list values, paths, cells
+    cdef int[::1] codes
+    cdef int[::1] empties
+    cdef int[::1] complex
+    cdef int[::1] kind
+    cdef int64_t[::1] dropped
+    cdef Py_ssize_t fixed_bytes

@@ -1,0 +1,70 @@
+"""A table made ready for the Avro encoder: flat arrays by column, and what all messages share.
+
+Separate from the encoder because it is made once per table, from the schema. Must not do I/O.
+"""
+
+from array import array
+
+from headrace.plugins import Headers
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.avro_bytes import AvroBytes, ValuePlan
+from headrace.sources.cassandra.avro_schema import avro_names, payload_columns
+from headrace.sources.cassandra.schema import ColumnKind, TableSchema
+from headrace.sources.cassandra.types import CqlType
+
+_NEVER = -(1 << 63)
+_FOREVER = (1 << 63) - 1
+
+
+class TablePlan:
+    """One table, ready for encoding. Arrays are by index into `TableSchema.columns`."""
+
+    def __init__(self, table: TableSchema, headers: Headers, *, delivered: bool) -> None:
+        """Derive what all of the table's messages share; others are counted, not *delivered*."""
+        self.table_name = table.qualified
+        self.headers = headers
+        self.delivered = int(delivered)
+        columns = table.columns
+        payload = payload_columns(table)
+        names = [avro_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
+        self.names = names + [b""] * (len(columns) - len(names))
+        self.payload_count = len(payload)
+        self.constant = avro_string(table.keyspace) + avro_string(table.name)
+        kinds = [column.kind for column in payload]
+        self.key_count = kinds.count(ColumnKind.PARTITION_KEY)
+        self.first_cell = self.key_count + kinds.count(ColumnKind.CLUSTERING)
+        self.values = [ValuePlan(column.type) for column in columns]
+        self.codes = memoryview(array("i", [plan.code for plan in self.values]))
+        self.empties = memoryview(array("i", [int(plan.allows_empty) for plan in self.values]))
+        self.complex = memoryview(array("i", [int(column.is_complex) for column in columns]))
+        self.kind = memoryview(array("i", [_complex_kind(column.type) for column in columns]))
+        self.paths = [
+            ValuePlan(column.type.path_type if column.is_complex else column.type)
+            for column in columns
+        ]
+        self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
+        # Cells written at or before this do not count.
+        drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
+        gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
+        self.dropped = memoryview(array("q", gone))
+        # Room that a change takes at most, besides the bytes of its values.
+        self.fixed_bytes = sum(map(len, self.names)) + codes.COLUMN_BYTES * (len(columns) + 8)
+
+
+def avro_string(text: str) -> bytes:
+    """Return *text* as Avro writes a string."""
+    raw = text.encode()
+    out = AvroBytes()
+    out.text_constant(raw)
+    return out.bytes_from(0)
+
+
+def _cell_type(cql_type: CqlType) -> CqlType:
+    """Return the type of a list's or map's values; of other types it is not asked."""
+    return cql_type.arguments[len(cql_type.arguments) - 1] if cql_type.arguments else cql_type
+
+
+def _complex_kind(cql_type: CqlType) -> int:
+    if cql_type.is_udt:
+        return codes.COMPLEX_UDT
+    return codes.COMPLEX_SET if cql_type.name == "set" else codes.COMPLEX_OTHER
