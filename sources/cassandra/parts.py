@@ -17,7 +17,6 @@ from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.hold import Disposal, Hold
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.live import read_live_schema
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import (
@@ -70,6 +69,9 @@ class Parts:
         if self.config.schema is not None:
             schema = _schema_in(Path(self.config.schema))
         if self.config.contact_points:
+            # Only here: the driver's imports would delay every start by a tenth of a second.
+            from headrace.sources.cassandra.live import read_live_schema  # noqa: PLC0415
+
             live = read_live_schema(self.config.contact_points)
             schema = Schema(
                 {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}

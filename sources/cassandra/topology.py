@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cassandra.metadata import Murmur3Token, ReplicationStrategy
-
 from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import KeyspaceSchema
@@ -97,6 +95,9 @@ def _ring(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> Sequence[tuple[int
             place=f"keyspace {keyspace.name}",
             hint="give each node its tokens: {path: …, tokens: […]}, or contact_points",
         )
+    # Only here: a job that names no tokens starts without the driver's imports.
+    from cassandra.metadata import Murmur3Token, ReplicationStrategy  # noqa: PLC0415
+
     owners = {Murmur3Token(token): node for node in nodes for token in node.tokens}
     ring = sorted(owners)
     strategy = ReplicationStrategy.create(
