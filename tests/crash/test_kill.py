@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from children import (
-    RING_WINDOW_BYTES,
     WINDOW_BYTES,
     JobFolder,
     lines_job,
-    ring_job,
     stop,
     until,
     write_lines,
@@ -21,7 +19,6 @@ from children import (
 from headrace.connector.runtime.crash import STEPS
 
 FILES, LINES = 8, 300
-SPLITS, SMALLEST_BYTES = 8, 50  # Of the ring: no mutation is smaller.
 # At which turn of a step to die: most come often, some a few times in a run of this job.
 TURNS = dict.fromkeys(STEPS, 20) | {
     "claimed": 1,
@@ -30,30 +27,12 @@ TURNS = dict.fromkeys(STEPS, 20) | {
     "committed": 3,
     "handed_over": 3,
 }
-RING_TURN = 10
-RING_STEPS = ("read", "submitted", "commit_chunks", "committed")
 
 
 @pytest.fixture
 def lines(tmp_path: Path) -> JobFolder:
     """Return a job over eight files."""
     return lines_job(tmp_path, files=FILES, lines=LINES)
-
-
-@pytest.fixture
-def ring(tmp_path: Path) -> JobFolder:
-    """Return a job over three replicas' logs."""
-    return ring_job(tmp_path, "5.0-ring")
-
-
-@pytest.fixture(scope="session")
-def ring_changes(tmp_path_factory: pytest.TempPathFactory) -> set[object]:
-    """Return what comes out of the ring when nobody dies."""
-    job = ring_job(tmp_path_factory.mktemp("undisturbed"), "5.0-ring")
-    assert 0 == job.finish()
-    changes = job.changes()
-    assert set(changes.values()) == {1}
-    return set(changes)
 
 
 def everything(lines: int = LINES) -> set[object]:
@@ -104,31 +83,6 @@ def test_kill_at_random_moments(lines: JobFolder, seed: int) -> None:
     assert all(repeated_bytes(lines, f) <= bound for f in range(FILES))
 
 
-@pytest.mark.parametrize("step", RING_STEPS)
-def test_kill_amid_agreement(ring: JobFolder, ring_changes: set[object], step: str) -> None:
-    """Copies that were counted before the kill count once after it."""
-    assert -signal.SIGKILL == ring.finish(crash_at=f"{step}:{RING_TURN}"), ring.log()
-    assert 0 == ring.finish(), ring.log()
-    changes = ring.changes()
-
-    assert ring_changes == set(changes)
-    repeated = changes.total() - len(changes)
-    assert repeated <= SPLITS * (RING_WINDOW_BYTES // SMALLEST_BYTES + 1)
-
-
-def test_kill_amid_agreement_at_random_moments(ring: JobFolder, ring_changes: set[object]) -> None:
-    """Killed again and again, the job still gives every agreed change and no other."""
-    moment = random.Random(7)  # noqa: S311 (a test's dice)
-    for _ in range(5):
-        child = ring.start("--until-idle")
-        time.sleep(moment.uniform(0.6, 1.4))  # The moment is the test.
-        child.kill()
-        child.wait()
-    assert 0 == ring.finish(), ring.log()
-
-    assert ring_changes == set(ring.changes())
-
-
 def test_terminate_is_clean(lines: JobFolder) -> None:
     """SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
     with lines.running() as child:
@@ -160,13 +114,13 @@ def test_two_processes_share_and_one_inherits(lines: JobFolder) -> None:
     then higher than before.
     """
     with lines.running() as first, lines.running():
-        until(lambda: _owned(lines) == [4, 4], "they never shared")
+        until(lambda: lines.owned() == [4, 4], "they never shared")
         before = lines.leases()
         write_lines(lines.path, FILES, range(LINES, 2 * LINES))
         killed = time.monotonic()
         first.kill()
         first.wait()
-        until(lambda: _owned(lines) == [8], "nobody inherited")
+        until(lambda: lines.owned() == [8], "nobody inherited")
         taken_seconds = time.monotonic() - killed
         until(lambda: everything(2 * LINES) == set(lines.changes()), "something is missing")
     after = lines.leases()
@@ -174,21 +128,6 @@ def test_two_processes_share_and_one_inherits(lines: JobFolder) -> None:
     assert taken_seconds < 10
     taken = [split for split in after if after[split][1] > before[split][1]]
     assert 4 == len(taken)
-
-
-def _owned(job: JobFolder) -> list[int]:
-    owners = [owner for owner, _ in job.leases().values() if owner]
-    return sorted(owners.count(owner) for owner in set(owners))
-
-
-def test_two_processes_share_a_ring(ring: JobFolder, ring_changes: set[object]) -> None:
-    """Two owners of one ring, each with its splits, give together what one alone gives, once."""
-    with ring.running() as first, ring.running() as second:
-        until(lambda: _owned(ring) == [4, 4], "they never shared")
-        until(lambda: ring_changes == set(ring.changes()), "something is missing")
-        assert (0, 0) == (stop(first), stop(second)), ring.log()
-
-    assert {1} == set(ring.changes().values())
 
 
 def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
@@ -206,7 +145,7 @@ def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
             write_lines(lines.path, FILES, range(LINES, LINES + 50))
             first.send_signal(signal.SIGCONT)
             until(lambda: everything(LINES + 50) == set(lines.changes()), "something is missing")
-            until(lambda: _owned(lines) == [4, 4], "the first never came back")
+            until(lambda: lines.owned() == [4, 4], "the first never came back")
 
     repeated = [change for change, count in lines.changes().items() if count > 1]
     assert [] == [change for change in repeated if change not in everything()]

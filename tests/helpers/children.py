@@ -90,6 +90,11 @@ class JobFolder:
                 return {}
         return {split: (owner, token) for split, owner, token in rows}
 
+    def owned(self) -> list[int]:
+        """Return how many splits each owner has, the fewest first."""
+        owners = [owner for owner, _ in self.leases().values() if owner]
+        return sorted(owners.count(owner) for owner in set(owners))
+
     def log(self) -> str:
         """Return what the children logged."""
         return (self.path / "log").read_text()
