@@ -253,7 +253,7 @@ class Cutter:
             fixed = 0
         elif fixed < 0:
             fixed = self._length()
-        else:
+        elif fixed > self.end - self.at:
             self._need(fixed)
         self.words[base + codes.START] = self.at
         self.words[base + codes.LENGTH] = fixed
@@ -344,7 +344,11 @@ class Cutter:
 
     def _length(self) -> int:
         """Read a vint that counts bytes, all of which must be there."""
-        length = self._uvint()
+        if self.at < self.end and self.buf[self.at] < 0x80:  # Most are short.
+            length = self.buf[self.at]
+            self.at += 1
+        else:
+            length = self._uvint()
         if length > self.end - self.at:
             self._need(length)
         return length
