@@ -1,8 +1,8 @@
 """Cuts a raw mutation into a flat list of operations: the only parser of mutation bytes.
 
 The decoder's classes and the compiled encoders both read this list, so there is one implementation
-of the format. `codes` names the operations and their fields; rules cite the sections of the format
-description. Must not do I/O.
+of the format. `codes` names the operations and their fields; rules cite the sections of
+docs/commit-log.md. Must not do I/O.
 """
 
 from array import array

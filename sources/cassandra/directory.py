@@ -1,7 +1,7 @@
 """Where segment bytes come from: the protocol, and its first implementation, a `cdc_raw` directory.
 
 A live segment may be read up to the offset in its index file, a final one to the end of its sync
-markers (I6). Rules cite section 1 of the format description. Blocking file I/O; for one thread.
+markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for one thread.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Separate so that it can be compiled, and because framing needs no schema. It holds one window of
 bytes and asks for more through a call; it opens nothing and knows no directory. Rules cite the
-sections of the format description.
+sections of docs/commit-log.md.
 """
 
 from array import array

@@ -145,7 +145,7 @@ HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, ui
 #undef HR_ROUND
 }
 
-/* ---- Cassandra's Murmur3 token: tail bytes are signed (commitlog-format section 10) ---- */
+/* ---- Cassandra's Murmur3 token: tail bytes are signed (docs/commit-log.md 10) ---- */
 
 static inline uint64_t hr_fmix(uint64_t k) {
     k = (k ^ (k >> 33)) * 0xff51afd7ed558ccdull;

@@ -1,4 +1,4 @@
-"""A segment's name, header and index file. Pure functions: bytes and names in, values out."""
+"""A segment's name, header and index file: sections 1 and 2.1 of docs/commit-log.md. Pure."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
     length = header_length(raw)
     version, segment_id = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:12], "big")
     stored = int.from_bytes(raw[length - 4 : length], "big")
-    # The two halves of the id are swapped, the length widened (format 2.1).
+    # The two halves of the id are swapped, the length widened (2.1).
     summed = raw[:4] + raw[8:12] + raw[4:8] + b"\0\0" + raw[12 : length - 4]
     if zlib.crc32(summed) != stored:
         raise CorruptSegmentError(

@@ -16,7 +16,7 @@ _DIGITS_MAX: Final = 11
 TYPE_DEPTH_MAX: Final = 64  # Deeper text is refused, so that no recursion over a type can overflow.
 
 COLLECTION_ARITY: Final = {"list": 1, "set": 1, "map": 2}
-# commitlog-format 5.5: only these are written without a length. Tinyint or date are not here.
+# docs/commit-log.md 5.5: only these are written without a length. Tinyint or date are not here.
 _FIXED_LENGTHS: Final = {
     "empty": 0,
     "boolean": 1,

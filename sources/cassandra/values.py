@@ -139,7 +139,7 @@ def partition_key_parts(types: Sequence[CqlType], raw: bytes) -> list[bytes]:
         return [raw]
     parts = []
     at = 0
-    for _type in types:  # Per component: u16 length, bytes, 0 (commitlog-format 4.1).
+    for _type in types:  # Per component: u16 length, bytes, 0 (docs/commit-log.md 4.1).
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
         if end >= len(raw):
             break
@@ -163,7 +163,7 @@ def _element(cql_type: CqlType, raw: bytes | None, form: Form) -> Value:
 
 
 def _fields(cql_type: CqlType, raw: bytes, form: Form) -> Iterator[Value]:
-    """Yield every field; those a short value lacks are null (commitlog-format 9.2)."""
+    """Yield every field; those a short value lacks are null (docs/commit-log.md 9.2)."""
     types = [inner for _name, inner in cql_type.fields] or cql_type.arguments
     at = 0
     for inner in types:
@@ -220,7 +220,7 @@ def _vector(cql_type: CqlType, raw: bytes, form: Form) -> Iterator[Value]:
 
 
 def _uvint(cql_type: CqlType, raw: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned vint at *at* and its end (commitlog-format 6)."""
+    """Return the unsigned vint at *at* and its end (docs/commit-log.md 6)."""
     if at >= len(raw):
         raise _bad(cql_type, raw)
     first = raw[at]
@@ -294,7 +294,7 @@ def duration(raw: bytes) -> Duration:
 
 
 def counter_total(raw: bytes) -> int:
-    """Return the sum of a counter context's shards (commitlog-format 9.3), as 64 bits."""
+    """Return the sum of a counter context's shards (docs/commit-log.md 9.3), as 64 bits."""
     (header_count,) = struct.unpack_from(">h", raw)
     shards = raw[2 + 2 * max(header_count, 0) :]
     if len(raw) < 2 + 2 * header_count or len(shards) % _COUNTER_SHARD_BYTES:
