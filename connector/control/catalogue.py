@@ -7,11 +7,12 @@ import contextlib
 import difflib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
 from headrace.connector.control.errors import JobUndefinedError, NotFoundError
+from headrace.connector.control.status import Status, statuses
 from headrace.connector.shell.formatting import format_name
 from headrace.connector.shell.statements import TableName
 from headrace.connector.stores import StoreUnavailableError
@@ -97,6 +98,11 @@ class Catalogue:
             )
             for name, sink, job, statement, config in self._rows(query)
         ]
+
+    def statuses(self, sources: Iterable[SourceEntry]) -> Mapping[str, Status]:
+        """Return how the job of each source fares, by the source's name."""
+        with _errors_named():
+            return statuses(self._connection, {source.name: source.job for source in sources})
 
     def has_sink(self, name: str) -> bool:
         """Say whether there is a sink of this name."""

@@ -59,8 +59,7 @@ class ControlService:
                 rows = tuple((s.name, s.plugin, s.statement) for s in self._catalogue.sinks())
                 return ResultTable(("name", "plugin", STATEMENT_COLUMN), rows)
             case DescribeSources():
-                rows = tuple((s.name, s.sink, s.statement) for s in self._catalogue.sources())
-                return ResultTable(("name", "sink", STATEMENT_COLUMN), rows)
+                return self._sources()
             case DescribeSink():
                 sink = self._catalogue.sink(statement.name)
                 return _described(sink, as_config=statement.as_config)
@@ -70,6 +69,15 @@ class ControlService:
             case _:
                 assert_never(statement)
         return ResultTable()
+
+    def _sources(self) -> ResultTable:
+        sources = self._catalogue.sources()
+        statuses = self._catalogue.statuses(sources)
+        rows = [
+            (s.name, s.sink, statuses[s.name].state, statuses[s.name].problem, s.statement)
+            for s in sources
+        ]
+        return ResultTable(("name", "sink", "state", "problem", STATEMENT_COLUMN), tuple(rows))
 
     def _create_sink(self, statement: CreateSink) -> None:
         plugin, config = compile_sink(statement)

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import tempfile
 import threading
 from pathlib import Path
 
@@ -42,14 +43,22 @@ def test_describe(service: ControlService) -> None:
         (("k", "bus", "CREATE DATA_SINK k WITH 'bus://a,b?line=2' AND seats = 7;"),),
     ) == run(service, "DESCRIBE DATA_SINKS")
     assert ResultTable(
-        ("name", "sink", "create_statement"),
+        ("name", "sink", "state", "problem", "create_statement"),
         (
             (
                 "flow.Shop.table",
                 "k",
+                "UNASSIGNED",
+                "",
                 """CREATE DATA_SOURCE flow ON TABLE "Shop"."table" WITH k AND job = 'j';""",
             ),
-            ("flow.shop.orders", "k", "CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;"),
+            (
+                "flow.shop.orders",
+                "k",
+                "UNASSIGNED",
+                "",
+                "CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;",
+            ),
         ),
     ) == run(service, "DESCRIBE DATA_SOURCES")
 
@@ -153,7 +162,8 @@ class Catalogued(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         """Start with nothing."""
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.folder = tempfile.TemporaryDirectory()
+        self.connection = connect(Path(self.folder.name) / "state.db")
         self.service = ControlService(self.connection)
         self.sinks: set[str] = set()
         self.sources: dict[str, str] = {}
@@ -161,6 +171,7 @@ class Catalogued(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Close the file."""
         self.connection.close()
+        self.folder.cleanup()
 
     def attempt(self, text: str, *, allowed: bool) -> None:
         """Execute *text*, which succeeds or is refused as *allowed* says."""
