@@ -2,10 +2,10 @@
 
 import pytest
 import structlog
-from corpora import recording
 
+from corpora import recording
 from headrace.plugins import Context, parse_config
-from headrace.plugins.testing import DrivenClock
+from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.parts import Parts
 
