@@ -1,0 +1,535 @@
+"""The agreement of one split against a slow model of its rules, over random schedules.
+
+The model is written from docs/agreement.md in plain dictionaries; "line n" is a line of it.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import pytest
+
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.records import Groups
+
+HOSTS: Final = 4
+WAIT, MEMORY, COMPLETE = 400, 300, 60
+STEPS: Final = 600
+FIRST, COUNTED, SURPLUS, REPEAT = range(4)
+ROW_WORDS: Final = 10
+
+Digest = tuple[int, int]
+Location = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a keyspace's replicas are, by ring token, and how many must have a mutation."""
+
+    replicas: tuple[tuple[int, frozenset[int]], ...]
+    needed: int
+
+    def of(self, token: int) -> frozenset[int]:
+        """Return the replicas of *token*: those of the first ring token not below it."""
+        found = [hosts for at, hosts in self.replicas if token <= at]
+        return found[0] if found else self.replicas[0][1]
+
+
+RINGS: Final = (
+    Ring(((0, frozenset(range(HOSTS))),), 3),
+    Ring(
+        (
+            (-(1 << 62), frozenset({0, 1})),
+            (-5, frozenset({1, 2})),
+            (1 << 62, frozenset({3, 0})),
+        ),
+        2,
+    ),
+    Ring(((7, frozenset({2})), (9, frozenset({0, 1, 2, 3}))), 1),
+)
+
+
+def groups() -> Groups:
+    """Return RINGS as the agreement takes them."""
+    known: list[tuple[frozenset[int], int]] = []
+    rings = []
+    for ring in RINGS:
+        pairs = []
+        for token, hosts in ring.replicas:
+            if (hosts, ring.needed) not in known:
+                known.append((hosts, ring.needed))
+            pairs.append((token, known.index((hosts, ring.needed))))
+        rings.append(pairs)
+    made = Groups(HOSTS)
+    masks = [sum(1 << host for host in hosts) for hosts, _ in known]
+    made.set(masks, [needed for _, needed in known], rings)
+    return made
+
+
+@dataclass
+class Record:
+    """Line 7."""
+
+    number: int
+    kind: int
+    keyspace: int
+    token: int
+    born: int
+    since: int
+    last: int
+    seen: set[int]
+    locations: list[Location]
+
+    def is_met(self) -> bool:
+        """Line 3."""
+        ring = RINGS[self.keyspace]
+        return len(self.seen & ring.of(self.token)) >= ring.needed
+
+    def is_complete(self) -> bool:
+        """Lines 4 and 23."""
+        return RINGS[self.keyspace].of(self.token) <= self.seen
+
+    def become(self, kind: int, tau: int) -> None:
+        """Change the kind; what was published needs its bytes no more."""
+        self.kind, self.since = kind, tau
+        if kind == codes.PUBLISHED:
+            self.locations = []
+
+
+@dataclass
+class Model:
+    """Lines 11 to 17, 20, 22 and 23, in dictionaries."""
+
+    tau: int = 0
+    number: int = 0
+    records: dict[Digest, Record] = field(default_factory=dict)
+    counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    agreed: int = 0
+    expired: int = 0
+
+    def observe(self, host: int, digest: Digest, place: Location) -> int:
+        """Return copies when the mutation is emitted now, negative when late, else 0."""
+        keyspace, token = origin(digest)
+        record = self.records.get(digest)
+        if record is None:  # Line 14.
+            self.number += 1
+            record = Record(
+                self.number,
+                codes.PENDING,
+                keyspace,
+                token,
+                self.tau,
+                self.tau,
+                self.tau,
+                {host},
+                [place],
+            )
+            self.records[digest] = record
+            self._count(host, FIRST)
+            return self._decide(record)
+        record.last = self.tau
+        if host in record.seen:  # Line 15.
+            self._count(host, REPEAT)
+            return 0
+        record.seen.add(host)  # Line 16.
+        if record.kind == codes.PENDING:
+            record.locations.insert(0, place)
+            self._count(host, COUNTED)
+            return self._decide(record)
+        if record.kind == codes.EXPIRED_DROPPED:
+            self._count(host, COUNTED)
+            if not record.is_met():
+                return 0
+            record.become(codes.PUBLISHED, self.tau)
+            self.expired -= 1
+            self.agreed += 1
+            return -len(record.seen)
+        self._count(host, SURPLUS)
+        return 0
+
+    def _decide(self, record: Record) -> int:
+        if not record.is_met():
+            return 0
+        record.become(codes.PUBLISHED, self.tau)
+        self.agreed += 1
+        return len(record.seen)
+
+    def _count(self, host: int, fate: int) -> None:
+        self.counts[host, fate] = self.counts.get((host, fate), 0) + 1
+
+    def sweep(self) -> int:
+        """Lines 20, 22 and 23; return how many are dropped."""
+        gone = []
+        for digest, record in self.records.items():
+            if record.kind == codes.PENDING:
+                if self.tau >= record.born + WAIT:
+                    record.become(codes.EXPIRED_DROPPED, self.tau)
+                    self.expired += 1
+            elif record.kind != codes.EXPIRED_DROPPED and record.is_complete():
+                if self.tau >= record.last + COMPLETE:
+                    gone.append(digest)
+            elif self.tau >= record.since + MEMORY:
+                gone.append(digest)
+        for digest in gone:
+            del self.records[digest]
+        return len(gone)
+
+    def pending(self) -> int:
+        """Return how many are pending."""
+        return sum(record.kind == codes.PENDING for record in self.records.values())
+
+
+def origin(digest: Digest) -> tuple[int, int]:
+    """Return the keyspace and the token of a mutation, which its bytes determine."""
+    random = Random(f"{digest}")  # noqa: S311 (a test's dice)
+    return random.randrange(len(RINGS)), random.choice(
+        [-(1 << 63), -(1 << 62), -6, -5, -4, 7, 8, 9, 10, (1 << 63) - 1]
+    )
+
+
+def digests(random: Random, count: int) -> list[Digest]:
+    """Return digests many of which want the same slot of the table."""
+    firsts = [random.getrandbits(64), 5, 5 + (1 << 20), (1 << 64) - 1, 6]
+    return [(random.choice(firsts), random.getrandbits(64)) for _ in range(count)]
+
+
+def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
+    """Return what rows say of each record, None for one that was dropped."""
+    words = memoryview(rows).cast("Q").tolist()
+    signed = memoryview(rows).cast("q").tolist()
+    found: dict[Digest, tuple[object, ...] | None] = {}
+    at = 0
+    while at < len(words):
+        d0, d1, seen, _, meta, number, born, since, last, count = words[at : at + ROW_WORDS]
+        at += ROW_WORDS
+        places = [tuple(signed[at + 4 * i : at + 4 * i + 4]) for i in range(count)]
+        token = signed[at - ROW_WORDS + 3]
+        at += 4 * count
+        hosts = {host for host in range(64) if seen >> host & 1}
+        kind = meta & 0xFF
+        keyspace = meta >> 32 & 0xFFFF
+        found[d0, d1] = None
+        if kind != codes.FREE:
+            found[d0, d1] = (kind, keyspace, token, hosts, number, born, since, last, places)
+    return found
+
+
+def told(record: Record) -> tuple[object, ...]:
+    """Return what a row must say of *record*."""
+    r = record
+    places = list(r.locations)
+    return (r.kind, r.keyspace, r.token, r.seen, r.number, r.born, r.since, r.last, places)
+
+
+@dataclass
+class Run:
+    """An agreement that is driven together with the model, stored, and restored."""
+
+    random: Random
+    agreement: Agreement = field(default_factory=lambda: Agreement(groups()))
+    model: Model = field(default_factory=Model)
+    chunks: list[bytes] = field(default_factory=list)
+    stored: dict[Digest, tuple[object, ...]] = field(default_factory=dict)
+    counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    agreed: int = 0
+    expired: int = 0
+    position: int = 0
+
+    def entry(self, host: int, digest: Digest) -> int:
+        """Feed one entry to both; return the verdict."""
+        self.position += 1
+        place = (host, self.random.randrange(1, 9), self.position, self.random.randrange(10, 99))
+        keyspace, token = origin(digest)
+        _, segment, position, length = place
+        got = self.agreement.observe(
+            host, digest[0], digest[1], keyspace, token, segment, position, length
+        )
+        assert self.model.observe(host, digest, place) == got
+        return got
+
+    def tick(self, ms: int) -> None:
+        """Let split time pass in both, and sweep."""
+        self.model.tau += ms
+        self.agreement.tau += ms
+        assert self.model.sweep() == self.agreement.sweep(WAIT, MEMORY, COMPLETE)
+
+    def end_batch(self) -> None:
+        """Store what changed; all that is stored is then what the model has."""
+        rows = self.agreement.changed_rows()
+        if rows:
+            self.chunks.append(rows)
+        for digest, row in stored_rows(rows).items():
+            self.stored.pop(digest, None)
+            if row is not None:
+                self.stored[digest] = row
+        assert {d: told(r) for d, r in self.model.records.items()} == self.stored
+        assert self.model.pending() == self.agreement.pending
+        assert len(self.model.records) == self.agreement.live
+
+    def compact(self) -> None:
+        """Store everything as one chunk."""
+        rows = self.agreement.all_rows()
+        self.chunks = [rows]
+        assert {d: told(r) for d, r in self.model.records.items()} == stored_rows(rows)
+
+    def crash(self) -> None:
+        """Go on with another agreement, made from what is stored."""
+        self.gather_counts()
+        restored = Agreement(groups())
+        for rows in self.chunks:
+            if rows:
+                restored.restore(
+                    memoryview(rows).cast("Q"), list(range(HOSTS)), list(range(len(RINGS)))
+                )
+        restored.tau = self.agreement.tau
+        restored.number = max(restored.number, self.agreement.number)
+        self.agreement = restored
+
+    def gather_counts(self) -> None:
+        """Add the counters of the agreement to those of the ones before it."""
+        for i, count in enumerate(list(self.agreement.hosts)):
+            key = divmod(i, 4)
+            self.counts[key] = self.counts.get(key, 0) + count
+        self.agreed += self.agreement.agreed
+        self.expired += self.agreement.expired
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_it_does_what_the_rules_say(seed: int) -> None:
+    """Verdicts, records and counters are the model's, also when it is restored at batch ends."""
+    random = Random(seed)  # noqa: S311 (a test's dice)
+    run = Run(random)
+    pool = digests(random, random.choice([3, 30, 300]))
+    entries = 0
+    for _ in range(STEPS):
+        match random.choices(["entry", "tick", "batch", "crash", "compact"], [80, 10, 6, 4, 1])[0]:
+            case "entry":
+                run.entry(random.randrange(HOSTS), random.choice(pool))
+                entries += 1
+            case "tick":
+                run.tick(random.choice([0, 1, COMPLETE, 100, WAIT]))
+            case "batch":
+                run.end_batch()
+            case "crash":
+                run.end_batch()
+                run.crash()
+            case _:
+                run.compact()
+                run.stored = {d: told(r) for d, r in run.model.records.items()}
+    run.end_batch()
+    run.gather_counts()
+
+    assert run.model.counts == {key: count for key, count in run.counts.items() if count}
+    assert (run.model.agreed, run.model.expired) == (run.agreed, run.expired)
+    # I3, the second equation, with what this release has.
+    firsts = sum(count for (_, fate), count in run.counts.items() if fate == FIRST)
+    assert firsts == run.agreed + run.expired + run.model.pending()
+    assert entries == sum(run.counts.values())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_is_emitted_twice_or_without_enough_hosts(seed: int) -> None:
+    """While records are remembered, a mutation is emitted once, from as many hosts as are needed.
+
+    Every host repeats itself, so counting an entry as a vote would show.
+    """
+    random = Random(seed)  # noqa: S311 (a test's dice)
+    run = Run(random)
+    pool = digests(random, 60)
+    fed: dict[Digest, set[int]] = {}
+    emitted: set[Digest] = set()
+    for _ in range(2_000):
+        digest, host = random.choice(pool), random.choice([0, 0, 0, 1, 1, 2, 3])
+        fed.setdefault(digest, set()).add(host)
+        copies = run.entry(host, digest)
+        keyspace, token = origin(digest)
+        if copies:
+            assert digest not in emitted
+            assert copies == len(fed[digest])
+            assert len(fed[digest] & RINGS[keyspace].of(token)) >= RINGS[keyspace].needed
+            emitted.add(digest)
+        if random.random() < 0.02:
+            run.end_batch()
+            run.crash()
+
+    met = {d for d, hosts in fed.items() if enough(d, hosts)}
+    assert met == emitted
+
+
+def enough(digest: Digest, hosts: set[int]) -> bool:
+    """Tell whether these hosts satisfy the level of the mutation."""
+    keyspace, token = origin(digest)
+    return len(hosts & RINGS[keyspace].of(token)) >= RINGS[keyspace].needed
+
+
+def everyone() -> Groups:
+    """Return one keyspace of three hosts, two of which are needed."""
+    made = Groups(3)
+    made.set([0b111], [2], [[(0, 0)]])
+    return made
+
+
+def observe(agreement: Agreement, host: int, number: int) -> int:
+    """Feed mutation *number*."""
+    spread = number * 0x9E37_79B9_7F4A_7C15 & (1 << 64) - 1
+    return agreement.observe(host, spread, number, 0, number, 1, number, 100)
+
+
+def test_a_late_copy_of_an_expired_mutation_publishes_it() -> None:
+    """Expired for want of a copy, it is emitted as late when the copy comes, once (line 16)."""
+    agreement = Agreement(everyone())
+    observe(agreement, 0, 1)
+    agreement.tau = WAIT
+    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    assert (1, 0) == (agreement.expired, agreement.pending)
+    assert {1} == agreement.unpublished_segments(0)
+
+    assert 0 == observe(agreement, 0, 1)
+    assert -2 == observe(agreement, 1, 1)
+    assert 0 == observe(agreement, 2, 1)
+
+    assert (0, 1, 1) == (agreement.expired, agreement.agreed, agreement.expired_late)
+    assert set() == agreement.unpublished_segments(0)
+
+
+@pytest.mark.parametrize(("late_ms", "expired"), [(WAIT - 1, 0), (WAIT, 1), (WAIT + 1, 1)])
+def test_a_mutation_expires_at_its_time(late_ms: int, expired: int) -> None:
+    """Not a millisecond of split time before (line 20)."""
+    agreement = Agreement(everyone())
+    agreement.tau = 77
+    observe(agreement, 0, 1)
+    agreement.tau += late_ms
+
+    agreement.sweep(WAIT, MEMORY, COMPLETE)
+
+    assert (expired, 1 - expired) == (agreement.expired, agreement.pending)
+
+
+def test_pending_records_are_never_dropped() -> None:
+    """However many there are and however old, they leave by expiry or overflow only (line 22)."""
+    agreement = Agreement(everyone())
+    for number in range(50):
+        observe(agreement, 0, number)
+
+    assert 0 == agreement.shorten(10)
+    agreement.tau = WAIT - 1
+    assert 0 == agreement.sweep(WAIT, 0, 0)
+
+    assert (50, 50, 0) == (agreement.live, agreement.pending, agreement.memory_shortened)
+
+
+def test_the_oldest_complete_records_go_first() -> None:
+    """Above the bound: complete ones by age, then incomplete ones, never pending ones (line 24)."""
+    agreement = Agreement(everyone())
+    for number in range(100):
+        observe(agreement, 0, number)
+        if number % 4:
+            observe(agreement, 1, number)  # Published.
+        if number % 4 > 1:
+            observe(agreement, 2, number)  # Complete.
+    agreement.changed_rows()
+
+    agreement.shorten(70)
+    gone = dropped(agreement)
+    complete = [number for number in range(100) if number % 4 > 1]
+    assert complete[: len(gone)] == sorted(gone)
+    assert agreement.live <= 70
+
+    agreement.shorten(30)
+    gone += dropped(agreement)
+    incomplete = [number for number in range(100) if number % 4 == 1]
+    assert set(complete) < set(gone)
+    left = set(incomplete) - set(gone)
+    assert all(number < min(left, default=100) for number in set(gone) - set(complete))
+    assert {number for number in range(100) if number % 4 == 0}.isdisjoint(gone)
+    assert len(gone) == agreement.memory_shortened
+
+
+def dropped(agreement: Agreement) -> list[int]:
+    """Return the numbers of the mutations forgotten since the last call."""
+    rows = stored_rows(agreement.changed_rows())
+    return [digest[1] for digest, row in rows.items() if row is None]
+
+
+def test_an_overflowing_record_is_forgotten_with_its_places() -> None:
+    """The oldest pending are named with where they lie, and leave one by one (line 25)."""
+    agreement = Agreement(everyone())
+    for number in range(5):
+        observe(agreement, 0, number)
+    observe(agreement, 1, 3)
+
+    oldest = agreement.oldest_pending(3)
+
+    assert [[(0, 1, 0, 100)], [(0, 1, 1, 100)], [(0, 1, 2, 100)]] == [at for _, at in oldest]
+    for slot, _ in oldest:
+        agreement.overflow(slot)
+    assert (2, 1) == (agreement.live, agreement.pending)
+    assert 0 == observe(agreement, 1, 0)  # It begins anew.
+    assert 2 == observe(agreement, 2, 0)
+
+
+def test_the_table_grows() -> None:
+    """A hundred thousand pending mutations are all found, published, and forgotten."""
+    count = 110_000
+    agreement = Agreement(everyone())
+    assert 0 == sum(observe(agreement, 0, number) for number in range(count))
+    assert (count, count) == (agreement.live, agreement.pending)
+
+    assert 2 * count == sum(observe(agreement, 1, number) for number in range(count))
+    assert (count, 0) == (agreement.agreed, agreement.pending)
+    agreement.tau = MEMORY
+
+    assert count == agreement.sweep(WAIT, MEMORY, COMPLETE)
+    assert 0 == agreement.live
+
+
+def test_hosts_and_keyspaces_may_be_numbered_anew() -> None:
+    """A stored record means hosts by name: after a renumbering the same copies count."""
+    before = Agreement(everyone())
+    observe(before, 0, 1)
+    observe(before, 2, 2)
+    after = Agreement(everyone())
+
+    after.restore(memoryview(before.changed_rows()).cast("Q"), [2, 0, 1], [0])
+
+    assert {1} == after.unpublished_segments(2)
+    assert 0 == observe(after, 2, 1)
+    assert 0 == observe(after, 1, 2)
+    assert 2 == observe(after, 0, 1)
+    assert 2 == observe(after, 2, 2)
+
+
+def test_a_slot_dropped_and_taken_again_is_stored_once() -> None:
+    """Rows name what was dropped before what took its place."""
+    agreement = Agreement(everyone())
+    observe(agreement, 0, 1)
+    observe(agreement, 1, 1)
+    agreement.changed_rows()
+    agreement.tau = MEMORY
+    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    observe(agreement, 0, 2)
+
+    rows = stored_rows(agreement.changed_rows())
+
+    assert [None, codes.PENDING] == [row and row[0] for row in rows.values()]
+    assert b"" == agreement.changed_rows()
+
+
+def test_dropped_and_born_again_between_two_batches() -> None:
+    """A record that is forgotten and begins anew is one new record after a restore."""
+    agreement = Agreement(everyone())
+    observe(agreement, 0, 1)
+    observe(agreement, 1, 1)
+    chunks = [agreement.changed_rows()]
+    agreement.tau = MEMORY
+    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    observe(agreement, 2, 1)
+    chunks.append(agreement.changed_rows())
+    restored = Agreement(everyone())
+
+    for rows in chunks:
+        restored.restore(memoryview(rows).cast("Q"), [0, 1, 2], [0])
+
+    assert (1, 1) == (restored.live, restored.pending)
+    assert 2 == observe(restored, 0, 1)
