@@ -1,0 +1,136 @@
+"""The CDC state as bytes: what is damaged is refused, what is newer is refused by its version."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.plugins import EncodedPosition
+from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.state import VERSION, CdcState, Chunk, Marker
+
+names = st.text(max_size=8)
+counts = st.integers(0, (1 << 63) - 1)
+markers = st.builds(Marker, counts, st.integers(0, (1 << 31) - 1))
+states = st.builds(
+    CdcState,
+    tau=counts,
+    number=counts,
+    hosts=st.lists(names, max_size=3).map(tuple),
+    keyspaces=st.lists(names, max_size=3).map(tuple),
+    markers=st.dictionaries(names, markers, max_size=3),
+    counters=st.dictionaries(names, st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
+    chunks=st.lists(st.binary(max_size=200).map(Chunk), max_size=3).map(tuple),
+)
+
+
+def sample() -> CdcState:
+    """Return a state with two chunks."""
+    return CdcState(
+        tau=5,
+        number=7,
+        hosts=("node1", "node2"),
+        keyspaces=("shop",),
+        markers={"node1": Marker(3, 100), "node2": Marker(4, 0)},
+        counters={"mutations.agreed": 6},
+        chunks=(Chunk(bytes(range(80))), Chunk(b"second" * 20)),
+    )
+
+
+@given(state=states)
+def test_what_is_encoded_is_read_back(state: CdcState) -> None:
+    """Every state survives; equal states have equal bytes."""
+    encoded = state.encode()
+
+    assert state == CdcState.decode(encoded)
+    assert encoded == CdcState.decode(encoded).encode()
+
+
+def test_a_chunk_is_named_after_its_content() -> None:
+    """The same rows are stored once, whoever made them; other rows have another name."""
+    assert Chunk(b"rows").name == Chunk(b"".join([b"ro", b"ws"])).name
+    assert Chunk(b"rows").name != Chunk(b"rows2").name
+    assert {c.name for c in sample().chunks} == sample().encode().chunks.keys()
+
+
+def test_every_flipped_bit_of_the_head_is_refused() -> None:
+    """One wrong bit anywhere is a named error."""
+    encoded = sample().encode()
+
+    for bit in range(8 * len(encoded.head)):
+        head = bytearray(encoded.head)
+        head[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(StateError):
+            CdcState.decode(EncodedPosition(bytes(head), encoded.chunks))
+
+
+def test_every_flipped_bit_of_a_chunk_is_refused() -> None:
+    """One wrong bit anywhere is a named error, which says in which chunk."""
+    encoded = sample().encode()
+    name = sample().chunks[1].name
+
+    for bit in range(8 * len(encoded.chunks[name])):
+        damaged = bytearray(encoded.chunks[name])
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(StateError, match=name):
+            CdcState.decode(EncodedPosition(encoded.head, {**encoded.chunks, name: bytes(damaged)}))
+
+
+def test_every_truncation_is_refused() -> None:
+    """A head or a chunk that is cut off anywhere is a named error."""
+    encoded = sample().encode()
+    name, content = next(iter(encoded.chunks.items()))
+
+    for length in range(len(encoded.head)):
+        with pytest.raises(StateError, match="head"):
+            CdcState.decode(EncodedPosition(encoded.head[:length], encoded.chunks))
+    for length in range(len(content)):
+        with pytest.raises(StateError, match=name):
+            CdcState.decode(
+                EncodedPosition(encoded.head, {**encoded.chunks, name: content[:length]})
+            )
+
+
+def test_a_missing_chunk_is_refused() -> None:
+    """A head that lists a chunk which is not there is no state."""
+    encoded = sample().encode()
+    left = dict(list(encoded.chunks.items())[1:])
+
+    with pytest.raises(StateError, match="found nothing"):
+        CdcState.decode(EncodedPosition(encoded.head, left))
+
+
+def test_a_chunk_is_no_head() -> None:
+    """Bytes of the one are not taken for the other."""
+    encoded = sample().encode()
+
+    with pytest.raises(StateError, match="head"):
+        CdcState.decode(EncodedPosition(next(iter(encoded.chunks.values())), encoded.chunks))
+
+
+def test_a_newer_version_is_refused_by_its_number() -> None:
+    """A state of a later release is not guessed at; the hint says which release reads it."""
+    encoded = sample().encode()
+    head = encoded.head[:4] + (VERSION + 1).to_bytes(2, "big") + encoded.head[6:]
+
+    with pytest.raises(StateError, match=f"version {VERSION + 1}; this release reads {VERSION}"):
+        CdcState.decode(EncodedPosition(head, encoded.chunks))
+
+
+def test_a_content_that_claims_to_be_huge_is_refused() -> None:
+    """A length is checked before memory is taken for it."""
+    body = (1 << 31).to_bytes(4, "big") + bytes(20)
+    head = b"HRSH" + VERSION.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+
+    with pytest.raises(StateError, match=f"a content of {1 << 31} bytes"):
+        CdcState.decode(EncodedPosition(head, {}))
+
+
+def test_markers_are_shown_as_offsets() -> None:
+    """Each node's marker is a partition and an offset, as Connect shows them."""
+    assert [
+        ({"node": "node1"}, {"segment_id": 3, "position": 100}),
+        ({"node": "node2"}, {"segment_id": 4, "position": 0}),
+    ] == list(sample().describe())
+    assert {"mutations.agreed": 6} == sample().books()
