@@ -28,6 +28,9 @@ def main() -> int:
     given = parser.parse_args()
     facts = machine_facts()
     _say("machine: " + ", ".join(f"{k} {v}" for k, v in facts.items() if k != "libraries"))
+    if not (facts["compiled"] or given.quick):
+        sys.stderr.write("error: the hot modules are interpreted\nhint: make bench compiles them\n")
+        return 1
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         try:
             samples, recordings = measure(

@@ -108,7 +108,7 @@ def _memory(read: "_Reading") -> Sequence[Figure]:
     figures = []
     for name, sink in (("wide", "null"), ("kafka", "Kafka"), ("narrow", "null")):
         records = read.recordings["narrow" if name == "narrow" else "wide"].mutations
-        title = f"memory for {records:,} mutations, {sink} sink"
+        title = f"memory, {records:,} {name.replace('kafka', 'wide')} mutations, {sink} sink"
         most = read.numbers(f"{name}.run", lambda s: s["memory_bytes"] / _MB)
         libraries = read.numbers(f"{name}.imports", lambda s: s["memory_bytes"] / _MB)
         above = [a - b for a, b in zip(most, libraries, strict=True)]

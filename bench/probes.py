@@ -24,7 +24,7 @@ from headrace.connector.job import Job, read_job
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import run_main
-from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure
+from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure, Reader
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.ddl import parse_schema
@@ -114,10 +114,12 @@ def readers(job: str) -> Measured:
         assert not failures  # noqa: S101 (a null sink has none)
         counts[0] += delivered
 
-    started = time.process_time_ns()
-    for batch, encoded in _encoded(given):
-        writer.submit(Delivery(batch, encoded), settle)
-    return {"changes": counts[0], "cpu_ns": time.process_time_ns() - started}
+    with _opened(given) as opened:
+        started = time.process_time_ns()
+        for batch, encoded in _encoded(given, opened):
+            writer.submit(Delivery(batch, encoded), settle)
+        cpu_ns = time.process_time_ns() - started
+    return {"changes": counts[0], "cpu_ns": cpu_ns}
 
 
 def run(job: str) -> Measured:
@@ -159,7 +161,8 @@ def produce(job: str) -> Measured:
     configure("warning")
     given = read_job(Path(job))
     config = given.sink_config
-    batches = [encoded for _, encoded in _encoded(given)]
+    with _opened(given) as opened:
+        batches = [encoded for _, encoded in _encoded(given, opened)]
     producer = Producer(config.producer_config())
     producer.list_topics(config.topic, timeout=_FLUSH_SECONDS)
     delivered = [0]
@@ -196,15 +199,21 @@ def _produce(  # noqa: PLR0913, PLR0917 (what produce takes)
                 producer.poll(0.1)
 
 
-def _encoded(job: Job) -> Iterator[tuple[Batch, EncodedRecords]]:
-    """Yield what a worker would send, until every split has twice found nothing."""
+@contextlib.contextmanager
+def _opened(job: Job) -> Iterator[Sequence[Reader]]:
+    """Open the readers of all splits."""
     source = job.source(job.source_config, _context(job))
+    yield [source.open(split, None) for split in source.plan()]
+    source.close()
+
+
+def _encoded(job: Job, opened: Sequence[Reader]) -> Iterator[tuple[Batch, EncodedRecords]]:
+    """Yield what a worker would send, until every split has twice found nothing."""
     demand = Demand(
         records_max=job.runtime.batch_records_max,
         bytes_max=job.runtime.batch_bytes_max,
         linger_ms=job.runtime.tick_min_ms,
     )
-    opened = [source.open(split, None) for split in source.plan()]
     idle_rounds = 0
     while idle_rounds < _IDLE_ROUNDS:
         idle_rounds += 1
@@ -213,7 +222,6 @@ def _encoded(job: Job) -> Iterator[tuple[Batch, EncodedRecords]]:
             if isinstance(batch, Batch):
                 idle_rounds = 0
                 yield batch, batch.encode("avro")
-    source.close()
 
 
 def _context(job: Job) -> Context:
