@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.job import read_job
+from headrace.connector.job import JobFile, RuntimeConfig, read_job
+from headrace.plugins.config import declared_options
+from headrace.plugins.discovery import load, names
 from hot import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -42,9 +44,77 @@ def test_links(page: Path) -> None:
     assert [] == [str(p) for p in paths if not (p.exists() and p.is_relative_to(ROOT.resolve()))]
 
 
+@pytest.mark.parametrize(
+    "config_class",
+    [
+        JobFile,
+        RuntimeConfig,
+        *(load("sources", name).config_class for name in names("sources")),
+        *(load("sinks", name).config_class for name in names("sinks")),
+    ],
+    ids=lambda config_class: config_class.__name__,
+)
+def test_options_are_documented(config_class: type) -> None:
+    """The page on jobs has every option; where it gives a number or a word, it is the default."""
+    text = _page("jobs.md")
+    for key, (field, declared) in declared_options(config_class).items():
+        if declared.keys_allowed:
+            continue
+        if isinstance(field.default, int | float):
+            assert f"| `{key}` | {field.default} |" in text
+        elif isinstance(field.default, str):
+            assert f"| `{key}` | `{field.default}` |" in text
+        else:
+            assert f"`{key}`" in text
+
+
+def test_errors_are_documented() -> None:
+    """The page for operators has the code of every error."""
+    text = _page("operations.md")
+    modules = [m for room in ("connector", "plugins", "sinks", "sources") for m in modules_of(room)]
+    codes = {
+        code for m in modules for code in re.findall(r"^    code\b.* = \"(\w+)\"$", m, re.MULTILINE)
+    }
+
+    assert {"corrupt_segment", "state_lost"} < codes
+    assert [] == sorted(code for code in codes if f"`{code}`" not in text)
+
+
+def test_events_are_documented() -> None:
+    """The page for operators has every event that is logged by its name."""
+    text = _page("operations.md")
+    called = r"log\.(?:info|warning|error|exception)\(\s*\"(\w+)\"|_log\(run, \"(\w+)\""
+    modules = [m for room in ("connector", "sinks", "sources") for m in modules_of(room)]
+    events = {first or second for m in modules for first, second in re.findall(called, m)}
+
+    assert {"split_failed", "split_pauses"} < events
+    assert [] == sorted(event for event in events if f"`{event}`" not in text)
+
+
+def test_citations_lead_somewhere() -> None:
+    """A section of the format, or a line of the rules, that the code cites is on its page."""
+    modules = "\n".join(modules_of("sources/cassandra"))
+    sections = re.findall(r"^##+ ([\d.]*\d)", _page("commit-log.md"), re.MULTILINE)
+    rules = re.findall(r"^\| (\d+) \|", _page("agreement.md"), re.MULTILINE)
+    cited = re.findall(r"\((\d+\.\d+)\)|(?:commit-log\.md|section) (\d[\d.]*\d|\d)", modules)
+
+    assert cited
+    assert set(sections) >= {inline or named for inline, named in cited}
+    assert set(rules) >= set(re.findall(r"\b[Ll]ine (\d+)", modules))
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def modules_of(room: str) -> list[str]:
+    """Return the sources of a room's modules."""
+    return [path.read_text() for path in (ROOT / room).rglob("*.py")]
+
+
 def test_invariants_have_tests() -> None:
     """A test that a page names exists."""
-    text = (ROOT / "docs" / "invariants.md").read_text()
+    text = _page("invariants.md")
     named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
     missing = [name for file, name in named if f"def {name}(" not in (ROOT / file).read_text()]
 
