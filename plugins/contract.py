@@ -25,7 +25,7 @@ from headrace.plugins.records import (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of a source that is read independently and in order; *split_id* names it for ever."""
+    """A part of a source with an order and a position of its own; *split_id* names it for ever."""
 
     split_id: str
     description: str = ""

@@ -1,8 +1,8 @@
-"""Changes as JSON documents: what `inspect`, the file sink and the console show.
+"""Changes as JSON documents: what `inspect` and the file sink show.
 
-Values are as CQL's SELECT JSON writes them (`json_values`). A column that the mutation does not
-mention is absent; one set to null has the value null; a value that is empty without being text
-has `"empty": true` beside its null.
+Values are as CQL's SELECT JSON writes them (`json_values`). A column that was not written is left
+out; one set to null has the value null; a value that is empty without being text has
+`"empty": true` beside its null.
 """
 
 from collections.abc import Iterable

@@ -192,10 +192,10 @@ class PartitionUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One entry of a log, decoded; all its updates are of one keyspace and one partition key.
+    """One entry of a log, decoded; its updates share the keyspace and the partition key.
 
-    `position` is the logical end of the entry in its segment; `mutation_id` is the first 16 bytes
-    of SHA-256 over the raw bytes, the same on every replica that logged the same bytes.
+    `position` is the logical end of the entry in its segment; `mutation_id` is the first half of
+    the raw bytes' SHA-256, so equal bytes have the same id on whichever replica.
     """
 
     segment_id: int

@@ -32,8 +32,8 @@ from headrace.sources.cassandra.transcode import Transcoder
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
-# Read repair and nodetool repair write other bytes for the same content; copies are not yet
-# compared by content.
+# A repair may log what was written before in other bytes, and bytes are all that is compared so
+# far.
 _NOT_EXACT: Final = {
     "ONE": "what a repair writes again is published again; QUORUM is exact",
     "ALL": "what a repair had to complete stays pending for ever; QUORUM is exact",

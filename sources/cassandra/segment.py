@@ -81,7 +81,7 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
     length = header_length(raw)
     version, segment_id = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:12], "big")
     stored = int.from_bytes(raw[length - 4 : length], "big")
-    # The two halves of the id are swapped, the length widened (2.1).
+    # Summed with the id's lower half first and the length in four bytes (2.1).
     summed = raw[:4] + raw[8:12] + raw[4:8] + b"\0\0" + raw[12 : length - 4]
     if zlib.crc32(summed) != stored:
         raise CorruptSegmentError(
