@@ -10,6 +10,7 @@ from headrace.plugins.config import declared_options
 from headrace.plugins.discovery import load, names
 from hot import ROOT
 
+ROOMS = ("connector", "plugins", "sinks", "sources")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -71,7 +72,7 @@ def test_options_are_documented(config_class: type) -> None:
 def test_errors_are_documented() -> None:
     """The page for operators has the code of every error."""
     text = _page("operations.md")
-    modules = [m for room in ("connector", "plugins", "sinks", "sources") for m in modules_of(room)]
+    modules = [m for room in ROOMS for m in modules_of(room)]
     codes = {
         code for m in modules for code in re.findall(r"^    code\b.* = \"(\w+)\"$", m, re.MULTILINE)
     }
@@ -84,7 +85,7 @@ def test_events_are_documented() -> None:
     """The page for operators has every event that is logged by its name."""
     text = _page("operations.md")
     called = r"log\.(?:info|warning|error|exception)\(\s*\"(\w+)\"|_log\(run, \"(\w+)\""
-    modules = [m for room in ("connector", "sinks", "sources") for m in modules_of(room)]
+    modules = [m for room in ROOMS for m in modules_of(room)]
     events = {first or second for m in modules for first, second in re.findall(called, m)}
 
     assert {"split_failed", "split_pauses"} < events
@@ -101,6 +102,16 @@ def test_citations_lead_somewhere() -> None:
     assert cited
     assert set(sections) >= {inline or named for inline, named in cited}
     assert set(rules) >= set(re.findall(r"\b[Ll]ine (\d+)", modules))
+
+
+def test_promises_and_rules_are_there() -> None:
+    """An invariant or a rule for plugins that the code cites is on its page."""
+    modules = "\n".join(m for room in ROOMS for m in modules_of(room))
+    promises = re.findall(r"^\*\*(I\d+)\. ", _page("invariants.md"), re.MULTILINE)
+    rules = re.findall(r"^\| (R\d+) \|", _page("plugins.md"), re.MULTILINE)
+
+    assert set(promises) >= set(re.findall(r"\bI(?:10|[1-9])\b", modules))
+    assert set(rules) >= set(re.findall(r"\bR(?:1[0-2]|[1-9])\b", modules))
 
 
 def _page(name: str) -> str:
