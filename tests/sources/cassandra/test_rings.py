@@ -212,7 +212,7 @@ def test_each_justified_mutation_is_published_once(
     job.start()
 
     for _ in range(STEPS_MAX):
-        random.choice(logs).grow(random.choice([0, 1, 1, 2]))
+        random.choice(logs).grow(random.choice([0, 3, 10, 30]))
         moved = job.read()
         if not moved and all(log.is_whole for log in logs):
             break
