@@ -99,6 +99,8 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
         parameters = json.loads(raw[14 : length - 4])
     except ValueError as error:
         raise CorruptSegmentError("header parameters are no JSON", place=place) from error
+    if not isinstance(parameters, dict):
+        raise CorruptSegmentError("header parameters are no JSON object", place=place)
     for key, what in ((_KEY, "encrypted"), (_COMPRESSION, "compressed")):
         if key in parameters:
             raise UnsupportedSegmentError(

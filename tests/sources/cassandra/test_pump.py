@@ -1,0 +1,209 @@
+"""Reading all logs: gaps, damage and growth, seen through the source's readers."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from forge import SEGMENT_ID, header, insert, segment, write_segment
+from headrace.plugins import Batch, CloseReason, Demand, HeadraceError, Idle, Position, Reader
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.errors import CorruptSegmentError, LogGapError
+from node_logs import batches, forged_nodes, open_all, source
+
+DEMAND = Demand(linger_ms=1 << 30)
+NODES = ("node1", "node2", "node3")
+WHOLE = "1\nCOMPLETED"
+READS_MAX = 9
+
+
+def published(found: Batch) -> list[str]:
+    """Return the values of the inserted rows."""
+    return [record.document()["columns"]["v"]["value"] for record in found.records()]
+
+
+def all_of(readers: Mapping[str, Reader]) -> list[str]:
+    """Return the values of all that can be read now, in any order."""
+    return sorted(value for found in batches(readers.values()) for value in published(found))
+
+
+def rows(first: int, count: int) -> list[bytes]:
+    """Return mutations of as many rows, whose values are their numbers."""
+    return [insert(b"k%d" % n, b"%c" % n) for n in range(first, first + count)]
+
+
+def values(first: int, count: int) -> list[str]:
+    """Return the values of such rows as they are published."""
+    return [f"0x{n:02x}" for n in range(first, first + count)]
+
+
+def options_of(folder: Path, **more: object) -> dict[str, object]:
+    """Return the options of three empty nodes, two of which must agree, in two splits."""
+    for node in NODES:
+        (folder / node).mkdir()
+    return forged_nodes(folder, {}) | {
+        "nodes": {node: str(folder / node) for node in NODES},
+        "splits": 2,
+        **more,
+    }
+
+
+def write(folder: Path, node: str, number: int, numbers: range, index: str = WHOLE) -> Path:
+    """Write segment *number* of a node with some rows."""
+    made = segment([rows(numbers.start, len(numbers))], segment_id=SEGMENT_ID + number)
+    return write_segment(folder / node, made.content, segment_id=SEGMENT_ID + number, index=index)
+
+
+def positions(readers: Mapping[str, Reader]) -> dict[str, Position]:
+    """Return where each split is after all that can be read."""
+    at: dict[str, Position] = {}
+    for found in batches(readers.values()):
+        at[found.split] = found.end
+    return at
+
+
+def test_what_is_not_durable_is_not_published(tmp_path: Path) -> None:
+    """A live segment is read up to its limit only, and on when that rises (I6)."""
+    options = options_of(tmp_path)
+    sections = [rows(0, 3), rows(3, 4)]
+    made = segment(sections)
+    paths = [write_segment(tmp_path / node, made.content, index="0") for node in NODES[:2]]
+    readers = open_all(source(options))
+
+    assert [] == all_of(readers)
+    for path in paths:
+        limit = str(made.section_ends[0])
+        path.with_name(f"{path.stem}_cdc.idx").write_text(limit)
+    assert values(0, 3) == all_of(readers)
+    for path in paths:
+        path.with_name(f"{path.stem}_cdc.idx").write_text("1\nCOMPLETED")
+    assert values(3, 4) == all_of(readers)
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+def test_a_segment_that_vanished_unread_is_a_gap(tmp_path: Path, read_before: bool) -> None:  # noqa: FBT001 (a parameter)
+    """Listed, or begun by an earlier run, it must be read to its end before it goes (I10)."""
+    options = options_of(tmp_path)
+    first = write(tmp_path, "node1", 0, range(3), "9999")
+    readers = open_all(source(options))
+    at = positions(readers)
+    first.unlink()
+    if not read_before:
+        readers = open_all(source(options), at)
+
+    with pytest.raises(LogGapError, match=f"segment {SEGMENT_ID} vanished") as caught:
+        all_of(readers)
+
+    assert f"node node1: segment {SEGMENT_ID}" == caught.value.place
+
+
+def test_a_segment_that_was_read_to_its_end_may_go(tmp_path: Path) -> None:
+    """Whoever disposes of it robs nobody."""
+    options = options_of(tmp_path)
+    paths = [write(tmp_path, node, 0, range(3)) for node in NODES]
+    at = positions(open_all(source(options)))
+    for path in paths:
+        path.unlink()
+    for node in NODES:
+        write(tmp_path, node, 1, range(3, 5))
+
+    assert values(3, 2) == all_of(open_all(source(options), at))
+
+
+def test_a_segment_held_open_is_read_to_its_end(tmp_path: Path) -> None:
+    """Its name may go once a later one is there: the open file still has all bytes."""
+    options = options_of(tmp_path)
+    sections = [rows(0, 3), rows(3, 4)]
+    made = segment(sections)
+    first = str(made.section_ends[0])
+    paths = [write_segment(tmp_path / node, made.content, index=first) for node in NODES]
+    readers = open_all(source(options))
+    assert values(0, 3) == all_of(readers)
+
+    for node, path in zip(NODES, paths, strict=True):
+        path.unlink()
+        write(tmp_path, node, 1, range(7, 8), "0")
+
+    assert values(3, 4) == all_of(readers)
+
+
+def spoil(content: bytes) -> bytes:
+    """Return a segment with a wrong byte in its second entry."""
+    at = segment([rows(0, 1)]).ends[0] + 20
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (spoil, CorruptSegmentError),
+        (lambda content: header(flip=1) + content[20:], CorruptSegmentError),
+        (lambda content: header(7, 5) + content[20:], CorruptSegmentError),
+        (lambda content: header(6) + content[20:], HeadraceError),
+    ],
+    ids=["entry", "header", "another id", "version"],
+)
+def test_no_split_reads_on_behind_damage(
+    tmp_path: Path, damage: Callable[[bytes], bytes], error: type[HeadraceError]
+) -> None:
+    """Every split is told, each time; none passes over the entries that it cannot see."""
+    options = options_of(tmp_path)
+    made = segment([rows(0, 9)])
+    write_segment(tmp_path / "node1", damage(made.content))
+    write_segment(tmp_path / "node2", made.content)
+    readers = open_all(source(options))
+
+    ends: list[Position] = []
+    for reader in (*readers.values(), *readers.values()):
+        with pytest.raises(error):
+            read_on(reader, ends)
+    for end in ends:
+        told = {at["node"]: offset for at, offset in end.describe()}
+        position = told["node1"]["position"]
+        assert isinstance(position, int)
+        assert position < made.ends[1]
+
+
+def read_on(reader: Reader, ends: list[Position]) -> None:
+    """Read some times and add where the batches end."""
+    for _ in range(READS_MAX):
+        found = reader.read(DEMAND)
+        if isinstance(found, Batch):
+            ends.append(found.end)
+
+
+def test_splits_join_and_leave(tmp_path: Path) -> None:
+    """One that is opened later reads from its own position; the others see nothing twice."""
+    options = options_of(tmp_path)
+    for node in NODES:
+        write(tmp_path, node, 0, range(30))
+    made = source(options)
+    first, second = made.plan()
+    early = made.open(first, None)
+    seen = all_of({"0": early})
+
+    late = made.open(second, None)
+    seen += all_of({"0": early, "1": late})
+    early.close(CloseReason.HANDED_OVER)
+    for node in NODES:
+        write(tmp_path, node, 1, range(30, 60))
+    rest = all_of({"1": late})
+    assert set(rest) < set(values(30, 30))
+    assert isinstance(late.read(DEMAND), Idle)
+
+    assert values(0, 30) == sorted(seen)
+
+
+def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
+    """A mutation with one copy expires by split time; a late copy is published all the same."""
+    clock = DrivenClock()
+    options = options_of(tmp_path, expiry_seconds=60, memory_seconds=60, splits=1)
+    write(tmp_path, "node1", 0, range(1))
+    readers = open_all(source(options, clock))
+    (reader,) = readers.values()
+    for _ in range(80):
+        reader.read(DEMAND)
+        clock.advance(1_000)
+    write(tmp_path, "node2", 0, range(1))
+
+    assert values(0, 1) == all_of(readers)
