@@ -1,0 +1,118 @@
+"""Avro straight from bytes equals what fastavro makes of the records, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from corpora import recording
+from forge import SCHEMA, UNKNOWN, insert, mutation, segment, update
+from headrace.plugins import Codec
+from headrace.plugins.discovery import load
+from hot import is_compiled
+from node_logs import everything, forged_nodes
+
+COMPILED = is_compiled("headrace.sources.cassandra.transcode")
+RECORDINGS = (
+    "4.0-ops",
+    "4.0-random",
+    "4.0-types",
+    "4.1-ops",
+    "4.1-random",
+    "5.0-compact",
+    "5.0-ops",
+    "5.0-random",
+    "5.0-types",
+    "5.0-v8-ops",
+    "5.0-v8-random",
+    "6.0-v9-ops",
+    "6.0-v9-random",
+    "6.0-v9-types",
+)
+# Their mutations are large: fastavro alone takes long.
+LARGE = ("5.0-sizes", "5.0-v8-sizes")
+FIRST_KEY_END = 1 + 16 + 1 + 3  # Before it, the log cannot be routed and stops.
+ONE_COPY = {"consistency": "ONE", "splits": 1}
+
+
+def codec() -> Codec:
+    """Return the framework's own Avro."""
+    made: Codec = load("codecs", "avro")()
+    return made
+
+
+@pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)
+def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
+    """Keys, values, headers and tables of every change in a node's log are the same."""
+    folder = recording(name)
+    options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    made = 0
+
+    for batch in everything(options | ONE_COPY):
+        fast, slow = batch.encode("avro"), codec().encode(batch)
+        assert slow.keys == fast.keys
+        assert slow.values == fast.values
+        assert slow.headers == fast.headers
+        assert slow.tables == fast.tables
+        assert list(slow.quarantined) == list(fast.quarantined)
+        made += len(fast)
+
+    assert made > 10
+
+
+def test_an_agreed_ring_is_encoded_as_its_records_are() -> None:
+    """Copies, nodes and positions of several logs are the same, too."""
+    folder = recording("5.0-ring")
+    options: dict[str, object] = {
+        "nodes": {f"node{n}": str(folder / "segments" / f"node{n}") for n in (1, 2, 3)},
+        "schema": str(folder / "schema.cql"),
+        "splits": 8,
+    }
+
+    made = 0
+    for batch in everything(options):
+        if made < 1_000 or COMPILED:
+            fast = batch.encode("avro")
+            assert codec().encode(batch) == fast
+            made += len(fast)
+
+    assert made >= 1_000
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_mutation_of_an_unknown_table_is_quarantined(tmp_path: Path, count: int) -> None:
+    """With its bytes and its place, and without any of its changes."""
+    strange = mutation(
+        *[update(b"k", b"v", at_us=i) for i in range(count)], update(b"k", b"v", table=UNKNOWN)
+    )
+    raws = [insert(b"a", b"1"), strange, insert(b"b", b"2")]
+    (batch,) = everything(
+        forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA) | ONE_COPY
+    )
+
+    fast = batch.encode("avro")
+
+    (lost,) = fast.quarantined
+    assert (strange, "unknown_table") == (lost.content, lost.code)
+    assert lost.place.endswith(f"entry that ends at {segment([raws]).ends[1]}")
+    assert UNKNOWN.hex in lost.message
+    assert 2 == len(fast)
+    assert codec().encode(batch) == fast
+
+
+def test_damage_to_mutations_is_judged_alike(tmp_path: Path) -> None:
+    """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
+    whole = mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9))
+    damaged = [whole[:length] for length in range(FIRST_KEY_END, len(whole))]
+    for bit in range(8 * FIRST_KEY_END, 8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.append(bytes(flipped))
+    options = forged_nodes(tmp_path, {"n1": damaged, "n2": [], "n3": []}, SCHEMA) | ONE_COPY
+
+    for batch in everything(options):
+        fast, slow = batch.encode("avro"), codec().encode(batch)
+        assert [(q.place, q.code, q.content) for q in slow.quarantined] == [
+            (q.place, q.code, q.content) for q in fast.quarantined
+        ]
+        assert slow.values == fast.values
+        assert slow.keys == fast.keys
