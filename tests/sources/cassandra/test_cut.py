@@ -1,0 +1,162 @@
+"""Cutting raw mutations: real ones to the end, damaged ones never beyond it."""
+
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpora import recording
+from forge import SCHEMA, insert
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.log import LogEntries
+from sample_log import segments
+
+RECORDINGS = (
+    "4.0-ops",
+    "4.0-types",
+    "4.1-random",
+    "5.0-compact",
+    "5.0-ops",
+    "5.0-random",
+    "5.0-types",
+    "5.0-v8-random",
+    "6.0-v9-ops",
+    "6.0-v9-random",
+    "6.0-v9-types",
+)
+_NAME_BASED = 3  # The version of the ids of Cassandra's own tables, which no schema here has.
+_SMALL_BYTES = 400
+
+Raw = tuple[int, bytes]
+
+
+def cutter(name: str) -> Cutter:
+    """Return a cutter with the schema of a recording."""
+    text = (recording(name) / "schema.cql").read_text()
+    return Cutter(Catalogue(parse_schema(text)))
+
+
+@cache
+def raws(name: str) -> tuple[Raw, ...]:
+    """Return (messaging version, raw mutation) of the tables that the recording's schema has."""
+    found = []
+    for path in segments(recording(name) / "segments"):
+        with path.open("rb") as stream:
+            entries = LogEntries(stream)
+            messaging = entries.descriptor.messaging
+            found += [(messaging, raw) for raw in entries]
+    return tuple(found)
+
+
+@cache
+def few(name: str) -> tuple[Raw, ...]:
+    """Return some small mutations of the recording's own tables."""
+    made = cutter(name)
+    own = [(m, raw) for m, raw in raws(name) if len(raw) < _SMALL_BYTES and is_known(made, m, raw)]
+    return tuple(Random(name).sample(own, min(len(own), 40)))  # noqa: S311 (a test's dice)
+
+
+def is_known(made: Cutter, messaging: int, raw: bytes) -> bool:
+    """Tell whether the mutation is of a table in the schema."""
+    try:
+        made.cut(raw, 0, len(raw), messaging)
+    except UnknownTableError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_mutation_is_cut_to_its_end(name: str) -> None:
+    """Only Cassandra's own and dropped tables are refused; all ranges lie in the mutation."""
+    made = cutter(name)
+    cut = 0
+    unknown: set[bytes] = set()
+    for messaging, raw in raws(name):
+        # Bytes around it must not matter.
+        padded = b"\xaa" * 7 + raw + b"\x55" * 9
+        try:
+            count = made.cut(padded, 7, 7 + len(raw), messaging)
+        except UnknownTableError as error:
+            unknown.add(error.table_id)
+            continue
+        check_ranges(made, count, 7, 7 + len(raw))
+        cut += 1
+
+    assert cut > 10
+    # In these a table was dropped before the schema was written.
+    dropped = 1 if name.endswith("ops") else 0
+    assert dropped == sum(table_id[6] >> 4 != _NAME_BASED for table_id in unknown)
+
+
+def check_ranges(made: Cutter, count: int, start: int, end: int) -> None:
+    """Check that no operation points outside of the mutation."""
+    assert count > 0
+    words = made.operations[: count * codes.WIDTH].tolist()
+    for base in range(0, len(words), codes.WIDTH):
+        operation = words[base : base + codes.WIDTH]
+        for at, length in ((codes.START, codes.LENGTH), (codes.PATH, codes.PATH_LENGTH)):
+            if operation[length] > 0:
+                assert start <= operation[at]
+                assert operation[at] + operation[length] <= end
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_truncation_is_refused(name: str) -> None:
+    """A mutation that ends too early is a bad one, wherever it ends."""
+    made = cutter(name)
+    for messaging, raw in few(name):
+        for length in range(len(raw)):
+            with pytest.raises(BadMutationError):
+                made.cut(raw, 0, length, messaging)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_trailing_bytes_are_refused(name: str) -> None:
+    """A mutation that goes on after its last update is a bad one."""
+    made = cutter(name)
+    for messaging, raw in few(name):
+        with pytest.raises(BadMutationError, match="1 bytes are left after the last update"):
+            made.cut(raw + b"\0", 0, len(raw) + 1, messaging)
+
+
+@given(choice=st.data())
+def test_wrong_bytes_are_refused_or_stay_inside(choice: st.DataObject) -> None:
+    """Whatever some bytes become, nothing but a bad mutation is raised, nothing outside is read."""
+    name = choice.draw(st.sampled_from(RECORDINGS))
+    messaging, raw = choice.draw(st.sampled_from(few(name)))
+    damaged = bytearray(raw)
+    for _ in range(choice.draw(st.integers(1, 3))):
+        damaged[choice.draw(st.integers(0, len(raw) - 1))] = choice.draw(st.integers(0, 255))
+    made = cutter_of(name)
+
+    try:
+        count = made.cut(bytes(damaged), 0, len(damaged), messaging)
+    except BadMutationError:
+        return
+    check_ranges(made, count, 0, len(damaged))
+
+
+@cache
+def cutter_of(name: str) -> Cutter:
+    """Return a cutter that is used again and again."""
+    return cutter(name)
+
+
+def test_a_refused_mutation_leaves_nothing_behind() -> None:
+    """The next one is cut as if there had been no other."""
+    made = Cutter(Catalogue(parse_schema(SCHEMA)))
+    good = insert(b"key", b"value")
+    count = made.cut(good, 0, len(good), 12)
+    expected = made.operations[: count * codes.WIDTH].tolist()
+
+    for length in range(len(good)):
+        with pytest.raises(BadMutationError):
+            made.cut(good, 0, length, 12)
+        assert count == made.cut(good, 0, len(good), 12)
+        assert expected == made.operations[: count * codes.WIDTH].tolist()

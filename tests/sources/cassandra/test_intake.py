@@ -1,0 +1,189 @@
+"""Routing entries: whose they are, which split they belong to, and what is passed over."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cassandra import murmur3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge import MESSAGING, OTHER, SCHEMA, SEGMENT_ID, TABLE, UNKNOWN, insert, mutation, segment
+from forge import update as updated
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.frame import Framer, digest
+from headrace.sources.cassandra.intake import SKIP_REASONS, Intake, Outbox
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.schema import Schema, system_table_id
+from node_logs import everything, forged_nodes
+
+KEY = bytes(range(16))
+NO_BOUND = 1 << 30
+SYSTEM = system_table_id("system", "local")
+
+
+def one_host() -> Groups:
+    """Return a single host that holds everything and suffices."""
+    made = Groups(1)
+    made.set([1], [1], [[(0, 0)]])
+    return made
+
+
+class Log:
+    """An intake of one host that is fed with raw mutations."""
+
+    def __init__(self, splits: int, schema: Schema | None = None) -> None:
+        """Own all splits; deliver the table TABLE only."""
+        known = schema or parse_schema(SCHEMA)
+        catalogue = Catalogue(known)
+        groups = one_host()
+        self.splits = splits
+        self.intake = Intake(catalogue, groups, KEY, splits)
+        for index, table in enumerate(catalogue.tables):
+            selected = table.table_id == TABLE
+            self.intake.treat(index, codes.SELECTED if selected else codes.NEIGHBOUR, 0)
+        self.agreements = [Agreement(groups) for _ in range(splits)]
+        for split, agreement in enumerate(self.agreements):
+            self.intake.own(split, agreement)
+
+    def feed(self, raws: Sequence[bytes], version: int = 7) -> int:
+        """Feed a segment of these mutations; return what the framer found last."""
+        content = segment([raws], version=version).content
+
+        def read_into(offset: int, buffer: memoryview) -> int:
+            part = content[offset : offset + len(buffer)]
+            buffer[: len(part)] = part
+            return len(part)
+
+        framer = Framer()
+        framer.open(
+            read_into,
+            segment_id=SEGMENT_ID,
+            header_bytes=20,
+            messaging=MESSAGING[version],
+            resume=0,
+            place="node1: segment",
+        )
+        return self.intake.run(framer, 0, NO_BOUND, NO_BOUND, NO_BOUND)
+
+    def taken(self) -> list[list[bytes]]:
+        """Return the agreed mutations of each split."""
+        return [content(self.intake.take(split)) for split in range(self.splits)]
+
+    def skipped(self) -> dict[str, int]:
+        """Return how many entries were passed over, by reason."""
+        return dict(zip(SKIP_REASONS, self.intake.skipped, strict=True))
+
+
+def content(outbox: Outbox) -> list[bytes]:
+    """Return the mutations in an outbox."""
+    meta = memoryview(outbox.meta).tolist()
+    return [
+        bytes(outbox.data[meta[base + codes.MAIL_START] : meta[base + codes.MAIL_END]])
+        for base in range(0, outbox.count * codes.MAIL_WIDTH, codes.MAIL_WIDTH)
+    ]
+
+
+def token_of(key: bytes) -> int:
+    """Return the token as the public driver has it; Cassandra's minimum stands for no key."""
+    token = int(murmur3.murmur3(key)) if key else -(1 << 63)
+    return (1 << 63) - 1 if key and token == -(1 << 63) else token
+
+
+@given(keys=st.lists(st.binary(max_size=70), max_size=30), splits=st.integers(1, 40))
+def test_an_entry_goes_to_the_split_of_its_token(keys: list[bytes], splits: int) -> None:
+    """Tokens are the driver's; the ring is cut into equal parts from its lowest token."""
+    log = Log(splits)
+    raws = [insert(key, b"%d" % i) for i, key in enumerate(keys)]
+
+    log.feed(raws)
+
+    expected: list[list[bytes]] = [[] for _ in range(splits)]
+    for key, raw in zip(keys, raws, strict=True):
+        expected[((token_of(key) >> 32) + (1 << 31)) * splits >> 32].append(raw)
+    assert expected == log.taken()
+
+
+@given(keys=st.lists(st.binary(max_size=70), unique=True, max_size=20))
+def test_records_have_the_drivers_token_and_the_keyed_digest(keys: list[bytes]) -> None:
+    """What is stored of an entry is its exact token and its digest under the job's key."""
+    log = Log(1)
+    raws = [insert(key) for key in keys]
+
+    log.feed(raws)
+
+    rows = memoryview(log.agreements[0].changed_rows()).cast("Q").tolist()
+    found = {
+        b"".join(word.to_bytes(8, "little") for word in rows[at : at + 2]): rows[at + 3]
+        for at in range(0, len(rows), 10)
+    }
+    assert found == {
+        digest(raw, KEY): token_of(key) & (1 << 64) - 1 for raw, key in zip(raws, keys, strict=True)
+    }
+
+
+@pytest.mark.parametrize("version", MESSAGING)
+def test_what_is_not_asked_for_is_passed_over_and_counted(version: int) -> None:
+    """System tables, unknown ones and ones not selected; of each version the same."""
+    log = Log(1)
+    messaging = MESSAGING[version]
+    wanted = insert(b"a", messaging=messaging)
+    others = [insert(b"a", table=t, messaging=messaging) for t in (OTHER, SYSTEM, SYSTEM, UNKNOWN)]
+
+    assert codes.FINISHED == log.feed([others[0], wanted, *others[1:]], version)
+
+    assert [[wanted]] == log.taken()
+    assert {"system": 2, "unknown_table": 1, "not_selected": 1} == log.skipped()
+    assert [UNKNOWN.bytes] == list(log.intake.unknown)
+
+
+@pytest.mark.parametrize("version", MESSAGING)
+@pytest.mark.parametrize("count", [2, 127, 128, 300])
+def test_a_mutation_of_several_updates_may_hold_a_selected_table(version: int, count: int) -> None:
+    """One that begins with another table is kept, however many updates it has."""
+    messaging = MESSAGING[version]
+    updates = [updated(b"k", table=OTHER, messaging=messaging) for _ in range(count - 1)]
+    both = mutation(*updates, updated(b"k", messaging=messaging), messaging=messaging)
+    log = Log(1)
+
+    log.feed([both], version)
+
+    assert [[both]] == log.taken()
+
+
+def test_unknown_tables_are_remembered_within_a_bound() -> None:
+    """Each id once, with the place where it was met first; not more than a thousand."""
+    log = Log(1)
+    raws = [insert(b"k", table=type(UNKNOWN)(int=UNKNOWN.int + i % 1_500)) for i in range(3_000)]
+
+    log.feed(raws)
+
+    assert 3_000 == log.skipped()["unknown_table"]
+    assert 1_000 == len(log.intake.unknown)
+    assert "node1: segment: entry that ends at " in log.intake.unknown[UNKNOWN.bytes]
+
+
+def test_what_a_split_has_seen_is_passed_over() -> None:
+    """Entries up to the position resumed from are neither read nor counted (line 11)."""
+    raws = [insert(b"%d" % i) for i in range(9)]
+    ends = segment([raws]).ends
+
+    for i, end in enumerate(ends):
+        log = Log(1)
+        log.intake.resume_at(0, 0, SEGMENT_ID, end)
+        log.feed(raws)
+        assert [raws[i + 1 :]] == log.taken()
+        assert [len(raws) - i - 1] == list(log.intake.reads)
+
+
+def test_bytes_held_are_bounded(tmp_path: Path) -> None:
+    """All comes out, however little may be held at once."""
+    raws = [insert(b"%d" % i, bytes(100)) for i in range(60)]
+    options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []})
+
+    found = everything(options | {"consistency": "ONE", "splits": 3})
+
+    assert 60 == sum(len(list(batch.records())) for batch in found)
