@@ -92,6 +92,16 @@ def test_every_truncation_is_refused() -> None:
             )
 
 
+def test_chunks_cannot_be_exchanged() -> None:
+    """A whole chunk under another's name is damage."""
+    encoded = sample().encode()
+    first, second = encoded.chunks
+    exchanged = {first: encoded.chunks[second], second: encoded.chunks[first]}
+
+    with pytest.raises(StateError, match=f"chunk {first}"):
+        CdcState.decode(EncodedPosition(encoded.head, exchanged))
+
+
 def test_a_missing_chunk_is_refused() -> None:
     """A head that lists a chunk which is not there is no state."""
     encoded = sample().encode()
