@@ -14,7 +14,7 @@ cdef uint64_t _KIND_BITS, _MASK16
 cdef class Agreement(Records):
     cdef readonly uint64_t touched
     cdef readonly int64_t[::1] hosts
-    cdef public int64_t agreed, expired, expired_late, memory_shortened
+    cdef public int64_t agreed, expired, expired_published, expired_late, overflowed, memory_shortened
 
     @cython.locals(bit=uint64_t, slot=int, base=Py_ssize_t, group=int, kind=int, copies=int)
     cpdef int observe(self, int host, uint64_t d0, uint64_t d1, int keyspace, int64_t token, int64_t segment, int64_t position, int64_t length) except? -1000
@@ -22,8 +22,13 @@ cdef class Agreement(Records):
     cdef int _decide(self, int slot) except? -1000
     @cython.locals(base=Py_ssize_t, group=int, seen=uint64_t)
     cdef int _met(self, int slot) noexcept
+    @cython.locals(slot=int)
+    cpdef list due(self, uint64_t wait)
+    cpdef expire(self, int slot, int kind)
     @cython.locals(dropped=int, slot=int, base=Py_ssize_t, kind=int)
-    cpdef int sweep(self, uint64_t wait, uint64_t memory, uint64_t complete) except -1
+    cpdef int forget_old(self, uint64_t memory, uint64_t complete) except -1
+    cpdef list oldest_pending(self, int count)
+    cpdef tuple identity(self, int slot)
     @cython.locals(lowest=uint64_t, highest=uint64_t, middle=uint64_t, number=uint64_t, slot=int, dropped=int)
     cdef int _forget_oldest(self, int complete_only) except -1
     @cython.locals(kind=int)

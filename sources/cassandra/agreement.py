@@ -24,7 +24,9 @@ class Agreement(Records):
         self.hosts = memoryview(array("q", bytes(8 * _HOST_COUNTERS * max(1, groups.hosts))))
         self.agreed = 0
         self.expired = 0
+        self.expired_published = 0
         self.expired_late = 0
+        self.overflowed = 0
         self.memory_shortened = 0
 
     # ---- input (lines 11-17) ----
@@ -101,25 +103,37 @@ class Agreement(Records):
 
     # ---- time (lines 20, 23, 24) ----
 
-    def sweep(self, wait: int, memory: int, complete: int) -> int:
-        """Expire and forget by age; all three in ms of split time; return how many were dropped.
+    def due(self, wait: int) -> list[int]:
+        """Return the slots of the pending records *wait* ms of split time old (line 20)."""
+        return [
+            slot
+            for slot in range(self.used)
+            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS == codes.PENDING
+            and self.tau >= self.words[slot * codes.RECORD_WORDS + codes.BORN] + wait
+        ]
 
-        *wait* is W: pending records that old expire. *memory* is M and *complete* is C: how long
-        incomplete and complete records are kept.
+    def expire(self, slot: int, kind: int) -> None:
+        """Let a pending record become EXPIRED_DROPPED or EXPIRED_PUBLISHED."""
+        self._become(slot, kind)
+        self._mark(slot)
+        self.pending -= 1
+        if kind == codes.EXPIRED_PUBLISHED:
+            self.expired_published += 1
+        else:
+            self.expired += 1
+
+    def forget_old(self, memory: int, complete: int) -> int:
+        """Forget by age, in ms of split time, and return how many were dropped (line 23).
+
+        *memory* is M and *complete* is C: how long incomplete and complete records are kept.
         """
         dropped = 0
         for slot in range(self.used):
             base = slot * codes.RECORD_WORDS
             kind = self.words[base + codes.META] & _KIND_BITS
-            if kind == codes.FREE:
+            if kind in (codes.FREE, codes.PENDING):
                 continue
-            if kind == codes.PENDING:
-                if self.tau >= self.words[base + codes.BORN] + wait:
-                    self._become(slot, codes.EXPIRED_DROPPED)
-                    self._mark(slot)
-                    self.pending -= 1
-                    self.expired += 1
-            elif kind != codes.EXPIRED_DROPPED and self._complete(slot):
+            if kind != codes.EXPIRED_DROPPED and self._complete(slot):
                 if self.tau >= self.words[base + codes.LAST] + complete:
                     self._drop(slot)
                     dropped += 1
@@ -182,16 +196,23 @@ class Agreement(Records):
                 found.update([loc[1] for loc in self.locations(slot) if loc[0] == host])
         return found
 
-    def oldest_pending(self, count: int) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
-        """Return slots and locations (host, segment, position, length) of the oldest pending."""
+    def oldest_pending(self, count: int) -> list[int]:
+        """Return the slots of the oldest pending records, at most *count*."""
         found = [
             (self.words[slot * codes.RECORD_WORDS + codes.NUMBER], slot)
             for slot in range(self.used)
             if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS == codes.PENDING
         ]
-        return [(slot, self.locations(slot)) for _, slot in sorted(found)[:count]]
+        return [slot for _, slot in sorted(found)[:count]]
 
     def overflow(self, slot: int) -> None:
         """Forget a pending record whose bytes are safe elsewhere (line 25)."""
         self.pending -= 1
+        self.overflowed += 1
         self._drop(slot)
+
+    def identity(self, slot: int) -> tuple[int, int, int]:
+        """Return a record's digest as two words, and how many distinct hosts logged it."""
+        base = slot * codes.RECORD_WORDS
+        copies = native.popcount(self.words[base + codes.SEEN])
+        return self.words[base + codes.D0], self.words[base + codes.D1], copies

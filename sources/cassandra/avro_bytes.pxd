@@ -24,7 +24,6 @@ cdef class AvroBytes:
     cdef const unsigned char[::1] buf
     cdef unsigned char[::1] out
     cdef public Py_ssize_t size
-    cdef const unsigned char[::1] digits
 
     cpdef attach(self, const unsigned char[::1] buf)
     cpdef bytes bytes_from(self, Py_ssize_t start)
@@ -53,7 +52,6 @@ cdef class AvroBytes:
     cdef uint64_t _vint(self, Py_ssize_t at, Py_ssize_t end) noexcept
     @cython.locals(first=int, extra=int)
     cdef Py_ssize_t _after_vint(self, Py_ssize_t at) noexcept
-    @cython.locals(at=Py_ssize_t, i=int)
     cdef int uuid(self, Py_ssize_t start) except -1
     cdef int long(self, int64_t number) except -1
     cdef int byte(self, int value) except -1

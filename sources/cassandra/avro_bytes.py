@@ -15,7 +15,6 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _UUID_BYTES, _UUID_TEXT = 16, 36
 _VINT_EXTRA_MAX = 8
 _INT_MAX = 0x7FFF_FFFF
-_HEX = b"0123456789abcdef"
 
 _CODES = {
     "ascii": codes.AVRO_ASCII,
@@ -71,7 +70,6 @@ class AvroBytes:
         """Start with an empty buffer."""
         self.out = memoryview(bytearray(_FIRST))
         self.size = 0
-        self.digits = memoryview(_HEX)
 
     def attach(self, buf: View) -> None:
         """Read values from *buf* until the next attach."""
@@ -308,15 +306,8 @@ class AvroBytes:
         """Write the 16 bytes at buf[start] as text of 36 characters."""
         self.long(_UUID_TEXT)
         self.reserve(_UUID_TEXT)
-        at = self.size
-        for i in range(_UUID_BYTES):
-            if i in (4, 6, 8, 10):
-                self.out[at] = 45  # A hyphen.
-                at += 1
-            self.out[at] = self.digits[self.buf[start + i] >> 4]
-            self.out[at + 1] = self.digits[self.buf[start + i] & 15]
-            at += 2
-        self.size = at
+        native.put_uuid(self.out, self.size, self.buf, start)
+        self.size += _UUID_TEXT
 
     def long(self, number: int) -> None:
         """Write an int or long: zigzag, then seven bits a byte, the lowest first."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, TypeVar
 from uuid import UUID
 
@@ -107,8 +107,12 @@ class MutationBatch(Batch):
         transcoder: Transcoder,
         shapes: Shapes,
         announced: Sequence[RecordSchema],
+        overflowed: Sequence[Quarantined] = (),
     ) -> None:
-        """Keep the parts; *nodes* gives the hosts' names."""
+        """Keep the parts; *nodes* gives the hosts' names.
+
+        *overflowed* are mutations that were not agreed and leave the state that `end` is.
+        """
         self.split = split
         self.end = end
         self.size_bytes = outbox.size
@@ -120,6 +124,7 @@ class MutationBatch(Batch):
         self._transcoder = transcoder
         self._shapes = shapes
         self._announced = announced
+        self._overflowed = overflowed
 
     def __del__(self) -> None:
         """Let the outbox's memory be used again."""
@@ -136,18 +141,20 @@ class MutationBatch(Batch):
                 yield from made
 
     def quarantined(self) -> Sequence[Quarantined]:
-        """Return the mutations that do not fit their schema, each whole; decodes all of them."""
-        return [made for made in self._made(self._record) if isinstance(made, Quarantined)]
+        """Return what overflowed, and mutations that do not fit their schema; decodes them all."""
+        unfit = [made for made in self._made(self._record) if isinstance(made, Quarantined)]
+        return [*self._overflowed, *unfit]
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
         if encoding == "avro":
-            return self._transcoder.encode(self._outbox, self._nodes)
+            encoded = self._transcoder.encode(self._outbox, self._nodes)
+            return replace(encoded, quarantined=(*self._overflowed, *encoded.quarantined))
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []
         tables: list[str] = []
-        quarantined: list[Quarantined] = []
+        quarantined = list(self._overflowed)
         for made in self._made(self._message):
             if isinstance(made, Quarantined):
                 quarantined.append(made)

@@ -37,6 +37,11 @@ class CassandraConfig:
         default=4 * 3600,
         minimum=1,
     )
+    expired: str = option(
+        "What becomes of an expired mutation: drop, or publish with the copies it has.",
+        default="drop",
+        choices=("drop", "publish"),
+    )
     memory_seconds: int = option(
         "How long incomplete records are remembered; at least max_hint_window and an hour.",
         default=4 * 3600,
@@ -46,7 +51,7 @@ class CassandraConfig:
         "How long records seen on all replicas are remembered.", default=600, minimum=0
     )
     records_max: int = option(
-        "Records remembered over all splits of a process.", default=400_000, minimum=1_000
+        "Records remembered over all splits of the job.", default=250_000, minimum=1_000
     )
 
     def __post_init__(self) -> None:

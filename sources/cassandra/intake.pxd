@@ -33,7 +33,6 @@ cdef class Intake:
     cdef Catalogue catalogue
     cdef readonly int hosts, splits
     cdef uint64_t k0, k1
-    cdef uint64_t[::1] digest
     cdef unsigned char[::1] owned
     cdef list agreements, outboxes
     cdef readonly uint64_t sequence
@@ -64,7 +63,7 @@ cdef class Intake:
     @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
     cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
     cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
-    @cython.locals(base=int, agreement=Agreement)
+    @cython.locals(base=int)
     cdef int _add(self, Framer framer, int split, int keyspace, int64_t token) except -1
     @cython.locals(i=int, agreement=Agreement)
     cdef int _decide(self, Framer framer, int host) except -1

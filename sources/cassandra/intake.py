@@ -101,7 +101,6 @@ class Intake:
         self.splits = splits
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
-        self.digest = memoryview(array("Q", [0, 0]))
         self.owned = memoryview(bytearray(splits))
         self.agreements = [Agreement(groups)] * splits
         self.outboxes = [Outbox()] * splits
@@ -253,15 +252,16 @@ class Intake:
         self.notes[base + 3] = framer.start
         self.notes[base + 4] = framer.end
         self.notes[base + 5] = framer.at
-        native.siphash128(framer.window, framer.start, framer.end, self.k0, self.k1, self.digest)
-        self.digests[2 * self.waiting] = self.digest[0]
-        self.digests[2 * self.waiting + 1] = self.digest[1]
-        agreement = self.agreements[split]
-        agreement.fetch_slot(self.digest[0])
         self.waiting += 1
 
     def _decide(self, framer: Framer, host: int) -> None:
-        """Let the splits decide about the group's entries, in log order."""
+        """Digest the group's entries and let the splits decide about them, in log order."""
+        native.siphash_all(
+            framer.window, self.notes, 3, _NOTE, self.waiting, self.k0, self.k1, self.digests
+        )
+        for i in range(self.waiting):
+            agreement = self.agreements[self.notes[i * _NOTE]]
+            agreement.fetch_slot(self.digests[2 * i])
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
             agreement.fetch_record(self.digests[2 * i])

@@ -36,7 +36,7 @@ static inline uint64_t hr_rotl(uint64_t x, int b) { return (x << b) | (x >> (64 
 /* ---- CRC-32 as zlib computes it: carry-less multiplication, tables for the tail ---- */
 
 static uint32_t hr_crc_table[8][256];
-static int hr_have_clmul, hr_have_sha;
+static int hr_have_clmul, hr_have_sha, hr_have_avx2;
 
 HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -54,6 +54,7 @@ HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     __builtin_cpu_init();
     hr_have_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+    hr_have_avx2 = __builtin_cpu_supports("avx2");
     hr_have_sha = (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
 #endif
 }
@@ -121,28 +122,104 @@ HR_UNUSED static uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t
 
 /* ---- SipHash-2-4 with 128 bits of output: the agreement digest ---- */
 
-HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, uint64_t k1,
-                                 uint64_t *out) {
-    uint64_t v0 = 0x736f6d6570736575ull ^ k0, v1 = 0x646f72616e646f6dull ^ k1 ^ 0xee;
-    uint64_t v2 = 0x6c7967656e657261ull ^ k0, v3 = 0x7465646279746573ull ^ k1;
-#define HR_ROUND                                                                   \
+#define HR_SIP_ROUND                                                               \
     v0 += v1, v2 += v3, v1 = hr_rotl(v1, 13) ^ v0, v3 = hr_rotl(v3, 16) ^ v2,      \
     v0 = hr_rotl(v0, 32), v2 += v1, v0 += v3, v1 = hr_rotl(v1, 17) ^ v2,           \
     v3 = hr_rotl(v3, 21) ^ v0, v2 = hr_rotl(v2, 32)
-    uint64_t m, last = (uint64_t)n << 56;
-    for (; n >= 8; p += 8, n -= 8) {
-        m = hr_le64(p);
-        v3 ^= m, HR_ROUND, HR_ROUND, v0 ^= m;
+
+static inline void hr_sip_start(uint64_t k0, uint64_t k1, uint64_t *v) {
+    v[0] = 0x736f6d6570736575ull ^ k0, v[1] = 0x646f72616e646f6dull ^ k1 ^ 0xee;
+    v[2] = 0x6c7967656e657261ull ^ k0, v[3] = 0x7465646279746573ull ^ k1;
+}
+
+/* Goes on from state v at byte `from` of n, a multiple of 8, and writes the digest. */
+static void hr_sip_finish(const uint8_t *p, Py_ssize_t from, Py_ssize_t n, const uint64_t *v,
+                          uint64_t *out) {
+    uint64_t v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3], m, last = (uint64_t)n << 56;
+    for (; n - from >= 8; from += 8) {
+        m = hr_le64(p + from);
+        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
     }
-    for (int i = 0; i < n; i++) last |= (uint64_t)p[i] << (8 * i);
-    v3 ^= last, HR_ROUND, HR_ROUND, v0 ^= last;
+    for (int i = 0; i < n - from; i++) last |= (uint64_t)p[from + i] << (8 * i);
+    v3 ^= last, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= last;
     v2 ^= 0xee;
-    HR_ROUND, HR_ROUND, HR_ROUND, HR_ROUND;
+    HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND;
     out[0] = v0 ^ v1 ^ v2 ^ v3;
     v1 ^= 0xdd;
-    HR_ROUND, HR_ROUND, HR_ROUND, HR_ROUND;
+    HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND;
     out[1] = v0 ^ v1 ^ v2 ^ v3;
-#undef HR_ROUND
+}
+
+HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, uint64_t k1,
+                                 uint64_t *out) {
+    uint64_t v[4];
+    hr_sip_start(k0, k1, v);
+    hr_sip_finish(p, 0, n, v, out);
+}
+
+#ifdef HR_X86
+#define HR_ROTL4(x, b) _mm256_or_si256(_mm256_slli_epi64(x, b), _mm256_srli_epi64(x, 64 - b))
+#define HR_SIP_ROUND4                                                                   \
+    v0 = _mm256_add_epi64(v0, v1), v2 = _mm256_add_epi64(v2, v3),                       \
+    v1 = _mm256_xor_si256(HR_ROTL4(v1, 13), v0),                                        \
+    v3 = _mm256_xor_si256(_mm256_shuffle_epi8(v3, by16), v2),                           \
+    v0 = _mm256_shuffle_epi32(v0, 0xB1), v2 = _mm256_add_epi64(v2, v1),                 \
+    v0 = _mm256_add_epi64(v0, v3), v1 = _mm256_xor_si256(HR_ROTL4(v1, 17), v2),         \
+    v3 = _mm256_xor_si256(HR_ROTL4(v3, 21), v0), v2 = _mm256_shuffle_epi32(v2, 0xB1)
+
+/* Four messages side by side as far as the shortest goes, then each alone. */
+__attribute__((target("avx2"))) static void hr_siphash4(const uint8_t *const *p,
+                                                        const Py_ssize_t *n, uint64_t k0,
+                                                        uint64_t k1, uint64_t *out) {
+    const __m256i by16 = _mm256_setr_epi8(6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13,
+                                          6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13);
+    uint64_t start[4], lanes[4][4];
+    hr_sip_start(k0, k1, start);
+    __m256i v0 = _mm256_set1_epi64x((long long)start[0]);
+    __m256i v1 = _mm256_set1_epi64x((long long)start[1]);
+    __m256i v2 = _mm256_set1_epi64x((long long)start[2]);
+    __m256i v3 = _mm256_set1_epi64x((long long)start[3]);
+    Py_ssize_t common = n[0], at = 0;
+    for (int i = 1; i < 4; i++) common = n[i] < common ? n[i] : common;
+    for (; common - at >= 8; at += 8) {
+        __m256i m = _mm256_setr_epi64x(
+            (long long)hr_le64(p[0] + at), (long long)hr_le64(p[1] + at),
+            (long long)hr_le64(p[2] + at), (long long)hr_le64(p[3] + at));
+        v3 = _mm256_xor_si256(v3, m);
+        HR_SIP_ROUND4, HR_SIP_ROUND4;
+        v0 = _mm256_xor_si256(v0, m);
+    }
+    _mm256_storeu_si256((__m256i *)lanes[0], v0);
+    _mm256_storeu_si256((__m256i *)lanes[1], v1);
+    _mm256_storeu_si256((__m256i *)lanes[2], v2);
+    _mm256_storeu_si256((__m256i *)lanes[3], v3);
+    for (int i = 0; i < 4; i++) {
+        uint64_t v[4] = {lanes[0][i], lanes[1][i], lanes[2][i], lanes[3][i]};
+        hr_sip_finish(p[i], at, n[i], v, out + 2 * i);
+    }
+}
+#endif
+
+/* The digests of `count` byte ranges: ranges[i * stride] and the number after it. */
+HR_UNUSED static void hr_siphash_all(const uint8_t *base, const int64_t *ranges, int stride,
+                                     int count, uint64_t k0, uint64_t k1, uint64_t *out) {
+    int i = 0;
+#ifdef HR_X86
+    if (hr_have_avx2)
+        for (; count - i >= 4; i += 4) {
+            const uint8_t *p[4];
+            Py_ssize_t n[4];
+            for (int j = 0; j < 4; j++) {
+                const int64_t *range = ranges + (i + j) * stride;
+                p[j] = base + range[0], n[j] = range[1] - range[0];
+            }
+            hr_siphash4(p, n, k0, k1, out + 2 * i);
+        }
+#endif
+    for (; i < count; i++) {
+        const int64_t *range = ranges + i * stride;
+        hr_siphash(base + range[0], range[1] - range[0], k0, k1, out + 2 * i);
+    }
 }
 
 /* ---- Cassandra's Murmur3 token: tail bytes are signed (docs/commit-log.md 10) ---- */
@@ -214,52 +291,110 @@ static void hr_sha_block(uint32_t *s, const uint8_t *p) {
 }
 
 #ifdef HR_X86
-__attribute__((target("sha,sse4.1"))) static void hr_sha_block_ni(uint32_t *s, const uint8_t *p) {
+/* One block of each of `lanes` (1 or 2) messages; two hide the latency of each other's rounds. */
+__attribute__((target("sha,sse4.1"), always_inline)) static inline void
+hr_sha_block_ni(int lanes, uint32_t *const *s, const uint8_t *const *p) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);
-    __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)s), 0xB1);
-    __m128i b = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)(s + 4)), 0x1B);
-    __m128i a = _mm_alignr_epi8(t, b, 8), m[4];
-    b = _mm_blend_epi16(b, t, 0xF0);
-    const __m128i a0 = a, b0 = b;
-    for (int i = 0; i < 4; i++)
-        m[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p + i), swap);
+    __m128i t[2], a[2], b[2], a0[2], b0[2], m[2][4];
+#define HR_LANES for (int l = 0; l < lanes; l++)
+    HR_LANES {
+        t[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)s[l]), 0xB1);
+        b[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)(s[l] + 4)), 0x1B);
+        a0[l] = a[l] = _mm_alignr_epi8(t[l], b[l], 8);
+        b0[l] = b[l] = _mm_blend_epi16(b[l], t[l], 0xF0);
+        for (int i = 0; i < 4; i++)
+            m[l][i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p[l] + i), swap);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
-        t = _mm_add_epi32(m[i & 3], _mm_loadu_si128((const __m128i *)hr_sha_k + i));
-        b = _mm_sha256rnds2_epu32(b, a, t);
-        a = _mm_sha256rnds2_epu32(a, b, _mm_shuffle_epi32(t, 0x0E));
-        if (i < 12) {
-            t = _mm_alignr_epi8(m[(i + 3) & 3], m[(i + 2) & 3], 4);
-            t = _mm_add_epi32(_mm_sha256msg1_epu32(m[i & 3], m[(i + 1) & 3]), t);
-            m[i & 3] = _mm_sha256msg2_epu32(t, m[(i + 3) & 3]);
-        }
+        const __m128i k = _mm_loadu_si128((const __m128i *)hr_sha_k + i);
+        HR_LANES t[l] = _mm_add_epi32(m[l][i & 3], k);
+        HR_LANES b[l] = _mm_sha256rnds2_epu32(b[l], a[l], t[l]);
+        HR_LANES a[l] = _mm_sha256rnds2_epu32(a[l], b[l], _mm_shuffle_epi32(t[l], 0x0E));
+        if (i < 12) HR_LANES {
+                t[l] = _mm_alignr_epi8(m[l][(i + 3) & 3], m[l][(i + 2) & 3], 4);
+                t[l] = _mm_add_epi32(_mm_sha256msg1_epu32(m[l][i & 3], m[l][(i + 1) & 3]), t[l]);
+                m[l][i & 3] = _mm_sha256msg2_epu32(t[l], m[l][(i + 3) & 3]);
+            }
     }
-    t = _mm_shuffle_epi32(_mm_add_epi32(a, a0), 0x1B);
-    b = _mm_shuffle_epi32(_mm_add_epi32(b, b0), 0xB1);
-    _mm_storeu_si128((__m128i *)s, _mm_blend_epi16(t, b, 0xF0));
-    _mm_storeu_si128((__m128i *)(s + 4), _mm_alignr_epi8(b, t, 8));
+    HR_LANES {
+        t[l] = _mm_shuffle_epi32(_mm_add_epi32(a[l], a0[l]), 0x1B);
+        b[l] = _mm_shuffle_epi32(_mm_add_epi32(b[l], b0[l]), 0xB1);
+        _mm_storeu_si128((__m128i *)s[l], _mm_blend_epi16(t[l], b[l], 0xF0));
+        _mm_storeu_si128((__m128i *)(s[l] + 4), _mm_alignr_epi8(b[l], t[l], 8));
+    }
+#undef HR_LANES
+}
+
+__attribute__((target("sha,sse4.1"))) static void hr_sha_block1(uint32_t *s, const uint8_t *p) {
+    hr_sha_block_ni(1, &s, &p);
+}
+
+__attribute__((target("sha,sse4.1"))) static void hr_sha_block2(uint32_t *const *s,
+                                                                const uint8_t *const *p) {
+    hr_sha_block_ni(2, s, p);
 }
 #endif
 
-/* Writes the first 16 bytes of SHA-256 over n bytes at p to out. */
-HR_UNUSED static void hr_sha16(const uint8_t *p, Py_ssize_t n, uint8_t *out) {
-    uint32_t s[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    void (*block)(uint32_t *, const uint8_t *) = hr_sha_block;
-#ifdef HR_X86
-    if (hr_have_sha) block = hr_sha_block_ni;
-#endif
-    uint64_t bits = __builtin_bswap64((uint64_t)n * 8);
-    uint8_t tail[128] = {0};
-    for (; n >= 64; p += 64, n -= 64) block(s, p);
-    memcpy(tail, p, (size_t)n);
-    tail[n] = 0x80;
-    int length = n < 56 ? 64 : 128;
+static const uint32_t hr_sha_start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+/* Writes the message's last, padded block or two to tail and returns their bytes. */
+static int hr_sha_pad(const uint8_t *p, Py_ssize_t n, uint8_t *tail) {
+    const int rest = (int)(n & 63), length = rest < 56 ? 64 : 128;
+    const uint64_t bits = __builtin_bswap64((uint64_t)n * 8);
+    memset(tail, 0, 128);
+    memcpy(tail, p + n - rest, (size_t)rest);
+    tail[rest] = 0x80;
     memcpy(tail + length - 8, &bits, 8);
-    for (int i = 0; i < length; i += 64) block(s, tail + i);
+    return length;
+}
+
+static void hr_sha_write(const uint32_t *s, uint8_t *out) {
     for (int i = 0; i < 4; i++) {
         uint32_t v = __builtin_bswap32(s[i]);
         memcpy(out + 4 * i, &v, 4);
+    }
+}
+
+/* Goes on from state s at block `from` and writes the first 16 bytes of SHA-256 to out. */
+static void hr_sha_finish(uint32_t *s, Py_ssize_t from, const uint8_t *p, Py_ssize_t n,
+                          uint8_t *out) {
+    void (*block)(uint32_t *, const uint8_t *) = hr_sha_block;
+    uint8_t tail[128];
+#ifdef HR_X86
+    if (hr_have_sha) block = hr_sha_block1;
+#endif
+    for (; from < n >> 6; from++) block(s, p + 64 * from);
+    const int length = hr_sha_pad(p, n, tail);
+    for (int i = 0; i < length; i += 64) block(s, tail + i);
+    hr_sha_write(s, out);
+}
+
+/* The first 16 bytes of SHA-256 of `count` byte ranges: ranges[i * stride] and the next number. */
+HR_UNUSED static void hr_sha16_all(const uint8_t *base, const int64_t *ranges, int stride,
+                                   Py_ssize_t count, uint8_t *out) {
+    Py_ssize_t i = 0;
+    uint32_t s[2][8];
+#ifdef HR_X86
+    for (; hr_have_sha && count - i >= 2; i += 2) {
+        const int64_t *r = ranges + i * stride, *q = r + stride;
+        const uint8_t *p[2] = {base + r[0], base + q[0]};
+        const Py_ssize_t n[2] = {r[1] - r[0], q[1] - q[0]};
+        const Py_ssize_t common = (n[0] < n[1] ? n[0] : n[1]) >> 6;
+        uint32_t *const states[2] = {s[0], s[1]};
+        memcpy(s[0], hr_sha_start, 32), memcpy(s[1], hr_sha_start, 32);
+        for (Py_ssize_t block = 0; block < common; block++) {
+            const uint8_t *at[2] = {p[0] + 64 * block, p[1] + 64 * block};
+            hr_sha_block2(states, at);
+        }
+        for (int l = 0; l < 2; l++) hr_sha_finish(s[l], common, p[l], n[l], out + 16 * (i + l));
+    }
+#endif
+    for (; i < count; i++) {
+        const int64_t *r = ranges + i * stride;
+        memcpy(s[0], hr_sha_start, 32);
+        hr_sha_finish(s[0], 0, base + r[0], r[1] - r[0], out + 16 * i);
     }
 }
 
@@ -278,13 +413,27 @@ static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t numbe
     return at;
 }
 
+/* The 36 characters of a UUID at out. */
+HR_UNUSED static void hr_put_uuid(uint8_t *out, const uint8_t *p) {
+    static const char hex[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
+        *out++ = (uint8_t)hex[p[i] >> 4];
+        *out++ = (uint8_t)hex[p[i] & 15];
+    }
+}
+
 /* ---- What native.pxd declares ---- */
 
 #define hr_v_crc32(v, start, end, seed) hr_crc32(hr_at(v, start), (end) - (start), seed)
 #define hr_v_siphash(v, start, end, k0, k1, out) \
     hr_siphash(hr_at(v, start), (end) - (start), k0, k1, (uint64_t *)(out).data)
 #define hr_v_token(v, start, end) hr_token(hr_at(v, start), (end) - (start))
-#define hr_v_sha16(v, start, end, out, at) hr_sha16(hr_at(v, start), (end) - (start), hr_at(out, at))
+#define hr_v_siphash_all(v, ranges, first, stride, count, k0, k1, out)                      \
+    hr_siphash_all(hr_at(v, 0), (const int64_t *)(ranges).data + (first), stride, count, k0, k1, \
+                   (uint64_t *)(out).data)
+#define hr_v_sha16_all(v, ranges, stride, count, out) \
+    hr_sha16_all(hr_at(v, 0), (const int64_t *)(ranges).data, stride, count, hr_at(out, 0))
 #define hr_v_i32(v, at) ((int32_t)hr_be32(hr_at(v, at)))
 #define hr_v_i64(v, at) ((int64_t)hr_be64(hr_at(v, at)))
 #define hr_v_u32(v, at) hr_be32(hr_at(v, at))
@@ -301,6 +450,7 @@ static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t numbe
 #define hr_v_prefetch_slot(slots, at) __builtin_prefetch(hr_at(slots, 4 * (at)), 0)
 #define hr_v_prefetch_record(words, at) \
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
+#define hr_v_put_uuid(out, at, v, start) hr_put_uuid(hr_at(out, at), hr_at(v, start))
 #define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

@@ -6,7 +6,8 @@ cdef extern from "native.h":
     uint32_t crc32 "hr_v_crc32"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, uint32_t seed) noexcept
     void siphash128 "hr_v_siphash"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, uint64_t k0, uint64_t k1, uint64_t[::1] out) noexcept
     int64_t token "hr_v_token"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
-    void sha16 "hr_v_sha16"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, unsigned char[::1] out, Py_ssize_t at) noexcept
+    void siphash_all "hr_v_siphash_all"(const unsigned char[::1] view, int64_t[::1] ranges, int first, int stride, int count, uint64_t k0, uint64_t k1, uint64_t[::1] out) noexcept
+    void sha16_all "hr_v_sha16_all"(const unsigned char[::1] view, int64_t[::1] ranges, int stride, Py_ssize_t count, unsigned char[::1] out) noexcept
     int32_t i32 "hr_v_i32"(const unsigned char[::1] view, Py_ssize_t at) noexcept
     uint32_t u32 "hr_v_u32"(const unsigned char[::1] view, Py_ssize_t at) noexcept
     uint64_t u64 "hr_v_u64"(const unsigned char[::1] view, Py_ssize_t at) noexcept
@@ -20,3 +21,4 @@ cdef extern from "native.h":
     Py_ssize_t put_long "hr_v_put_long"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
     void prefetch_slot "hr_v_prefetch_slot"(int[::1] slots, Py_ssize_t at) noexcept
     void prefetch_record "hr_v_prefetch_record"(uint64_t[::1] words, Py_ssize_t at) noexcept
+    void put_uuid "hr_v_put_uuid"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start) noexcept

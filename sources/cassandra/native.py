@@ -7,6 +7,7 @@ Positions are byte offsets into *view*, *end* exclusive; nothing is checked.
 import hashlib
 import zlib
 from typing import TypeAlias
+from uuid import UUID
 
 from cassandra import murmur3
 
@@ -76,9 +77,35 @@ def token(view: View, start: int, end: int) -> int:
     return _SIGN - 1 if found == -_SIGN else found
 
 
-def sha16(view: View, start: int, end: int, out: bytearray | memoryview, at: int) -> None:
-    """Write the first 16 bytes of SHA-256 to out[at:at+16]."""
-    out[at : at + 16] = hashlib.sha256(view[start:end]).digest()[:16]
+def siphash_all(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
+    view: View,
+    ranges: Words,
+    first: int,
+    stride: int,
+    count: int,
+    k0: int,
+    k1: int,
+    out: Words,
+) -> None:
+    """Write the digests of *count* byte ranges to *out*, two words each.
+
+    Range i is from ranges[first + i * stride] to the number after it; four go side by side in C.
+    """
+    for i in range(count):
+        at = first + i * stride
+        siphash128(view, ranges[at], ranges[at + 1], k0, k1, out[2 * i : 2 * i + 2])
+
+
+def sha16_all(
+    view: View, ranges: Words, stride: int, count: int, out: bytearray | memoryview
+) -> None:
+    """Write the first 16 bytes of SHA-256 of each of *count* byte ranges to *out*.
+
+    Range i is from ranges[i * stride] to the number after it; two go side by side in C.
+    """
+    for i in range(count):
+        start, end = ranges[i * stride], ranges[i * stride + 1]
+        out[16 * i : 16 * i + 16] = hashlib.sha256(view[start:end]).digest()[:16]
 
 
 def i32(view: View, at: int) -> int:
@@ -151,3 +178,8 @@ def prefetch_slot(slots: Words, at: int) -> None:
 
 def prefetch_record(words: Words, at: int) -> None:
     """Ask the processor for a record that begins at words[at]; Python has nothing to ask."""
+
+
+def put_uuid(out: bytearray | memoryview, at: int, view: View, start: int) -> None:
+    """Write the 36 characters of the UUID in view[start:start+16] to out[at:]."""
+    out[at : at + 36] = str(UUID(bytes=bytes(view[start : start + 16]))).encode()

@@ -35,8 +35,8 @@ _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 # A repair may log what was written before in other bytes, and bytes are all that is compared so
 # far.
 _NOT_EXACT: Final = {
-    "ONE": "what a repair writes again is published again; QUORUM is exact",
-    "ALL": "what a repair had to complete stays pending for ever; QUORUM is exact",
+    "ONE": "what read repair or nodetool repair writes again is published again",
+    "ALL": "what a repair had to complete stays pending until it expires",
 }
 
 
@@ -66,8 +66,12 @@ class Parts:
 
     @cached_property
     def splits(self) -> Sequence[str]:
-        """The names of all splits: equal parts of the ring, numbered from its lowest token."""
-        return [str(number) for number in range(self.config.splits)]
+        """The names of all splits: equal parts of the ring, numbered from its lowest token.
+
+        Each says of how many it is one: other parts are other splits, never the same ones moved.
+        """
+        count = self.config.splits
+        return [f"{number}-of-{count}" for number in range(1, count + 1)]
 
     @cached_property
     def schema(self) -> Schema:

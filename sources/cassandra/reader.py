@@ -1,6 +1,6 @@
 """One split of the Cassandra source: its agreement, its part of what the pump reads, its state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.plugins import (
@@ -11,15 +11,18 @@ from headrace.plugins import (
     Idle,
     Position,
     Problem,
+    Quarantined,
     Reader,
 )
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.state import CdcState, Chunk, Marker
 
-_SWEEP_MS: Final = 1_000
+_TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
+_MS: Final = 1_000  # In a second.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
 _DELTAS_MAX: Final = 32  # Chunks since the last complete one; then they are joined.
 
@@ -32,13 +35,26 @@ class CassandraReader(Reader):
         self._parts = parts
         self._pump = parts.pump
         self._number = number
-        self._split = str(number)
+        self._split = parts.splits[number]
         self._hosts = tuple(parts.config.nodes)
         self._agreement = Agreement(parts.groups)
         self._base = dict(resume.counters) if resume else {}
         self._chunks = resume.chunks if resume else ()
         self._passes = self._pump.passes
-        self._swept_ms = 0
+        config = parts.config
+        self._memory = Memory(
+            self._agreement,
+            tuple(parts.logs.items()),
+            parts.context.job_key,
+            Ages(
+                config.expiry_seconds * _MS,
+                config.memory_seconds * _MS,
+                config.complete_seconds * _MS,
+            ),
+            config.records_max // config.splits,
+            publish_expired=config.expired == "publish",
+        )
+        self._tau = resume.tau if resume else 0
         self._reads_before = self._reads()
         if resume:
             self._restore(resume)
@@ -54,14 +70,15 @@ class CassandraReader(Reader):
             pump.run_pass(demand)
             self._parts.report_unknown()
         self._passes = pump.passes
-        self._keep_bounds()
         outbox = pump.intake.take(self._number)
+        overflowed = self._memory.keep(outbox)
         markers = pump.markers(self._number)
-        if outbox.count == 0 and markers == self._markers:
+        rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
+        if outbox.count == 0 and not overflowed and rested:
             pump.intake.give_back(outbox)
             return Idle()
-        self._markers = markers
-        return self._batch(outbox, markers)
+        self._markers, self._tau = markers, self._agreement.tau
+        return self._batch(outbox, markers, overflowed)
 
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
@@ -91,19 +108,9 @@ class CassandraReader(Reader):
         self._agreement.tau = resume.tau
         self._agreement.number = max(self._agreement.number, resume.number)
 
-    def _keep_bounds(self) -> None:
-        """Expire and forget by age, and forget early above the bound."""
-        config = self._parts.config
-        if self._agreement.tau >= self._swept_ms + _SWEEP_MS:
-            self._swept_ms = self._agreement.tau
-            self._agreement.sweep(
-                config.expiry_seconds * 1000,
-                config.memory_seconds * 1000,
-                config.complete_seconds * 1000,
-            )
-        self._agreement.shorten(config.records_max // config.splits)
-
-    def _batch(self, outbox: Outbox, markers: Mapping[str, Marker]) -> MutationBatch:
+    def _batch(
+        self, outbox: Outbox, markers: Mapping[str, Marker], overflowed: Sequence[Quarantined]
+    ) -> MutationBatch:
         parts = self._parts
         return MutationBatch(
             self._split,
@@ -116,6 +123,7 @@ class CassandraReader(Reader):
             transcoder=parts.transcoder,
             shapes=parts.shapes,
             announced=parts.announce(),
+            overflowed=overflowed,
         )
 
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
@@ -160,6 +168,9 @@ class CassandraReader(Reader):
         now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])
         now["mutations.agreed"] = agreement.agreed
         now["mutations.expired"] = agreement.expired
+        now["mutations.expired_published"] = agreement.expired_published
+        now["mutations.overflow"] = agreement.overflowed
+        now["bytes_lost"] = self._memory.bytes_lost
         now["memory_shortened"] = agreement.memory_shortened
         counters = {name: self._base.get(name, 0) + count for name, count in now.items()}
         counters["mutations.pending"] = agreement.pending

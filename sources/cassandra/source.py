@@ -29,7 +29,7 @@ class CassandraSource(Source):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Begin to feed *split*, after *resume* or from the oldest segments."""
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
-        return CassandraReader(self._parts, int(split.split_id), resume)
+        return CassandraReader(self._parts, self._parts.splits.index(split.split_id), resume)
 
     def decode_position(self, encoded: EncodedPosition) -> Position:
         """Read a CDC state."""

@@ -8,7 +8,6 @@ both: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, then a zstd fr
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
@@ -41,21 +40,57 @@ class _Head(msgspec.Struct, frozen=True):
     chunks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class Chunk:
-    """Rows of records as `Agreement.changed_rows` makes them; encoded when first stored."""
+    """Rows of records as `Agreement.changed_rows` makes them; sealed when first stored.
 
-    rows: bytes
+    Keeps one form only, since the rows of all chunks are about as large as the records in memory.
+    """
 
-    @cached_property
-    def encoded(self) -> bytes:
+    __slots__ = ("_name", "_rows", "_sealed")
+
+    def __init__(self, rows: bytes = b"", *, sealed: bytes = b"") -> None:
+        """Take *rows*, or what `sealed` returned.
+
+        Raises:
+            StateError: *sealed* is damaged, or of a newer version.
+
+        """
+        self._rows: bytes | None = rows
+        self._sealed = sealed
+        self._name = ""
+        if sealed:
+            self._name = _chunk_name(sealed)
+            _open(_CHUNK, sealed, f"chunk {self._name}")
+            self._rows = None
+
+    @property
+    def rows(self) -> bytes:
+        """The rows."""
+        if self._rows is None:
+            return _open(_CHUNK, self._sealed, f"chunk {self._name}")
+        return self._rows
+
+    @property
+    def sealed(self) -> bytes:
         """The bytes that are stored."""
-        return _seal(_CHUNK, self.rows)
+        if self._rows is not None:
+            self._sealed = _seal(_CHUNK, self._rows)
+            self._name = _chunk_name(self._sealed)
+            self._rows = None
+        return self._sealed
 
-    @cached_property
+    @property
     def name(self) -> str:
         """Its name: the same content has the same name everywhere."""
-        return sha256(self.encoded).hexdigest()[:32]
+        return self._name if self.sealed else ""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the rows."""
+        return isinstance(other, Chunk) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        """Hash the rows."""
+        return hash(self.rows)
 
 
 @dataclass(frozen=True)
@@ -88,7 +123,7 @@ class CdcState(Position):
         )
         return EncodedPosition(
             _seal(_HEAD, msgspec.msgpack.encode(head)),
-            {chunk.name: chunk.encoded for chunk in self.chunks},
+            {chunk.name: chunk.sealed for chunk in self.chunks},
         )
 
     @classmethod
@@ -107,7 +142,10 @@ class CdcState(Position):
         for name in head.chunks:
             if name not in encoded.chunks:
                 raise _damaged(f"chunk {name}", "nothing")
-            chunks.append(Chunk(_open(_CHUNK, encoded.chunks[name], f"chunk {name}")))
+            sealed = encoded.chunks[name]
+            if _chunk_name(sealed) != name:
+                raise _damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
+            chunks.append(Chunk(sealed=sealed))
         return cls(
             head.tau,
             head.number,
@@ -128,6 +166,10 @@ class CdcState(Position):
     def books(self) -> Mapping[str, int]:
         """Return the counters (I3)."""
         return self.counters
+
+
+def _chunk_name(sealed: bytes) -> str:
+    return sha256(sealed).hexdigest()[:32]
 
 
 def _seal(magic: bytes, content: bytes) -> bytes:

@@ -10,7 +10,7 @@ from headrace.sources.cassandra.row_columns cimport RowColumns
 from headrace.sources.cassandra.table_plan cimport TablePlan
 
 cdef int64_t _NEVER, _FOREVER
-cdef int _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ENDS_FIRST, _NOWHERE
+cdef int _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 
 
 @cython.final
@@ -18,7 +18,8 @@ cdef class Transcoder(RowColumns):
     cdef list plans
     cdef AvroBytes out
     cdef const unsigned char[::1] buf
-    cdef unsigned char[::1] id
+    cdef unsigned char[::1] ids
+    cdef Py_ssize_t id_at
     cdef int64_t[::1] ends
     cdef Py_ssize_t end_count
     cdef int range_open

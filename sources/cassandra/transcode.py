@@ -21,6 +21,7 @@ from headrace.sources.cassandra.table_plan import TablePlan, avro_string
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _FOREVER = (1 << 63) - 1
 _LONG_BYTES = 8
+_ID_BYTES = 16
 _ENDS_FIRST = 16
 _NOWHERE = -1
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
@@ -35,7 +36,7 @@ class Transcoder(RowColumns):
         super().__init__(Cutter(Catalogue(schema)), widest)
         self.plans = list(plans)
         self.out = AvroBytes()
-        self.id = memoryview(bytearray(16))
+        self.ids = memoryview(bytearray(_ID_BYTES))
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
 
     def encode(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
@@ -49,9 +50,13 @@ class Transcoder(RowColumns):
         self.cutter.attach(outbox.data)
         self.out.attach(outbox.data)
         self.buf = outbox.data
+        if _ID_BYTES * outbox.count > len(self.ids):
+            self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
+        native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
         for i in range(outbox.count):
             base = i * codes.MAIL_WIDTH
             made = len(self.bodies)
+            self.id_at = i * _ID_BYTES
             try:
                 self._mutation(outbox, base, node_names[outbox.meta[base + codes.MAIL_HOST]])
             except HeadraceError as error:
@@ -69,7 +74,6 @@ class Transcoder(RowColumns):
         self.words = self.cutter.words
         self.end = count * codes.WIDTH
         self.length = end - start
-        native.sha16(self.buf, start, end, self.id, 0)
         self.index = 0
         self.end_count = 0
         out = self.out
@@ -245,8 +249,8 @@ class Transcoder(RowColumns):
         self._notes(plan, timestamp, ttl, expires)
         self._range(plan, row, ended)
         out.reserve(codes.COLUMN_BYTES)
-        native.copy(out.out, out.size, self.id, 0, 16)
-        out.size = native.put_long(out.out, out.size + 16, self.index - 1)
+        native.copy(out.out, out.size, self.ids, self.id_at, self.id_at + _ID_BYTES)
+        out.size = native.put_long(out.out, out.size + _ID_BYTES, self.index - 1)
         if self.end_count == len(self.ends):
             ends = memoryview(array("q", bytes(16 * self.end_count)))
             ends[: self.end_count] = self.ends

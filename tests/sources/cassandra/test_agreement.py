@@ -5,193 +5,29 @@ The model is written from docs/agreement.md in plain dictionaries; "line n" is a
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
 
 import pytest
 
+from agreement_model import (
+    COMPLETE,
+    FIRST,
+    HOSTS,
+    MEMORY,
+    RINGS,
+    ROW_WORDS,
+    STEPS,
+    WAIT,
+    Digest,
+    Model,
+    Record,
+    digests,
+    groups,
+    origin,
+    sweep,
+)
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.records import Groups
-
-HOSTS: Final = 4
-WAIT, MEMORY, COMPLETE = 400, 300, 60
-STEPS: Final = 600
-FIRST, COUNTED, SURPLUS, REPEAT = range(4)
-ROW_WORDS: Final = 10
-
-Digest = tuple[int, int]
-Location = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Ring:
-    """What a keyspace's replicas are, by ring token, and how many must have a mutation."""
-
-    replicas: tuple[tuple[int, frozenset[int]], ...]
-    needed: int
-
-    def of(self, token: int) -> frozenset[int]:
-        """Return the replicas of *token*: those of the first ring token not below it."""
-        found = [hosts for at, hosts in self.replicas if token <= at]
-        return found[0] if found else self.replicas[0][1]
-
-
-RINGS: Final = (
-    Ring(((0, frozenset(range(HOSTS))),), 3),
-    Ring(
-        (
-            (-(1 << 62), frozenset({0, 1})),
-            (-5, frozenset({1, 2})),
-            (1 << 62, frozenset({3, 0})),
-        ),
-        2,
-    ),
-    Ring(((7, frozenset({2})), (9, frozenset({0, 1, 2, 3}))), 1),
-)
-
-
-def groups() -> Groups:
-    """Return RINGS as the agreement takes them."""
-    known: list[tuple[frozenset[int], int]] = []
-    rings = []
-    for ring in RINGS:
-        pairs = []
-        for token, hosts in ring.replicas:
-            if (hosts, ring.needed) not in known:
-                known.append((hosts, ring.needed))
-            pairs.append((token, known.index((hosts, ring.needed))))
-        rings.append(pairs)
-    made = Groups(HOSTS)
-    masks = [sum(1 << host for host in hosts) for hosts, _ in known]
-    made.set(masks, [needed for _, needed in known], rings)
-    return made
-
-
-@dataclass
-class Record:
-    """Line 7."""
-
-    number: int
-    kind: int
-    keyspace: int
-    token: int
-    born: int
-    since: int
-    last: int
-    seen: set[int]
-    locations: list[Location]
-
-    def is_met(self) -> bool:
-        """Line 3."""
-        ring = RINGS[self.keyspace]
-        return len(self.seen & ring.of(self.token)) >= ring.needed
-
-    def is_complete(self) -> bool:
-        """Lines 4 and 23."""
-        return RINGS[self.keyspace].of(self.token) <= self.seen
-
-    def become(self, kind: int, tau: int) -> None:
-        """Change the kind; what was published needs its bytes no more."""
-        self.kind, self.since = kind, tau
-        if kind == codes.PUBLISHED:
-            self.locations = []
-
-
-@dataclass
-class Model:
-    """Lines 11 to 17, 20, 22 and 23, in dictionaries."""
-
-    tau: int = 0
-    number: int = 0
-    records: dict[Digest, Record] = field(default_factory=dict)
-    counts: dict[tuple[int, int], int] = field(default_factory=dict)
-    agreed: int = 0
-    expired: int = 0
-
-    def observe(self, host: int, digest: Digest, place: Location) -> int:
-        """Return copies when the mutation is emitted now, negative when late, else 0."""
-        keyspace, token = origin(digest)
-        record = self.records.get(digest)
-        if record is None:  # Line 14.
-            self.number += 1
-            record = Record(
-                self.number,
-                codes.PENDING,
-                keyspace,
-                token,
-                self.tau,
-                self.tau,
-                self.tau,
-                {host},
-                [place],
-            )
-            self.records[digest] = record
-            self._count(host, FIRST)
-            return self._decide(record)
-        record.last = self.tau
-        if host in record.seen:  # Line 15.
-            self._count(host, REPEAT)
-            return 0
-        record.seen.add(host)  # Line 16.
-        if record.kind == codes.PENDING:
-            record.locations.insert(0, place)
-            self._count(host, COUNTED)
-            return self._decide(record)
-        if record.kind == codes.EXPIRED_DROPPED:
-            self._count(host, COUNTED)
-            if not record.is_met():
-                return 0
-            record.become(codes.PUBLISHED, self.tau)
-            self.expired -= 1
-            self.agreed += 1
-            return -len(record.seen)
-        self._count(host, SURPLUS)
-        return 0
-
-    def _decide(self, record: Record) -> int:
-        if not record.is_met():
-            return 0
-        record.become(codes.PUBLISHED, self.tau)
-        self.agreed += 1
-        return len(record.seen)
-
-    def _count(self, host: int, fate: int) -> None:
-        self.counts[host, fate] = self.counts.get((host, fate), 0) + 1
-
-    def sweep(self) -> int:
-        """Lines 20, 22 and 23; return how many are dropped."""
-        gone = []
-        for digest, record in self.records.items():
-            if record.kind == codes.PENDING:
-                if self.tau >= record.born + WAIT:
-                    record.become(codes.EXPIRED_DROPPED, self.tau)
-                    self.expired += 1
-            elif record.kind != codes.EXPIRED_DROPPED and record.is_complete():
-                if self.tau >= record.last + COMPLETE:
-                    gone.append(digest)
-            elif self.tau >= record.since + MEMORY:
-                gone.append(digest)
-        for digest in gone:
-            del self.records[digest]
-        return len(gone)
-
-    def pending(self) -> int:
-        """Return how many are pending."""
-        return sum(record.kind == codes.PENDING for record in self.records.values())
-
-
-def origin(digest: Digest) -> tuple[int, int]:
-    """Return the keyspace and the token of a mutation, which its bytes determine."""
-    random = Random(f"{digest}")  # noqa: S311 (a test's dice)
-    return random.randrange(len(RINGS)), random.choice(
-        [-(1 << 63), -(1 << 62), -6, -5, -4, 7, 8, 9, 10, (1 << 63) - 1]
-    )
-
-
-def digests(random: Random, count: int) -> list[Digest]:
-    """Return digests many of which want the same slot of the table."""
-    firsts = [random.getrandbits(64), 5, 5 + (1 << 20), (1 << 64) - 1, 6]
-    return [(random.choice(firsts), random.getrandbits(64)) for _ in range(count)]
 
 
 def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
@@ -252,7 +88,7 @@ class Run:
         """Let split time pass in both, and sweep."""
         self.model.tau += ms
         self.agreement.tau += ms
-        assert self.model.sweep() == self.agreement.sweep(WAIT, MEMORY, COMPLETE)
+        assert self.model.sweep() == sweep(self.agreement)
 
     def end_batch(self) -> None:
         """Store what changed; all that is stored is then what the model has."""
@@ -381,7 +217,7 @@ def test_a_late_copy_of_an_expired_mutation_publishes_it() -> None:
     agreement = Agreement(everyone())
     observe(agreement, 0, 1)
     agreement.tau = WAIT
-    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    sweep(agreement)
     assert (1, 0) == (agreement.expired, agreement.pending)
     assert {1} == agreement.unpublished_segments(0)
 
@@ -401,7 +237,7 @@ def test_a_mutation_expires_at_its_time(late_ms: int, expired: int) -> None:
     observe(agreement, 0, 1)
     agreement.tau += late_ms
 
-    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    sweep(agreement)
 
     assert (expired, 1 - expired) == (agreement.expired, agreement.pending)
 
@@ -414,7 +250,7 @@ def test_pending_records_are_never_dropped() -> None:
 
     assert 0 == agreement.shorten(10)
     agreement.tau = WAIT - 1
-    assert 0 == agreement.sweep(WAIT, 0, 0)
+    assert 0 == agreement.forget_old(0, 0)
 
     assert (50, 50, 0) == (agreement.live, agreement.pending, agreement.memory_shortened)
 
@@ -461,8 +297,10 @@ def test_an_overflowing_record_is_forgotten_with_its_places() -> None:
 
     oldest = agreement.oldest_pending(3)
 
-    assert [[(0, 1, 0, 100)], [(0, 1, 1, 100)], [(0, 1, 2, 100)]] == [at for _, at in oldest]
-    for slot, _ in oldest:
+    assert [[(0, 1, 0, 100)], [(0, 1, 1, 100)], [(0, 1, 2, 100)]] == [
+        agreement.locations(slot) for slot in oldest
+    ]
+    for slot in oldest:
         agreement.overflow(slot)
     assert (2, 1) == (agreement.live, agreement.pending)
     assert 0 == observe(agreement, 1, 0)  # It begins anew.
@@ -480,7 +318,7 @@ def test_the_table_grows() -> None:
     assert (count, 0) == (agreement.agreed, agreement.pending)
     agreement.tau = MEMORY
 
-    assert count == agreement.sweep(WAIT, MEMORY, COMPLETE)
+    assert count == sweep(agreement)
     assert 0 == agreement.live
 
 
@@ -507,7 +345,7 @@ def test_a_slot_dropped_and_taken_again_is_stored_once() -> None:
     observe(agreement, 1, 1)
     agreement.changed_rows()
     agreement.tau = MEMORY
-    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    sweep(agreement)
     observe(agreement, 0, 2)
 
     rows = stored_rows(agreement.changed_rows())
@@ -523,7 +361,7 @@ def test_dropped_and_born_again_between_two_batches() -> None:
     observe(agreement, 1, 1)
     chunks = [agreement.changed_rows()]
     agreement.tau = MEMORY
-    agreement.sweep(WAIT, MEMORY, COMPLETE)
+    sweep(agreement)
     observe(agreement, 2, 1)
     chunks.append(agreement.changed_rows())
     restored = Agreement(everyone())

@@ -1,0 +1,108 @@
+"""What leaves the memory of a split: by age, or because there is no room, and never silently."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from corpora import recording
+from headrace.plugins import Demand, Idle, parse_config
+from headrace.plugins.records import EncodedRecords
+from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.source import CassandraSource
+from headrace.sources.cassandra.state import CdcState
+
+NODES = ("node1", "node2", "node3")
+HELD_BACK = 23  # Mutations of the recording that one node alone has.
+EXPIRY_S = 3600
+
+
+class Job:
+    """A source over the 5.0 ring, read to its end as often as is asked."""
+
+    def __init__(self, folders: dict[str, Path], **options: object) -> None:
+        """Open both splits."""
+        self.clock = DrivenClock()
+        given = {
+            "nodes": {node: str(path) for node, path in folders.items()},
+            "schema": str(recording("5.0-ring") / "schema.cql"),
+            "splits": 2,
+            "expiry_seconds": EXPIRY_S,
+            "memory_seconds": EXPIRY_S,
+            **options,
+        }
+        self.source = CassandraSource(
+            parse_config(CassandraConfig, given), context(clock=self.clock)
+        )
+        self.readers = [self.source.open(split, None) for split in self.source.plan()]
+        self.books: dict[int, Counter[str]] = {}
+
+    def read(self) -> list[EncodedRecords]:
+        """Return what all splits have until they are idle."""
+        found = []
+        for number, reader in enumerate(self.readers):
+            for _ in range(200):
+                batch = reader.read(Demand())
+                if isinstance(batch, Idle):
+                    break
+                assert isinstance(batch.end, CdcState)
+                self.books[number] = Counter(batch.end.books())
+                found.append(batch.encode("avro"))
+        return found
+
+    def total(self) -> Counter[str]:
+        """Return the books of both splits."""
+        return sum(self.books.values(), Counter())
+
+    def wait(self, seconds: int) -> None:
+        """Let time pass, a look at the logs each five seconds: split time needs them."""
+        for _ in range(0, seconds, 5):
+            self.clock.advance(5_000)
+            self.read()
+
+
+def ring() -> dict[str, Path]:
+    """Return the three nodes' directories."""
+    return {node: recording("5.0-ring") / "segments" / node for node in NODES}
+
+
+@pytest.mark.parametrize(("policy", "published"), [("drop", 0), ("publish", HELD_BACK)])
+def test_an_expired_mutation_is_dropped_or_published_with_its_copies(
+    policy: str, published: int
+) -> None:
+    """Line 20: either way it is in the books, and its bytes are read again from the log."""
+    job = Job(ring(), expired=policy)
+    job.read()
+    assert HELD_BACK == job.total()["mutations.pending"]
+
+    job.wait(EXPIRY_S - 10)
+    assert HELD_BACK == job.total()["mutations.pending"]
+    job.clock.advance(5_000)
+    job.read()
+    job.clock.advance(5_000)
+    late = [record for encoded in job.read() for record in encoded.values]
+
+    assert published == len(late)
+    books = job.total()
+    assert 0 == books["mutations.pending"] == books["bytes_lost"]
+    assert published == books["mutations.expired_published"]
+    assert HELD_BACK - published == books["mutations.expired"]
+
+
+def test_pending_mutations_without_room_leave_with_their_bytes(tmp_path: Path) -> None:
+    """Line 25: the oldest give way to quarantine, are counted, and memory stays bounded."""
+    empty = {node: tmp_path / node for node in NODES[1:]}
+    for folder in empty.values():
+        folder.mkdir()
+    job = Job({"node1": ring()["node1"], **empty}, records_max=1000)
+
+    quarantined = [item for encoded in job.read() for item in encoded.quarantined]
+
+    books = job.total()
+    assert {"overflow"} == {item.code for item in quarantined}
+    assert len(quarantined) == books["mutations.overflow"] > 0
+    assert books["mutations.pending"] <= 1000
+    assert books["mutations.first"] == books["mutations.pending"] + len(quarantined)
+    assert 0 == books["bytes_lost"]
+    assert all(item.content for item in quarantined)
