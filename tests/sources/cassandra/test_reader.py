@@ -1,0 +1,143 @@
+"""A split's reader: what its state holds, what it lets go, and who may resume from it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from forge import SEGMENT_ID, insert, segment, write_segment
+from headrace.plugins import Batch, CloseReason, ConfigError, Position
+from headrace.sources.cassandra.state import CdcState
+from node_logs import batches, forged_nodes, open_all, source
+
+ROWS = [insert(b"%d" % n, b"%c" % n) for n in range(20)]
+
+
+def read(
+    options: Mapping[str, object], resume: Mapping[str, Position] | None = None
+) -> tuple[list[str], dict[str, Position]]:
+    """Return the published values, and where each split is, as it is stored and read back."""
+    made = source(options)
+    values = []
+    at: dict[str, Position] = dict(resume or {})
+    for found in batches(open_all(made, resume).values()):
+        values += [r.document()["columns"]["v"]["value"] for r in found.records()]
+        at[found.split] = made.decode_position(found.end.encode())
+    made.close()
+    return sorted(values), at
+
+
+def add(folder: Path, node: str, raws: list[bytes]) -> None:
+    """Write the second segment of a node."""
+    number = SEGMENT_ID + 1
+    write_segment(folder / node, segment([raws], segment_id=number).content, segment_id=number)
+
+
+def expected(raws: list[bytes]) -> list[str]:
+    """Return the values of these of ROWS."""
+    return [f"0x{ROWS.index(raw):02x}" for raw in raws]
+
+
+def total(at: Mapping[str, Position], counter: str) -> int:
+    """Return a counter over all splits."""
+    return sum(position.books().get(counter, 0) for position in at.values())
+
+
+def test_a_pending_mutation_waits_in_the_state(tmp_path: Path) -> None:
+    """Its second copy may come in a later run: then it is published, and only then."""
+    options = forged_nodes(tmp_path, {"n1": ROWS[:9], "n2": [], "n3": []})
+    nothing, at = read(options)
+    assert [] == nothing
+    assert (9, 0) == (total(at, "mutations.pending"), total(at, "mutations.agreed"))
+
+    add(tmp_path, "n3", ROWS[4:12])
+    found, at = read(options, at)
+
+    assert expected(ROWS[4:9]) == found
+    assert (7, 5) == (total(at, "mutations.pending"), total(at, "mutations.agreed"))
+    assert ([], at) == read(options, at)
+
+
+def test_nodes_may_be_listed_in_another_order(tmp_path: Path) -> None:
+    """A state names its nodes: their numbers in one run mean nothing in the next."""
+    logs = {"n1": ROWS[:9], "n2": [], "n3": []}
+    options = forged_nodes(tmp_path, logs)
+    _, at = read(options)
+    add(tmp_path, "n1", ROWS[:9])  # Again on the same node: no second copy.
+    add(tmp_path, "n2", ROWS[:3])
+    nodes = options["nodes"]
+    assert isinstance(nodes, dict)
+
+    found, _ = read(options | {"nodes": {n: nodes[n] for n in ("n3", "n2", "n1")}}, at)
+
+    assert expected(ROWS[:3]) == found
+
+
+def test_a_node_that_the_state_knows_cannot_be_left_out(tmp_path: Path) -> None:
+    """Copies were counted for it; the error names it."""
+    options = forged_nodes(tmp_path, {"n1": ROWS[:9], "n2": [], "n3": [], "n4": []})
+    schema = (tmp_path / "schema.cql").read_text().replace("'3'", "'4'")
+    (tmp_path / "schema.cql").write_text(schema)
+    _, at = read(options | {"consistency": "TWO"})
+    nodes = options["nodes"]
+    assert isinstance(nodes, dict)
+    del nodes["n2"]
+
+    with pytest.raises(ConfigError, match="n2"):
+        read(options | {"consistency": "TWO"}, at)
+
+
+def test_the_books_of_every_node_balance(tmp_path: Path) -> None:
+    """What was read of a log is what was first, counted, surplus and repeated (I3)."""
+    logs = {"n1": ROWS[:9] + ROWS[:2], "n2": ROWS[3:], "n3": ROWS[5:7]}
+    _, at = read(forged_nodes(tmp_path, logs))
+
+    for node, raws in logs.items():
+        fates = ("first", "counted", "surplus", "repeat")
+        assert len(raws) == total(at, f"entries.{node}.read")
+        assert len(raws) == sum(total(at, f"entries.{node}.{fate}") for fate in fates)
+    assert len(ROWS) == total(at, "mutations.first")
+    assert 6 == total(at, "mutations.agreed")
+
+
+def test_a_split_reads_nothing_of_another(tmp_path: Path) -> None:
+    """Together the splits publish everything once, whatever their number."""
+    options = forged_nodes(tmp_path, {"n1": ROWS, "n2": ROWS, "n3": ROWS})
+
+    for splits in (1, 2, 7, 64):
+        found, at = read(options | {"splits": splits})
+        assert expected(ROWS) == found
+        assert 3 * len(ROWS) == sum(total(at, f"entries.n{n}.read") for n in (1, 2, 3))
+
+
+def test_released_segments_go_but_for_those_of_pending_copies(tmp_path: Path) -> None:
+    """What was committed is disposed of; a copy that still waits keeps its segment (I5)."""
+    logs = {"n1": ROWS[:3], "n2": ROWS[:2], "n3": ROWS[:2]}
+    options = forged_nodes(tmp_path, logs) | {"disposal": "delete", "splits": 1}
+    made = source(options)
+    (reader,) = open_all(made).values()
+    for found in batches([reader]):
+        reader.release(found.end)
+    assert ["n1"] == sorted(path.parent.name for path in tmp_path.glob("*/*.log"))
+
+    add(tmp_path, "n2", ROWS[2:3])
+    for found in batches([reader]):
+        assert isinstance(found, Batch)
+        reader.release(found.end)
+
+    assert [] == list(tmp_path.glob("*/*.log"))
+    reader.close(CloseReason.FINISHED)
+    reader.close(CloseReason.FINISHED)
+
+
+def test_a_state_grows_by_what_changed(tmp_path: Path) -> None:
+    """A later state has the chunks of the one before it, and one more (line 29)."""
+    options = forged_nodes(tmp_path, {"n1": ROWS[:9], "n2": [], "n3": []}) | {"splits": 1}
+    _, before = read(options)
+    add(tmp_path, "n2", ROWS[:9])
+    _, after = read(options, before)
+
+    (old,) = (state.chunks for state in before.values() if isinstance(state, CdcState))
+    (new,) = (state.chunks for state in after.values() if isinstance(state, CdcState))
+    assert old == new[: len(old)]
+    assert len(old) + 1 == len(new)
