@@ -6,7 +6,7 @@ import pytest
 
 from corpora import recording
 from forge import SCHEMA, UNKNOWN, insert, mutation, segment, update
-from headrace.plugins import Codec
+from headrace.plugins import Codec, EncodedRecords
 from headrace.plugins.discovery import load
 from hot import is_compiled
 from node_logs import everything, forged_nodes
@@ -40,6 +40,15 @@ def codec() -> Codec:
     return made
 
 
+def assert_same(slow: EncodedRecords, fast: EncodedRecords) -> None:
+    """Compare column by column."""
+    assert slow.keys == fast.keys
+    assert slow.values == fast.values
+    assert slow.headers == fast.headers
+    assert slow.tables == fast.tables
+    assert list(slow.quarantined) == list(fast.quarantined)
+
+
 @pytest.mark.parametrize("name", RECORDINGS + LARGE if COMPILED else RECORDINGS)
 def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
     """Keys, values, headers and tables of every change in a node's log are the same."""
@@ -49,11 +58,7 @@ def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
 
     for batch in everything(options | ONE_COPY):
         fast, slow = batch.encode("avro"), codec().encode(batch)
-        assert slow.keys == fast.keys
-        assert slow.values == fast.values
-        assert slow.headers == fast.headers
-        assert slow.tables == fast.tables
-        assert list(slow.quarantined) == list(fast.quarantined)
+        assert_same(slow, fast)
         made += len(fast)
 
     assert made > 10
@@ -72,7 +77,7 @@ def test_an_agreed_ring_is_encoded_as_its_records_are() -> None:
     for batch in everything(options):
         if made < 1_000 or COMPILED:
             fast = batch.encode("avro")
-            assert codec().encode(batch) == fast
+            assert_same(codec().encode(batch), fast)
             made += len(fast)
 
     assert made >= 1_000
@@ -96,7 +101,7 @@ def test_a_mutation_of_an_unknown_table_is_quarantined(tmp_path: Path, count: in
     assert lost.place.endswith(f"entry that ends at {segment([raws]).ends[1]}")
     assert UNKNOWN.hex in lost.message
     assert 2 == len(fast)
-    assert codec().encode(batch) == fast
+    assert_same(codec().encode(batch), fast)
 
 
 def test_damage_to_mutations_is_judged_alike(tmp_path: Path) -> None:
