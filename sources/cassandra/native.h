@@ -413,6 +413,23 @@ static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t numbe
     return at;
 }
 
+/* memmove, without its call for the few bytes that names and most values are. */
+static inline void hr_copy(uint8_t *out, const uint8_t *p, size_t n) {
+    if (n > 16) {
+        memmove(out, p, n);
+    } else if (n >= 8) {
+        uint64_t a, b;
+        memcpy(&a, p, 8), memcpy(&b, p + n - 8, 8);
+        memcpy(out, &a, 8), memcpy(out + n - 8, &b, 8);
+    } else if (n >= 4) {
+        uint32_t a, b;
+        memcpy(&a, p, 4), memcpy(&b, p + n - 4, 4);
+        memcpy(out, &a, 4), memcpy(out + n - 4, &b, 4);
+    } else {
+        for (size_t i = 0; i < n; i++) out[i] = p[i];
+    }
+}
+
 /* The 36 characters of a UUID at out. */
 HR_UNUSED static void hr_put_uuid(uint8_t *out, const uint8_t *p) {
     static const char hex[] = "0123456789abcdef";
@@ -440,12 +457,13 @@ HR_UNUSED static void hr_put_uuid(uint8_t *out, const uint8_t *p) {
 #define hr_v_u64(v, at) hr_be64(hr_at(v, at))
 #define hr_v_same(a, at, b, from, n) (memcmp(hr_at(a, at), hr_at(b, from), (size_t)(n)) == 0)
 #define hr_v_copy(out, at, v, start, end) \
-    memmove(hr_at(out, at), hr_at(v, start), (size_t)((end) - (start)))
+    hr_copy(hr_at(out, at), hr_at(v, start), (size_t)((end) - (start)))
 #define hr_v_take(v, start, end) \
     PyBytes_FromStringAndSize((const char *)hr_at(v, start), (end) - (start))
 #define hr_v_is_ascii(v, start, end) hr_is_ascii(hr_at(v, start), (end) - (start))
 #define hr_v_copy_bytes(out, at, content) \
-    memcpy(hr_at(out, at), PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content))
+    hr_copy(hr_at(out, at), (const uint8_t *)PyBytes_AS_STRING(content), \
+            (size_t)PyBytes_GET_SIZE(content))
 #define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
 #define hr_v_prefetch_slot(slots, at) __builtin_prefetch(hr_at(slots, 4 * (at)), 0)
 #define hr_v_prefetch_record(words, at) \
