@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-UV := $(BIN)/uv pip install -q -p .venv -c constraints.txt
+UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
 HOT := $(wildcard sources/cassandra/*.py sources/cassandra/*.pxd sources/cassandra/*.h)
@@ -52,6 +52,8 @@ clean:  ## Remove the environment and everything built.
 	test -x $(BIN)/uv || $(BIN)/pip install -q -c constraints.txt uv
 	$(UV) cython setuptools
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e .
+	@# A start parses nothing, also where Python may not write its bytecode itself.
+	$(BIN)/python -m compileall -q connector plugins sinks sources
 	@touch $@
 
 .venv/ready: .venv/core
