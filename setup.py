@@ -29,7 +29,7 @@ def extensions() -> list[Extension]:
             Extension(
                 name,
                 [f"src/{name.replace('.', '/')}.py"],
-                extra_compile_args=["-O3", "-g0"],
+                extra_compile_args=["-O3", "-g0", "-w"],  # Warnings would be about Cython's C.
                 include_dirs=["src/headrace/sources/cassandra"],
             )
             for name in HOT
