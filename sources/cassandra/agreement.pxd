@@ -24,6 +24,9 @@ cdef class Agreement(Records):
     cdef int _met(self, int slot) noexcept
     @cython.locals(slot=int)
     cpdef list due(self, uint64_t wait)
+    @cython.locals(slot=int)
+    cpdef list ready(self)
+    cpdef publish(self, int slot)
     cpdef expire(self, int slot, int kind)
     @cython.locals(dropped=int, slot=int, base=Py_ssize_t, kind=int)
     cpdef int forget_old(self, uint64_t memory, uint64_t complete) except -1

@@ -107,10 +107,20 @@ class Agreement(Records):
         """Return the slots of the pending records *wait* ms of split time old (line 20)."""
         return [
             slot
-            for slot in range(self.used)
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS == codes.PENDING
-            and self.tau >= self.words[slot * codes.RECORD_WORDS + codes.BORN] + wait
+            for slot in self.oldest_pending(self.pending)
+            if self.tau >= self.words[slot * codes.RECORD_WORDS + codes.BORN] + wait
         ]
+
+    def ready(self) -> list[int]:
+        """Return the slots of pending records whose level is met, as after a load (line 18)."""
+        return [slot for slot in self.oldest_pending(self.pending) if self._met(slot)]
+
+    def publish(self, slot: int) -> None:
+        """Let a pending record that is ready become published: its bytes were found again."""
+        self._become(slot, codes.PUBLISHED)
+        self._mark(slot)
+        self.pending -= 1
+        self.agreed += 1
 
     def expire(self, slot: int, kind: int) -> None:
         """Let a pending record become EXPIRED_DROPPED or EXPIRED_PUBLISHED."""

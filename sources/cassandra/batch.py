@@ -93,6 +93,7 @@ class MutationBatch(Batch):
     """The mutations in an outbox. Every record made from one mutation is in the same batch."""
 
     encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json"})
+    _intake: Intake | None = None  # Until there is an outbox to give back.
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
         self,
@@ -128,7 +129,8 @@ class MutationBatch(Batch):
 
     def __del__(self) -> None:
         """Let the outbox's memory be used again."""
-        self._intake.give_back(self._outbox)
+        if self._intake is not None:
+            self._intake.give_back(self._outbox)
 
     def schemas(self) -> Sequence[RecordSchema]:
         """Return the schemas announced with this batch."""

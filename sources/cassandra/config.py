@@ -28,7 +28,7 @@ class CassandraConfig:
     disposal: object = option(
         "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
     )
-    splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=4096)
+    splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=256)
     segments_per_batch_max: int = option(
         "Segments of one log begun in a micro-batch.", default=16, minimum=1
     )

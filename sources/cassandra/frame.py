@@ -154,10 +154,11 @@ class Framer:
         for i in range(4):
             self.id_bytes[8 + i] = at >> (24 - 8 * i) & 0xFF
         if native.crc32(self.id_bytes, 0, 12, 0) != stored:
-            if pointer == 0 and stored == 0:
-                return codes.FINISHED
             if stored == 0 and self.limit >= 0:
-                return codes.LIMIT  # Half-written: pointer and checksum are not one write.
+                self.filled = 0  # Not written yet, or half: read it again when asked again.
+                return codes.LIMIT
+            if stored == 0 and pointer == 0:
+                return codes.FINISHED
             self._corrupt(at, "the checksum of a sync marker is wrong")
         if pointer < at + _MARKER:
             self._corrupt(at, f"a sync marker points back to {pointer}")

@@ -182,8 +182,10 @@ class Intake:
             # Near a bound one by one: it is passed by one mutation at most.
             wide = held_max - self.held >= framer.window_bytes
             group = min(_GROUP, mutations_max - self.fullest) if wide else 1
-            found = self._gather(framer, host, group)
-            self._decide(framer, host)
+            try:
+                found = self._gather(framer, host, group)
+            finally:  # Also what stood before an entry that cannot be framed.
+                self._decide(framer, host)
         return found
 
     def _gather(self, framer: Framer, host: int, group: int) -> int:

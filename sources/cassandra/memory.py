@@ -60,17 +60,22 @@ class Memory:
         self._ages = ages
         self._records_max = records_max
         self._publish_expired = publish_expired
-        self._swept_ms = 0
+        self._swept_ms: int | None = None
 
     def keep(self, outbox: Outbox) -> list[Quarantined]:
         """Let records go that are old or too many.
 
-        What expires is added to *outbox* if that is the policy. Returns the pending mutations that
+        What is ready after a load, and what expires if that is the policy, is added to *outbox*.
+        Returns the pending mutations that
         found no room (line 25): they must be durable before the state that forgets them is.
         """
         agreement = self._agreement
-        if agreement.tau >= self._swept_ms + SWEEP_MS:
+        if self._swept_ms is None or agreement.tau >= self._swept_ms + SWEEP_MS:
             self._swept_ms = agreement.tau
+            for slot in agreement.ready():
+                if (found := self._find(slot)) is not None:
+                    self._emit(slot, found, outbox)
+                    agreement.publish(slot)
             for slot in agreement.due(self._ages.expiry_ms):
                 self._expire(slot, outbox)
             agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
@@ -86,6 +91,10 @@ class Memory:
             self.bytes_lost += self._publish_expired
             self._agreement.expire(slot, codes.EXPIRED_DROPPED)
             return
+        self._emit(slot, found, outbox)
+        self._agreement.expire(slot, codes.EXPIRED_PUBLISHED)
+
+    def _emit(self, slot: int, found: Found, outbox: Outbox) -> None:
         _, _, copies = self._agreement.identity(slot)
         outbox.append(
             found.raw,
@@ -97,7 +106,6 @@ class Memory:
             copies,
             found.messaging,
         )
-        self._agreement.expire(slot, codes.EXPIRED_PUBLISHED)
 
     def _overflow(self, slot: int) -> Quarantined:
         found = self._find(slot)
