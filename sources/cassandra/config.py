@@ -51,7 +51,7 @@ class CassandraConfig:
         "How long records seen on all replicas are remembered.", default=600, minimum=0
     )
     records_max: int = option(
-        "Records remembered over all splits of the job.", default=250_000, minimum=1_000
+        "Records remembered over all splits of the job.", default=200_000, minimum=1_000
     )
 
     def __post_init__(self) -> None:
