@@ -63,6 +63,7 @@ class Hold:
         self._job = job
         self._disposal = disposal
         self._folder = log.path / FOLDER
+        self._noted: dict[str, object] = {}
 
     def check(self) -> None:
         """Make sure that segments can be disposed of, if they are to be.
@@ -99,12 +100,17 @@ class Hold:
 
         """
         need = _Need(self._job, split, marker, tuple(sorted(pending)))
+        # Segments are disposed of whole: a marker that moved within one says nothing new.
+        said = (marker.segment_id, marker.offset == END_OFFSET, need.segments)
+        if self._noted.get(split) == said:
+            return
         name = self._name(split)
         try:
             self._folder.mkdir(exist_ok=True)
             temporary = self._folder / f".{name}.{os.getpid()}"
             temporary.write_bytes(msgspec.json.encode(need))
             temporary.replace(self._folder / name)
+            self._noted[split] = said
         except OSError as error:
             if self._disposal.keep:  # A directory we may only read: other jobs' care.
                 return

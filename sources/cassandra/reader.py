@@ -83,9 +83,12 @@ class CassandraReader(Reader):
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
-        for node, hold in self._parts.holds.items():
+        for host, (node, hold) in enumerate(self._parts.holds.items()):
             marker = position.markers.get(node, Marker(0, 0))
-            hold.register(self._split, marker, position.needs.get(node, frozenset()))
+            pending = position.needs.get(node)
+            if pending is None:  # We dispose of nothing; other jobs must not either.
+                pending = frozenset(self._agreement.unpublished_segments(host))
+            hold.register(self._split, marker, pending)
             hold.dispose()
 
     def close(self, reason: CloseReason) -> None:

@@ -149,3 +149,22 @@ def test_a_place_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -
     assert 3 == caught.value.exit_status
     hold(tmp_path / "missing", disposal=Disposal()).check()
     hold(tmp_path / "missing", disposal=Disposal()).register("0", past(1), NOTHING)
+
+
+def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
+    """Progress within a segment costs no write; its end, another segment or a pending one does."""
+    mine = hold(folder)
+    written = []
+    for marker, pending in (
+        (Marker(2, 10), NOTHING),
+        (Marker(2, 99), NOTHING),
+        (Marker(2, 99), frozenset({1})),
+        (past(2), frozenset({1})),
+        (Marker(3, 5), frozenset({1})),
+    ):
+        mine.register("0", marker, pending)
+        (note,) = (folder / FOLDER).iterdir()
+        written.append(note.read_bytes())
+        note.write_bytes(b"")  # So that only a new note is found.
+
+    assert [True, False, True, True, True] == [bool(content) for content in written]
