@@ -146,6 +146,8 @@ class Cutter:
             index = self.layout.by_name.get(name)
             if index is None:
                 self.fail(f"column {name!r} is not in the schema of {self.layout.table.qualified}")
+            if index in columns:  # What is kept per column of a row has one place for each.
+                self.fail(f"column {name!r} is listed twice")
             columns.append(index)
             self.at += length
         header = Header(native.take(self.buf, begin, self.at), columns)

@@ -97,8 +97,6 @@ class RowColumns:
         return 1 if self.words[at + codes.PATH_LENGTH] >= 0 else 0
 
     def _mention(self, column: int, at: int) -> None:
-        if self.column_count == len(self.columns):
-            self.cutter.fail("a column list that names a column twice")
         self.columns[self.column_count] = column
         self.where[column] = at
         self.column_count += 1

@@ -3,6 +3,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from headrace.sources.cassandra.avro_bytes cimport AvroBytes
+
 cdef int64_t _NEVER, _FOREVER
 
 
@@ -20,4 +22,10 @@ cdef class TablePlan:
     cdef int[::1] complex
     cdef int[::1] kind
     cdef int64_t[::1] dropped
+    cdef int[::1] fields_of
+    cdef bytes fields
+    cdef int fields_count
     cdef Py_ssize_t fixed_bytes
+
+    @cython.locals(out=AvroBytes)
+    cpdef keep_fields(self, list columns)

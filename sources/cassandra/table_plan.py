@@ -47,8 +47,22 @@ class TablePlan:
         drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
         gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
         self.dropped = memoryview(array("q", gone))
+        self.fields_of = memoryview(array("i", [0] * (len(columns) + 1)))
+        self.keep_fields([])
         # Room that a change takes at most, besides the bytes of its values.
         self.fixed_bytes = sum(map(len, self.names)) + codes.COLUMN_BYTES * (len(columns) + 8)
+
+    def keep_fields(self, columns: list[int]) -> None:
+        """Keep the updateFields of these columns, as Avro, for the rows that mention the same."""
+        out = AvroBytes()
+        if columns:
+            out.long(len(columns))
+        for i, column in enumerate(columns):
+            self.fields_of[i] = column
+            out.constant(self.names[column])
+        out.byte(0)
+        self.fields = out.bytes_from(0)
+        self.fields_count = len(columns)
 
 
 def avro_string(text: str) -> bytes:

@@ -46,8 +46,10 @@ cdef class Transcoder(RowColumns):
     @cython.locals(length=Py_ssize_t)
     cdef Py_ssize_t _part_length(self, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, i=int, name=bytes, ends=int64_t[::1])
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, ends=int64_t[::1])
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    @cython.locals(i=int)
+    cdef bytes _fields(self, TablePlan plan)
     cdef inline Py_ssize_t _union(self, Py_ssize_t at, int64_t number, int given) noexcept
     @cython.locals(out=AvroBytes, at=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t)
     cdef int _payload_key(self, TablePlan plan, Py_ssize_t row) except -1

@@ -236,14 +236,9 @@ class Transcoder(RowColumns):
         out.out[at] = 1 if is_static and operation != codes.OP_DELETE else 0
         at = self._union(at + 1, ttl, expires >= 0)
         at = self._union(at, expires, expires >= 0)
-        if self.column_count:
-            at = native.put_long(out.out, at, self.column_count)
-            for i in range(self.column_count):
-                name = plan.names[self.columns[i]]
-                native.copy_bytes(out.out, at, name)
-                at += len(name)
-        out.out[at] = 0
-        out.size = at + 1
+        fields = self._fields(plan)
+        native.copy_bytes(out.out, at, fields)
+        out.size = at + len(fields)
         self._payload_key(plan, row if is_row and not is_static else _NOWHERE)
         self._payload_cells(plan)
         self._notes(plan, timestamp, ttl, expires)
@@ -261,6 +256,18 @@ class Transcoder(RowColumns):
         self.headers.append(plan.headers)
         self.tables.append(plan.table_name)
 
+    def _fields(self, plan: TablePlan) -> bytes:
+        """Return the row's updateFields as Avro; rows mostly mention what the row before did."""
+        if plan.fields_count == self.column_count:
+            i = 0
+            while i < self.column_count and plan.fields_of[i] == self.columns[i]:
+                i += 1
+            if i == self.column_count:
+                return plan.fields
+        columns = [self.columns[i] for i in range(self.column_count)]
+        plan.keep_fields(columns)
+        return plan.fields
+
     def _union(self, at: int, number: int, given: int) -> int:
         """Write null or a number at out[at], where there is room; return where it ends."""
         if given:
@@ -273,7 +280,8 @@ class Transcoder(RowColumns):
         """Write the primary key's columns; without *row* the clustering columns are null."""
         out = self.out
         if plan.key_count == 1:
-            out.optional(plan.values[0], self.key_start, self.key_length)
+            out.byte(2)
+            out.constant(self.key)  # The key record of one field is that field.
         else:
             at = self.key_start
             for i in range(plan.key_count):

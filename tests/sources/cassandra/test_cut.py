@@ -160,3 +160,16 @@ def test_a_refused_mutation_leaves_nothing_behind() -> None:
             made.cut(good, 0, length, 12)
         assert count == made.cut(good, 0, len(good), 12)
         assert expected == made.operations[: count * codes.WIDTH].tolist()
+
+
+def test_a_column_that_is_listed_twice_is_refused() -> None:
+    """Cassandra never writes it, and whoever keeps one place per column would be misled."""
+    raw = insert(b"k", b"v")
+    once, twice = b"\x01\x01v\x01\x24", b"\x02\x01v\x01v\x01\x24"
+    assert 1 == raw.count(once)
+    twofold = raw.replace(once, twice).replace(b"\x08\x01v\x01", b"\x08\x01v\x08\x01v\x01")
+    made = Cutter(Catalogue(parse_schema(SCHEMA)))
+
+    assert made.cut(raw, 0, len(raw), 12) > 0
+    with pytest.raises(BadMutationError, match="listed twice"):
+        made.cut(twofold, 0, len(twofold), 12)

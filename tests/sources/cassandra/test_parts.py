@@ -26,7 +26,9 @@ def parts(log: structlog.stdlib.BoundLogger, consistency: str) -> Parts:
 def test_levels_that_are_not_exact_say_so(consistency: str, warnings: list[str]) -> None:
     """Where a repair's re-encoded copies can be counted wrongly, the log says so at the start."""
     capture = structlog.testing.LogCapture()
-    log: structlog.stdlib.BoundLogger = structlog.wrap_logger(None, processors=[capture])
+    log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
+    )
 
     assert 3 == parts(log, consistency).groups.hosts
 
