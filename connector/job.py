@@ -38,7 +38,7 @@ class RuntimeConfig:
     )
     outstanding_bytes_max: int = option(
         "At most this much is read and not settled, over all splits; one mutation may exceed it.",
-        default=8 * _MIB,
+        default=4 * _MIB,
         minimum=1,
     )
     outstanding_records_max: int = option(
