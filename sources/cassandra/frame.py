@@ -16,7 +16,6 @@ from headrace.sources.cassandra.errors import CorruptSegmentError
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
 
 WINDOW_BYTES = 256 * 1024
-ENTRY_BYTES_MAX = 1 << 30  # Segments are smaller: a larger size is itself corrupt.
 OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
 
 _VINT_EXTRA_MAX, _VINT_MORE = 8, 0x80

@@ -16,7 +16,7 @@ from headrace.plugins import (
 )
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.state import CdcState, Chunk, Marker
@@ -178,12 +178,3 @@ class CassandraReader(Reader):
         counters = {name: self._base.get(name, 0) + count for name, count in now.items()}
         counters["mutations.pending"] = agreement.pending
         return counters
-
-    def skipped(self) -> Mapping[str, int]:
-        """Return what this process passed over, per node and reason."""
-        counts = list(self._pump.intake.skipped)
-        return {
-            f"skipped.{node}.{reason}": counts[host * len(SKIP_REASONS) + i]
-            for host, node in enumerate(self._hosts)
-            for i, reason in enumerate(SKIP_REASONS)
-        }

@@ -12,7 +12,6 @@ cdef uint64_t _DIRTY, _PERSISTED, _KIND_BITS, _MASK16, _MASK64
 @cython.final
 cdef class Groups:
     cdef readonly int hosts
-    cdef readonly int count
     cdef uint64_t[::1] masks
     cdef int[::1] needed
     cdef int[::1] first

@@ -32,7 +32,6 @@ class Groups:
         self.first = memoryview(array("i", [0]))
         self.tokens = memoryview(array("q", [0]))
         self.groups = memoryview(array("i", [0]))
-        self.count = 0
 
     def set(
         self,
@@ -43,7 +42,6 @@ class Groups:
         """Take the groups, and per keyspace its ring as (token, group) in ascending order."""
         self.masks = memoryview(array("Q", masks or [0]))
         self.needed = memoryview(array("i", needed or [0]))
-        self.count = len(masks)
         bounds = [0, *itertools.accumulate(len(ring) for ring in rings)]
         self.first = memoryview(array("i", bounds))
         self.tokens = memoryview(array("q", [token for ring in rings for token, _ in ring] or [0]))
