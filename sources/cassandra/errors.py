@@ -21,6 +21,32 @@ class CorruptSegmentError(SegmentError):
     code = "corrupt_segment"
 
 
+class DamagedSectionError(CorruptSegmentError):
+    """A section of a compressed or encrypted segment that cannot be unpacked.
+
+    `file_range` and `positions` are what is lost: bytes of the file, and logical positions. Both
+    begin at the section's sync marker. Where the second position is known, opening the segment
+    again with it as the position to resume after reads on behind the damage. It is None when the
+    chain of markers is broken: then the rest of the segment is lost.
+    """
+
+    code = "damaged_section"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file_range: tuple[int, int | None],
+        positions: tuple[int, int | None],
+        place: str = "",
+        hint: str = "",
+    ) -> None:
+        """*place* says the byte of the file at which it was found."""
+        super().__init__(message, place=place, hint=hint)
+        self.file_range = file_range
+        self.positions = positions
+
+
 class BadMutationError(BadRecordError):
     """An entry with a good checksum whose bytes do not fit the schema."""
 

@@ -15,6 +15,7 @@ cdef class Framer:
     cdef unsigned char[::1] id_bytes
     cdef readonly str place
     cdef object read_into
+    cdef bint by_section
     cdef readonly int64_t segment_id
     cdef readonly int messaging
     cdef readonly int64_t resume, at, section_end, limit

@@ -34,6 +34,7 @@ class Framer:
         self.window = memoryview(bytearray(window_bytes))
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
+        self.by_section = False
         self.read_into: ReadInto = _nothing
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
@@ -45,16 +46,19 @@ class Framer:
         messaging: int,
         resume: int,
         place: str,
+        by_section: bool = False,
     ) -> None:
         """Start at the first sync marker; entries that end at or before *resume* are passed over.
 
-        *place* names the segment in errors.
+        *place* names the segment in errors. *by_section* reads nothing ahead of a section's end:
+        for bytes that are made section by section, and may turn out to be damaged.
         """
         self.read_into = read_into
         self.segment_id = segment_id
         self.messaging = messaging
         self.resume = resume
         self.place = place
+        self.by_section = by_section
         halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF_FFFF, 0)
         self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
         self.base = 0
@@ -207,6 +211,8 @@ class Framer:
         wanted = count if self.section_end <= self.resume else len(self.window)
         if self.limit >= 0:
             wanted = min(wanted, max(count, self.limit - at))
+        if self.by_section:
+            wanted = min(wanted, max(count, self.section_end - at))
         while self.filled < wanted:
             came = self.read_into(at + self.filled, self.window[self.filled : wanted])
             if came == 0:

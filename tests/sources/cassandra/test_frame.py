@@ -284,6 +284,39 @@ def test_a_framer_is_opened_again_for_the_next_segment() -> None:
     assert raws == [raw for _, raw in found(source)]
 
 
+def test_nothing_is_read_ahead_of_a_section() -> None:
+    """By section, every read lies within one sync marker or one section's content."""
+    made, raws = sample()
+    content = Bytes(made.content)
+    reads = []
+
+    def read_into(offset: int, buffer: memoryview) -> int:
+        reads.append((offset, offset + len(buffer)))
+        return content.read_into(offset, buffer)
+
+    source = framer(read_into)
+    source.open(
+        read_into,
+        segment_id=SEGMENT_ID,
+        header_bytes=made.header_bytes,
+        messaging=MESSAGING[7],
+        resume=0,
+        place="sections",
+        by_section=True,
+    )
+    first, second, third = made.section_ends
+
+    assert raws == [raw for _, raw in found(source)]
+    assert reads == [
+        (20, 28),
+        (28, first),
+        (first, second),
+        (second, second + 8),
+        (second + 8, third),
+        (third, third + 8),
+    ]
+
+
 @pytest.mark.parametrize(
     ("length", "expected"),
     [
