@@ -24,6 +24,7 @@ from headrace.connector.job import Job, read_job
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import run_main
+from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure, Reader
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
@@ -214,6 +215,7 @@ def _encoded(job: Job, opened: Sequence[Reader]) -> Iterator[tuple[Batch, Encode
         bytes_max=job.runtime.batch_bytes_max,
         linger_ms=job.runtime.tick_min_ms,
     )
+    encoder = Encoder(job.sink(job.sink_config, _context(job)).encoding())
     idle_rounds = 0
     while idle_rounds < _IDLE_ROUNDS:
         idle_rounds += 1
@@ -221,7 +223,7 @@ def _encoded(job: Job, opened: Sequence[Reader]) -> Iterator[tuple[Batch, Encode
             batch = reader.read(demand)
             if isinstance(batch, Batch):
                 idle_rounds = 0
-                yield batch, batch.encode("avro")
+                yield batch, encoder.encode(batch, token=1)
 
 
 def _context(job: Job) -> Context:

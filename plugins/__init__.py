@@ -1,10 +1,10 @@
 """The contract between the framework and its sources and sinks. Imports nothing of ours."""
 
+from headrace.plugins.codecs import Codec, Encoding
 from headrace.plugins.config import Option, declared_options, option, parse_config
 from headrace.plugins.contract import (
     Clock,
     CloseReason,
-    Codec,
     CommandMain,
     Context,
     Demand,
@@ -61,6 +61,7 @@ __all__ = [
     "Done",
     "EncodedPosition",
     "EncodedRecords",
+    "Encoding",
     "Failure",
     "FatalError",
     "Headers",

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Protocol
 
 import structlog
 
+from headrace.plugins.codecs import Encoding
 from headrace.plugins.errors import Disposition
 from headrace.plugins.records import (
     Batch,
     Delivery,
     EncodedPosition,
-    EncodedRecords,
     NumberPosition,
     Position,
 )
@@ -180,9 +180,9 @@ class Sink(ABC):
         self.config = config
         self.context = context
 
-    def encoding(self) -> str:
-        """Name the codec whose bytes the writer wants: `json`, `avro`, …, or `none`."""
-        return "json"
+    def encoding(self) -> Encoding:
+        """Say in what form the writer wants its records."""
+        return Encoding()
 
     @abstractmethod
     def open(self) -> Writer:
@@ -197,14 +197,6 @@ class Sink(ABC):
     def config_of_uri(cls, host: str, path: str) -> Mapping[str, str]:
         """Turn a sink URI's middle into options; its query keys are options as they stand."""
         return {"path": f"{host}{path}"}
-
-
-class Codec(ABC):
-    """Turns records into bytes. Found by name in the entry-point group `headrace.codecs`."""
-
-    @abstractmethod
-    def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode every record of *batch* from `batch.records()`, one by one."""
 
 
 # What the entry-point group `headrace.commands` holds: takes the arguments after the command's

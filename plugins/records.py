@@ -76,6 +76,11 @@ class Record:
         self.headers = headers
         self.origin = origin or {}
 
+    def key_document(self) -> Document | None:
+        """Return the key as JSON has it."""
+        key: Document | None = self.document().get("key")
+        return key
+
     def document(self) -> Document:
         """Return the record as a mapping that JSON can express.
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.plugins import Context, Delivery, Settle, Sink, Writer, option
+from headrace.plugins import Context, Delivery, Encoding, Settle, Sink, Writer, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,9 @@ class NullSink(Sink):
         """Keep the configuration."""
         self._config = config
 
-    def encoding(self) -> str:
-        """Name the codec that the option `format` asks for."""
-        return self._config.format
+    def encoding(self) -> Encoding:
+        """Ask for what the option `format` names."""
+        return Encoding(codec=self._config.format)
 
     def open(self) -> NullWriter:
         """Return a writer that has counted nothing."""

@@ -18,9 +18,9 @@ import fastavro
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headrace.connector.serde import SCHEMA_ID_HEADER
 from headrace.connector.serde.schemas import SchemaStore, SchemaUnknownError
 from headrace.plugins import FatalError, HeadraceError
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
 
 CONNECT_SECONDS: Final = 10
 WAIT_SECONDS: Final = 0.02

@@ -14,16 +14,15 @@ from headrace.connector.runtime import crash
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.ledger import Ledger, Settled, Shipment
 from headrace.connector.runtime.retry import Retry
+from headrace.connector.serde import Encoder
 from headrace.connector.stores import Commit, Counters, Store, add_counters
 from headrace.plugins import (
     Batch,
     Clock,
     CloseReason,
-    Codec,
     Demand,
     Done,
     EncodedPosition,
-    EncodedRecords,
     Failure,
     FatalError,
     HeadraceError,
@@ -65,8 +64,7 @@ class Surroundings:
 
     source: Source
     writer: Writer
-    encoding: str
-    codec: Codec
+    encoder: Encoder
     store: Store
     clock: Clock
     log: structlog.stdlib.BoundLogger
@@ -235,7 +233,7 @@ class SplitRun:
             crash.reached("read")
             self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
         batch = self._read_last
-        encoded = self._encode(batch)
+        encoded = self._around.encoder.encode(batch, token=self.lease.token)
         crash.reached("encoded")
         self._around.store.put_schemas(batch.schemas())
         crash.reached("schemas_stored")
@@ -245,12 +243,6 @@ class SplitRun:
         if batch.more:
             return Progress.MORE
         return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
-
-    def _encode(self, batch: Batch) -> EncodedRecords:
-        around = self._around
-        if around.encoding in batch.encodings:
-            return batch.encode(around.encoding)
-        return around.codec.encode(batch)
 
     def _send(self) -> bool:
         """Submit what is unsent; say whether nothing is left."""

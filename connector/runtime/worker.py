@@ -33,10 +33,10 @@ from headrace.connector.runtime.pipeline import (
 )
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.serde import Encoder
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Codec, Context, FatalError, HeadraceError, Sink, Source
-from headrace.plugins.discovery import load
+from headrace.plugins import Context, FatalError, HeadraceError, Sink, Source
 
 POLL_MS_MAX: Final = 1_000
 
@@ -125,11 +125,11 @@ class Worker:
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
-            codec: Codec = load("codecs", sink.encoding())()
+            encoder = Encoder(sink.encoding())
             store.register([split.split_id for split in source.plan()])
             owner = this_process()
             pipeline = Pipeline(
-                lambda post: self._surroundings(source, sink, codec, owner, post),
+                lambda post: self._surroundings(source, sink, encoder, owner, post),
                 _limits(self._job),
                 ThreadWake(),
                 self._inbox.put,
@@ -157,7 +157,7 @@ class Worker:
         self,
         source: Source,
         sink: Sink,
-        codec: Codec,
+        encoder: Encoder,
         owner: Owner,
         post: Callable[[Verdict], None],
     ) -> Surroundings:
@@ -166,8 +166,7 @@ class Worker:
         return Surroundings(
             source=source,
             writer=sink.open(),
-            encoding=sink.encoding(),
-            codec=codec,
+            encoder=encoder,
             store=_open_store(self._job),
             clock=self._clock,
             log=self._log,

@@ -1,5 +1,6 @@
 """Generic records to wire bytes, for batches that cannot encode themselves."""
 
-from headrace.connector.serde.records import SCHEMA_ID_HEADER, UnfitRecordError, codec
+from headrace.connector.serde.encoder import Encoder
+from headrace.connector.serde.records import UnfitRecordError, codec
 
-__all__ = ["SCHEMA_ID_HEADER", "UnfitRecordError", "codec"]
+__all__ = ["Encoder", "UnfitRecordError", "codec"]

@@ -8,8 +8,8 @@ from typing import Final
 import fastavro
 from fastavro.types import Schema
 
-from headrace.connector.serde.records import RecordCodec, UnfitRecordError
-from headrace.plugins import Document, Record, RecordSchema
+from headrace.connector.serde.records import UnfitRecordError
+from headrace.plugins import Codec, Document, Record, RecordSchema
 
 # What fastavro raises, by type of field, for a value that does not fit.
 _MISFITS: Final = (
@@ -30,27 +30,26 @@ class _Parsed:
     value: Schema
 
 
-class AvroCodec(RecordCodec):
+class AvroCodec(Codec):
     """Encodes with fastavro; the oracle of every faster way."""
 
     def __init__(self) -> None:
         """Know no schema yet."""
-        super().__init__()
         self._parsed: dict[bytes, _Parsed] = {}
 
-    def encode_record(self, record: Record) -> tuple[bytes | None, bytes]:
-        """Return the Avro bytes of key and value, without any framing."""
+    def key(self, record: Record) -> bytes | None:
+        """Return the key's Avro bytes, without any framing."""
+        return None if record.key is None else _fitting(self._of(record).key, record.key, record)
+
+    def value(self, record: Record) -> bytes:
+        """Return the value's Avro bytes, without any framing."""
+        return _fitting(self._of(record).value, record.value, record)
+
+    def _of(self, record: Record) -> _Parsed:
         parsed = self._parsed.get(record.schema.schema_id)
         if parsed is None:
             parsed = self._parsed[record.schema.schema_id] = _parse(record.schema)
-        try:
-            key = None if record.key is None else _bytes(parsed.key, record.key)
-            return key, _bytes(parsed.value, record.value)
-        except _MISFITS as error:
-            raise UnfitRecordError(
-                f"the record does not fit its Avro schema ({type(error).__name__})",
-                place=record.schema.table,
-            ) from error
+        return parsed
 
 
 def _parse(schema: RecordSchema) -> _Parsed:
@@ -59,7 +58,13 @@ def _parse(schema: RecordSchema) -> _Parsed:
     )
 
 
-def _bytes(schema: Schema, datum: Document) -> bytes:
+def _fitting(schema: Schema, datum: Document, record: Record) -> bytes:
     out = BytesIO()
-    fastavro.schemaless_writer(out, schema, datum)
+    try:
+        fastavro.schemaless_writer(out, schema, datum)
+    except _MISFITS as error:
+        raise UnfitRecordError(
+            f"the record does not fit its Avro schema ({type(error).__name__})",
+            place=record.schema.table,
+        ) from error
     return out.getvalue()

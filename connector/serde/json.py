@@ -4,22 +4,29 @@ from typing import Final
 
 import msgspec
 
-from headrace.connector.serde.records import RecordCodec, UnfitRecordError
-from headrace.plugins import Record
+from headrace.connector.serde.records import UnfitRecordError
+from headrace.plugins import Codec, Document, Record
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-class JsonCodec(RecordCodec):
-    """Encodes `record.document()`."""
+class JsonCodec(Codec):
+    """Encodes `record.key_document()` and `record.document()`."""
 
-    def encode_record(self, record: Record) -> tuple[bytes | None, bytes]:
-        """Return the JSON of the document's key, and of the document."""
-        document = record.document()
-        key = document.get("key")
-        try:
-            return None if key is None else _ENCODER.encode(key), _ENCODER.encode(document)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UnfitRecordError(
-                f"the record is not JSON ({type(error).__name__})", place=record.schema.table
-            ) from error
+    def key(self, record: Record) -> bytes | None:
+        """Return the JSON of the document's key."""
+        key = record.key_document()
+        return None if key is None else _fitting(key, record)
+
+    def value(self, record: Record) -> bytes:
+        """Return the JSON of the document."""
+        return _fitting(record.document(), record)
+
+
+def _fitting(document: Document, record: Record) -> bytes:
+    try:
+        return _ENCODER.encode(document)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnfitRecordError(
+            f"the record is not JSON ({type(error).__name__})", place=record.schema.table
+        ) from error

@@ -1,12 +1,14 @@
 """No bytes at all, for sinks that look at the records themselves."""
 
-from headrace.connector.serde.records import RecordCodec
-from headrace.plugins import Record
+from headrace.plugins import Codec, Record
 
 
-class NoneCodec(RecordCodec):
+class NoneCodec(Codec):
     """Gives every record an empty value and no key: the writer reads `delivery.batch`."""
 
-    def encode_record(self, record: Record) -> tuple[bytes | None, bytes]:  # noqa: ARG002 (no bytes)
+    def key(self, record: Record) -> None:
         """Return nothing."""
-        return None, b""
+
+    def value(self, record: Record) -> bytes:  # noqa: ARG002 (no bytes)
+        """Return nothing."""
+        return b""

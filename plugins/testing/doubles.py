@@ -15,10 +15,10 @@ from typing import ClassVar, Final
 
 import structlog
 
+from headrace.plugins.codecs import Codec
 from headrace.plugins.config import option
 from headrace.plugins.contract import (
     CloseReason,
-    Codec,
     Context,
     Demand,
     Done,
@@ -35,7 +35,6 @@ from headrace.plugins.errors import Disposition, FatalError, RetriableError
 from headrace.plugins.records import (
     Batch,
     Delivery,
-    EncodedRecords,
     NumberPosition,
     Operation,
     Position,
@@ -100,15 +99,13 @@ def sample_records(count: int, *, keys: int = 3, first: int = 0) -> list[Record]
 class DocumentCodec(Codec):
     """Encodes what `Record.document` returns, as compact JSON."""
 
-    def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode every record of *batch*."""
-        records = list(batch.records())
-        return EncodedRecords(
-            keys=[None if r.key is None else _json(r.key) for r in records],
-            values=[_json(r.document()) for r in records],
-            headers=[r.headers for r in records],
-            tables=[r.schema.table for r in records],
-        )
+    def key(self, record: Record) -> bytes | None:
+        """Return the key as JSON."""
+        return None if record.key is None else _json(record.key)
+
+    def value(self, record: Record) -> bytes:
+        """Return the document as JSON."""
+        return _json(record.document())
 
 
 def _json(document: Mapping[str, object]) -> bytes:

@@ -9,7 +9,8 @@ from typing import ClassVar, Final
 
 import pytest
 
-from headrace.plugins.contract import CloseReason, Codec, Demand, Done, Idle, Reader, Source
+from headrace.plugins.codecs import Codec
+from headrace.plugins.contract import CloseReason, Demand, Done, Idle, Reader, Source
 from headrace.plugins.records import Batch, Position, Record, RecordSchema
 
 ROUNDS_MAX: Final = 10_000  # A source that is still busy after so many never comes to rest.

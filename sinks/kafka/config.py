@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.plugins.codecs import header_problems
 
 _ALLOWED: Final = (
     r"security\.protocol",
@@ -58,6 +59,12 @@ class KafkaConfig:
     )
     topic: str = option("The topic that takes every record.")
     format: str = option("How key and value are encoded.", default="avro", choices=("avro", "json"))
+    headers: tuple[str, ...] = option(
+        "The headers of a message: schemaId, table, keyspace and token cost next to nothing; "
+        "those of one record cost much: mutation, index, of, op, timestamp, copies, node, segment, "
+        "position, traceparent.",
+        default=("schemaId", "table", "token"),
+    )
     connect_timeout_ms: int = option(
         "How long to wait for a broker and the topic before giving up.",
         name="connect.timeout.ms",
@@ -93,7 +100,7 @@ class KafkaConfig:
             problems.append(
                 Problem("topic", f"{self.topic!r} is no topic name", "use letters, digits, . _ -")
             )
-        found = [problem for problem in problems if problem]
+        found = [problem for problem in problems if problem] + header_problems(self.headers)
         if found:
             raise ConfigError(found)
 

@@ -1,6 +1,6 @@
 """The Kafka sink as the framework sees it."""
 
-from headrace.plugins import ConfigError, Context, Problem, Sink
+from headrace.plugins import ConfigError, Context, Encoding, Problem, Sink
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.writer import KafkaWriter
 
@@ -16,9 +16,9 @@ class KafkaSink(Sink):
         self._config = config
         self._context = context
 
-    def encoding(self) -> str:
-        """Name the codec that the option `format` asks for."""
-        return self._config.format
+    def encoding(self) -> Encoding:
+        """Ask for what the options say."""
+        return Encoding(codec=self._config.format, headers=self._config.headers)
 
     def open(self) -> KafkaWriter:
         """Return a writer whose broker has answered and whose topic is there.

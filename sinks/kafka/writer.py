@@ -36,7 +36,6 @@ from headrace.sinks.kafka.failures import (
 )
 
 POLL_MS: Final = 100
-HEADER_LISTS_MAX: Final = 10_000
 TOO_LARGE: Final = "kafka_msg_size_too_large"
 
 # Answers about a topic that is being made.
@@ -128,7 +127,6 @@ class KafkaWriter(Writer):
         self._log = context.log
         self._place = f"kafka://{config.bootstrap_servers}?topic={config.topic}"
         self._outstanding: dict[Outstanding, Settle] = {}
-        self._header_lists: dict[Headers, HeaderList] = {}
         self._last_error: KafkaError | None = None
         self._heard: set[int] = set()
         self._closed = False
@@ -223,7 +221,7 @@ class KafkaWriter(Writer):
         for index, value in enumerate(encoded.values):
             if encoded.headers[index] is not shared:
                 shared = encoded.headers[index]
-                headers = self._header_list(shared)
+                headers = list(shared)
             key = encoded.keys[index]
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
@@ -266,14 +264,6 @@ class KafkaWriter(Writer):
             raise QueueFullError(message, place=self._place, hint=hint_of(self._last_error))
         for later in range(index, count):
             outstanding.fail(Failure(later, Disposition.RETRY, QueueFullError.code, message))
-
-    def _header_list(self, headers: Headers) -> HeaderList:
-        found = self._header_lists.get(headers)
-        if found is None:
-            if len(self._header_lists) >= HEADER_LISTS_MAX:
-                self._header_lists.clear()
-            found = self._header_lists[headers] = list(headers)
-        return found
 
     def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
         settle = self._outstanding.pop(outstanding, None)

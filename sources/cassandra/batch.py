@@ -18,6 +18,7 @@ from headrace.plugins import (
     Record,
     RecordSchema,
 )
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
 from headrace.sources.cassandra.avro_schema import key_schema, value_schema
@@ -28,7 +29,6 @@ from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
 
-SCHEMA_ID_HEADER: Final = "schemaId"
 T = TypeVar("T")
 
 _JSON: Final = msgspec.json.Encoder()

@@ -7,8 +7,9 @@ from pathlib import Path
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.pipeline import Closed, Gain, Idled, Limits, Pipeline
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.serde import Encoder
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Batch, Demand
+from headrace.plugins import Batch, Demand, Encoding
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
@@ -133,8 +134,7 @@ class Rig:
         return Surroundings(
             source=self.source,
             writer=self.sink.open(),
-            encoding="json",
-            codec=DocumentCodec(),
+            encoder=Encoder(Encoding(codec="json", headers=())),
             store=SqliteStore.open(self.path, "job"),
             clock=self.clock,
             log=context().log,

@@ -1,7 +1,7 @@
 """The sink that counts and forgets."""
 
 from deliveries import context, delivery_of
-from headrace.plugins import parse_config
+from headrace.plugins import Encoding, parse_config
 from headrace.sinks.null import NullConfig, NullSink
 
 
@@ -19,4 +19,4 @@ def test_it_counts_and_settles_at_once() -> None:
     assert [2] == verdicts
     assert (2, 3) == (writer.records, writer.size_bytes)
     assert writer.drain(0)
-    assert sink.encoding() == "avro"
+    assert sink.encoding() == Encoding(codec="avro")

@@ -11,7 +11,7 @@ from children import until
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.worker import PluginHungError, Report, Worker
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Context, Delivery, MissingRequirementError, Settle
+from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
@@ -29,9 +29,9 @@ RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=0.
 class JsonlessSink(ChaosSink):
     """A chaos sink that wants records, which need no codec of ours."""
 
-    def encoding(self) -> str:
+    def encoding(self) -> Encoding:
         """Ask for nothing."""
-        return "none"
+        return Encoding(codec="none")
 
 
 class HangingWriter(ChaosWriter):

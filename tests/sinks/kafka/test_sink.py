@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from deliveries import consume, context
-from headrace.connector.serde import codec
+from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, EncodedRecords, parse_config
 from headrace.plugins.testing.sink_suite import Pair, SinkDriver, SinkSuite
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
@@ -39,7 +39,7 @@ class KafkaDriver(SinkDriver):
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode as the framework does."""
-        return codec(self.sink().encoding()).encode(batch)
+        return Encoder(self.sink().encoding()).encode(batch, token=1)
 
     def oversize(self) -> bytes:
         """Return more than `message.max.bytes`."""

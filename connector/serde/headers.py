@@ -1,0 +1,116 @@
+"""Headers of messages: constant ones, made once per schema and lease, and those of one record.
+
+A constant list costs nothing per record; each of the others keeps batches from encoding
+themselves, so a sink asks for them by name.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headrace.plugins import Document, Headers, Record
+from headrace.plugins.codecs import CONSTANT_HEADERS, RECORD_HEADERS, SCHEMA_ID_HEADER
+
+_SPAN_HEX: Final = 16
+_SAMPLED: Final = "01"
+
+
+class ConstantHeaders:
+    """Puts the wanted constant headers in the place of the schema id's; for one thread."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        """Give those of *wanted* that are constant, in that order."""
+        self._wanted = [name for name in CONSTANT_HEADERS if name in wanted]
+        self._token = -1
+        self._made: dict[tuple[str, bytes], Headers] = {}
+
+    def give(
+        self, headers: Sequence[Headers], tables: Sequence[str], token: int
+    ) -> Sequence[Headers]:
+        """Return the headers of records of *tables*, read under the fencing *token*."""
+        if self._wanted == [SCHEMA_ID_HEADER] or not headers:
+            return headers
+        if token != self._token:
+            self._token = token
+            self._made.clear()
+        first = headers[0]
+        if len(first) == 1 and headers.count(first) == len(headers):  # Nearly every batch.
+            return [self._of(tables[0], first)] * len(headers)
+        given: list[Headers] = []
+        before: Headers | None = None
+        made: Headers = ()
+        for each, table in zip(headers, tables, strict=True):
+            if each is not before:
+                before = each
+                made = self._of(table, each)
+            given.append(made)
+        return given
+
+    def _of(self, table: str, headers: Headers) -> Headers:
+        schema_id = headers[0][1]
+        made = self._made.get((table, schema_id))
+        if made is None:
+            contents = {
+                SCHEMA_ID_HEADER: schema_id,
+                "table": table.encode(),
+                "keyspace": table.partition(".")[0].encode(),
+                "token": b"%d" % self._token,
+            }
+            made = tuple((name, contents[name]) for name in self._wanted)
+            self._made[table, schema_id] = made
+        return made + headers[1:] if len(headers) > 1 else made
+
+
+class RecordHeaders:
+    """Makes the wanted headers that differ from record to record."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        """Make those of *wanted* that are facts of one record."""
+        self._makers = [(name, _MAKERS[name]) for name in RECORD_HEADERS if name in wanted]
+
+    def __bool__(self) -> bool:
+        """Say whether any is wanted."""
+        return bool(self._makers)
+
+    def of(self, record: Record) -> Headers:
+        """Return those that *record* has the facts for."""
+        made = ((name, make(record)) for name, make in self._makers)
+        return tuple((name, content) for name, content in made if content is not None)
+
+
+def _stated(place: Callable[[Record], Document], name: str) -> "_Maker":
+    def make(record: Record) -> bytes | None:
+        fact = place(record).get(name)
+        if fact is None:
+            return None
+        return (fact.hex() if isinstance(fact, bytes) else str(fact)).encode()
+
+    return make
+
+
+def _in_value(record: Record) -> Document:
+    return record.value
+
+
+def _in_origin(record: Record) -> Document:
+    return record.origin
+
+
+def _traceparent(record: Record) -> bytes | None:
+    """Return W3C's header: the mutation is the trace, the change a span of it."""
+    mutation = record.value.get("mutation")
+    if not isinstance(mutation, bytes):
+        return None
+    index = b"%d" % record.value["index"]
+    span = hashlib.sha256(mutation + index).hexdigest()[:_SPAN_HEX]
+    return f"00-{mutation.hex()}-{span}-{_SAMPLED}".encode()
+
+
+_Maker = Callable[[Record], bytes | None]
+_MAKERS: Final[Mapping[str, _Maker]] = {
+    **{name: _stated(_in_value, name) for name in ("mutation", "index", "of", "copies")},
+    **{name: _stated(_in_origin, name) for name in ("node", "segment", "position")},
+    "op": lambda record: record.operation.value.encode(),
+    "timestamp": lambda record: b"%d" % record.timestamp_us,
+    "traceparent": _traceparent,
+}

@@ -1,0 +1,94 @@
+"""What a codec is: records to bytes, one by one. And what a sink may ask for around them."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.plugins.errors import BadRecordError, Problem
+from headrace.plugins.records import Batch, EncodedRecords, Headers, Quarantined, Record
+
+SCHEMA_ID_HEADER: Final = "schemaId"
+# Equal for all records of a schema and a lease, so that one list serves them all.
+CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")
+# Of one record: each costs time, and keeps batches from encoding themselves.
+RECORD_HEADERS: Final = (
+    "mutation",
+    "index",
+    "of",
+    "op",
+    "timestamp",
+    "copies",
+    "node",
+    "segment",
+    "position",
+    "traceparent",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """What a sink wants to be given; the names of headers are those in this module.
+
+    `codec` names the format of keys and values.
+    """
+
+    codec: str = "json"
+    headers: tuple[str, ...] = (SCHEMA_ID_HEADER,)
+
+
+def header_problems(headers: tuple[str, ...], *, key: str = "headers") -> list[Problem]:
+    """Return what is wrong with the names of *headers*, which the option *key* gave."""
+    known = (*CONSTANT_HEADERS, *RECORD_HEADERS)
+    hint = f"there are {', '.join(known)}"
+    return [Problem(key, f"{name!r} is no header", hint) for name in headers if name not in known]
+
+
+class Codec(ABC):
+    """Turns records into bytes. Found by name in the entry-point group `headrace.codecs`.
+
+    A record's `key` and `value` fit the Avro schemas in its `schema`; what cannot be expressed
+    raises BadRecordError, and sets this record aside.
+    """
+
+    @abstractmethod
+    def key(self, record: Record) -> bytes | None:
+        """Return the key's bytes; None for a record without key."""
+
+    @abstractmethod
+    def value(self, record: Record) -> bytes:
+        """Return the value's bytes."""
+
+    def prepare(self, record: Record) -> Record:
+        """Return the record whose key and value are asked for in place of *record*."""
+        return record
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode every record; one that does not fit is quarantined, the others go on (I8)."""
+        keys: list[bytes | None] = []
+        values: list[bytes] = []
+        headers: list[Headers] = []
+        tables: list[str] = []
+        quarantined = list(batch.quarantined())
+        shared: dict[bytes, Headers] = {}
+        for record in batch.records():
+            try:
+                prepared = self.prepare(record)
+                key, value = self.key(prepared), self.value(prepared)
+            except BadRecordError as error:
+                quarantined.append(_quarantined(record, error))
+                continue
+            keys.append(key)
+            values.append(value)
+            schema_id = record.schema.schema_id
+            common = shared.setdefault(schema_id, ((SCHEMA_ID_HEADER, schema_id),))
+            headers.append(common + prepared.headers if prepared.headers else common)
+            tables.append(record.schema.table)
+        return EncodedRecords(keys, values, headers, tables, quarantined)
+
+
+def _quarantined(record: Record, error: BadRecordError) -> Quarantined:
+    place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
+    pair = {"key": record.key, "value": record.value}
+    content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
+    return Quarantined(place or error.place, error.code, error.message, content)
