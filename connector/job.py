@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import resolved
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
@@ -105,7 +106,6 @@ def read_job(path: Path) -> Job:
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
-        SecretUnavailableError: a reference to a secret leads to nothing here.
         StateFileError: the state file is needed and cannot be used.
         SecretUnavailableError: a reference to a secret leads to nothing here.
 
@@ -161,6 +161,10 @@ def _part(
         plugin = load(f"{section}s", name)
     except ConfigError as error:
         problems += _within(section, error)
+        return None, None
+    written_down = secret_problems(plugin.config_class, left)
+    if written_down:
+        problems += _within(section, ConfigError(written_down))
         return None, None
     options = resolved(left, section=section)
     return plugin, _checked(section, plugin.config_class, options, problems)

@@ -44,6 +44,13 @@ from headrace.plugins.records import (
     RecordBatch,
     RecordSchema,
 )
+from headrace.plugins.references import (
+    SecretProvider,
+    SecretUnavailableError,
+    is_reference,
+    literal_problem,
+    resolve,
+)
 
 __all__ = [
     "BadRecordError",
@@ -80,12 +87,17 @@ __all__ = [
     "RecordBatch",
     "RecordSchema",
     "RetriableError",
+    "SecretProvider",
+    "SecretUnavailableError",
     "Settle",
     "Sink",
     "Source",
     "Split",
     "Writer",
     "declared_options",
+    "is_reference",
+    "literal_problem",
     "option",
     "parse_config",
+    "resolve",
 ]

@@ -12,7 +12,6 @@ from typing import Final
 
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError
 from headrace.connector.control.plugin_search import sink_of_scheme, source_of_word
-from headrace.connector.control.references import is_reference
 from headrace.connector.control.sink_uri import parse_sink_uri
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
@@ -21,6 +20,8 @@ from headrace.plugins import (
     Option,
     Problem,
     declared_options,
+    is_reference,
+    literal_problem,
     option,
     parse_config,
 )
@@ -66,7 +67,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
     plugin, sink = sink_of_scheme(uri.scheme)
     parts = (sink.config_of_uri(uri.host, uri.path).items(), uri.query, statement.options)
     options, problems = _joined(parts)
-    problems += _secret_problems(sink.config_class, options)
+    problems += secret_problems(sink.config_class, options)
     _check(sink.config_class, options, problems)
     made = {NAME_KEY: statement.name, CLASS_KEY: connector_class(plugin, "Sink")}
     return plugin, made | options
@@ -157,15 +158,14 @@ def _joined(
     return options, problems
 
 
-def _secret_problems(config_class: type, options: Mapping[str, str]) -> list[Problem]:
+def secret_problems(config_class: type, options: Mapping[str, object]) -> list[Problem]:
+    """Return a problem for each secret among *options* that is written down, not referred to."""
     declared = {key: found for key, (_, found) in declared_options(config_class).items()}
-    problems = []
-    for key, value in options.items():
-        if _is_secret(key, declared) and not is_reference(value):
-            variable = re.sub(r"\W", "_", key).upper()
-            hint = f"refer to it: {key} = '${{env:{variable}}}' or '${{file:/path:{key}}}'"
-            problems.append(Problem(key, "is a secret and cannot be written down here", hint))
-    return problems
+    return [
+        literal_problem(key)
+        for key, value in options.items()
+        if _is_secret(key, declared) and value is not None and not is_reference(str(value))
+    ]
 
 
 def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:

@@ -1,32 +1,18 @@
-"""References to secrets: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:KEY}`.
+"""The providers of secrets that come with headrace: `env`, `file` and `dir`.
 
-What is stored and shown is the reference. It is resolved here, when a job starts, in the process
-that uses it; what comes out must be neither stored, shown nor logged.
+Each takes what stands behind the colon of a reference and returns the secret; what it cannot
+find is the environment's fault.
 """
 
 import json
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from headrace.plugins import MissingRequirementError
+from headrace.plugins import SecretUnavailableError, is_reference, resolve
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-
-_REFERENCE: Final = re.compile(r"\$\{(env|file|dir):([^{}\s]+)\}")
-
-
-class SecretUnavailableError(MissingRequirementError):
-    """A reference leads to nothing on this machine. No message holds any part of a secret."""
-
-    code: ClassVar[str] = "secret_unavailable"
-
-
-def is_reference(value: str) -> bool:
-    """Say whether the whole of *value* is one reference."""
-    return _REFERENCE.fullmatch(value) is not None
 
 
 def resolved(options: Mapping[str, Any], *, section: str) -> dict[str, Any]:
@@ -39,36 +25,21 @@ def resolved(options: Mapping[str, Any], *, section: str) -> dict[str, Any]:
 
     """
     return {
-        key: _resolved(f"{section}.{key}", value) if isinstance(value, str) else value
+        key: resolve(value, place=f"{section}.{key}")
+        if isinstance(value, str) and is_reference(value)
+        else value
         for key, value in options.items()
     }
 
 
-def _resolved(place: str, value: str) -> str:
-    match = _REFERENCE.fullmatch(value)
-    if match is None:
-        return value
-    try:
-        return _PROVIDERS[match[1]](match[2])
-    except _UnresolvedError as error:
-        raise SecretUnavailableError(
-            f"{value} cannot be resolved: {error}",
-            place=place,
-            hint="it is resolved on the machine and as the user that runs the job",
-        ) from None
-
-
-class _UnresolvedError(Exception):
-    """Why a reference leads to nothing."""
-
-
-def _environment(name: str) -> str:
+def environment(name: str) -> str:
+    """Return the value of an environment variable."""
     if name not in os.environ:
-        raise _UnresolvedError("the variable is not set")
+        raise SecretUnavailableError("the variable is not set")
     return os.environ[name]
 
 
-def _file(place: str) -> str:
+def file(place: str) -> str:
     """Return the value of a key in a file of properties or JSON; without a key, all of it."""
     path, _, key = place.partition(":")
     text = _text(Path(path))
@@ -81,14 +52,15 @@ def _file(place: str) -> str:
         split = (line.partition("=") for line in lines if not line.startswith(("#", "!")))
         pairs = {name.strip(): value.strip() for name, _, value in split}
     if not isinstance(pairs.get(key), str):
-        raise _UnresolvedError("the file has no such key")
+        raise SecretUnavailableError("the file has no such key")
     return str(pairs[key])
 
 
-def _directory(place: str) -> str:
+def directory(place: str) -> str:
+    """Return what is in a file of a directory, without the newline at its end."""
     path, _, key = place.partition(":")
     if not key or "/" in key or key in (".", ".."):
-        raise _UnresolvedError("expected ${dir:PATH:KEY}, where KEY is a file's name")
+        raise SecretUnavailableError("expected ${dir:PATH:KEY}, where KEY is a file's name")
     return _text(Path(path) / key).rstrip("\r\n")
 
 
@@ -98,28 +70,21 @@ def _json(text: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise _UnresolvedError("the file is not a JSON object")
+        raise SecretUnavailableError("the file is not a JSON object")
     return document
 
 
 def _text(path: Path) -> str:
     if not path.is_absolute():
-        raise _UnresolvedError("the path is not absolute")
+        raise SecretUnavailableError("the path is not absolute")
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        with path.open("rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise _UnresolvedError(f"the file cannot be read: {error.strerror}") from None
+        raise SecretUnavailableError(f"the file cannot be read: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
-        raise _UnresolvedError(f"the file has more than {FILE_BYTES_MAX} bytes")
+        raise SecretUnavailableError(f"the file has more than {FILE_BYTES_MAX} bytes")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise _UnresolvedError("the file is not UTF-8") from None
-
-
-_PROVIDERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "dir": _directory,
-    "env": _environment,
-    "file": _file,
-}
+        raise SecretUnavailableError("the file is not UTF-8") from None

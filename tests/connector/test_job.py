@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connector.control.exec import main as exec_main
-from headrace.connector.control.references import SecretUnavailableError
 from headrace.connector.job import JOB_FILE_BYTES_MAX, read_job
 from headrace.connector.stores import StateFileError
-from headrace.plugins import ConfigError
+from headrace.plugins import ConfigError, SecretUnavailableError
 from headrace.sinks.files import FileSink
 
 GOOD = """\
@@ -108,6 +107,18 @@ def test_names_a_missing_file(tmp_path: Path) -> None:
     """A job file that is not there is a mistake of the configuration."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_job(tmp_path / "none.yaml")
+
+
+def test_a_secret_is_referred_to(tmp_path: Path) -> None:
+    """A password that stands in the file itself is refused, and is in no message."""
+    sink = "sink: {plugin: kafka, bootstrap.servers: h:9, topic: t, sasl.password: canary}\n"
+    text = "".join(line for line in GOOD.splitlines(keepends=True) if "sink:" not in line) + sink
+    with pytest.raises(ConfigError) as caught:
+        read_job(write(tmp_path, text))
+
+    assert ["sink.sasl.password"] == [problem.key for problem in caught.value.problems]
+    assert "${env:SASL_PASSWORD}" in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
 def test_resolves_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

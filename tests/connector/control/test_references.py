@@ -4,12 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.control.references import (
-    FILE_BYTES_MAX,
-    SecretUnavailableError,
-    is_reference,
-    resolved,
-)
+from headrace.connector.control.references import FILE_BYTES_MAX, resolved
+from headrace.plugins import SecretUnavailableError, is_reference
 
 
 @pytest.fixture
