@@ -1,7 +1,7 @@
 """`headrace inspect`: what is in commit log segments, as JSON lines, without a server.
 
-Main function, and the walk over files and directories; reading and showing are in `log`,
-`change_json` and `mutation_json`.
+Main function, options and printing; finding files, choosing and showing are in `segment_files`,
+`selection`, `change_json` and `mutation_json`.
 """
 
 import argparse
@@ -10,65 +10,79 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from headrace.plugins.errors import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Mutation
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.errors import (
-    BadMutationError,
-    NotCdcDirectoryError,
-    UnknownTableError,
-)
-from headrace.sources.cassandra.log import BinaryStream, LogHandler, read_log
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.log import WHOLE, BinaryStream, LogHandler, Span, read_log
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import index_name, parse_index, parse_name
+from headrace.sources.cassandra.segment import END_OFFSET
+from headrace.sources.cassandra.segment_files import (
+    SCHEMA_FILE,
+    SegmentFile,
+    schema_for,
+    segment_files,
+)
+from headrace.sources.cassandra.selection import (
+    END,
+    START,
+    Selection,
+    place,
+    table_names,
+    token_range,
+)
+from headrace.sources.cassandra.system_tables import is_system_table, system_table
 from headrace.sources.cassandra.values import BadValueError, Value
 
 STDIN: Final = "-"
-SCHEMA_FILE: Final = "schema.cql"
-_PARENTS_SEARCHED_MAX: Final = 3
-_NAME_BASED: Final = 3  # The UUID version of system tables' ids.
-_PLAIN_FOLDERS: Final = ("cdc_raw", "segments")  # A node is called after what holds these.
+_UNKNOWN, _COUNTER = "unknown", "counter"
+_REASONS_TOLD: Final = {
+    _UNKNOWN: "mutations of tables that the schema lacks",
+    _COUNTER: "changes of counter tables: a log holds totals of one node, not counts",
+}
+_EPILOG: Final = """\
+what is read:
+  A segment is read to the end of its valid data, whatever its index file says, unless --durable
+  is given. Several nodes are read one after the other, each by segment id. Standard input is one
+  segment. The log holds no types: they come from DDL with table ids, as DESCRIBE SCHEMA WITH
+  INTERNALS prints it.
 
+what is passed over:
+  System tables, unless --system is given and the schema has them; the batch log (what is in it
+  comes again as mutations); Paxos (what was committed comes as a mutation); tables that the
+  schema lacks; counters, in the form of changes. --stats counts each by reason and name.
 
-class NoSchemaError(HeadraceError):
-    """Nothing says what the tables are."""
+exit status:
+  0  all was read             2  a mistake in an option or in the schema
+  1  a segment or an entry    3  a file or folder is not there, or may not be read
+     could not be read; what
+     could be, was printed
 
-    code = "no_schema"
-    exit_status = 2
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
-    """A segment to read: its path, and the node it is taken to be of."""
-
-    path: Path
-    node: str
-
-    @property
-    def segment_id(self) -> int:
-        """The id in the file's name; 0 when the name is no segment's."""
-        parsed = parse_name(self.path.name)
-        return parsed[1] if parsed else 0
+examples:
+  headrace inspect /var/lib/cassandra/cdc_raw --schema schema.cql --tables shop.orders
+  headrace inspect node1 node2 node3 --token-range -3074457345618258603:3074457345618258602
+  headrace inspect cdc_raw --from 1795238293015:102956 --to 1795238293017
+  headrace inspect cdc_raw --form mutations | jq .position
+  headrace inspect - --schema schema.cql --count < CommitLog-7-1795238293015.log
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; errors go to standard error, and the first one's status is returned."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(_joined(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale.
     try:
         files = list(segment_files([Path(p) for p in options.paths if p != STDIN]))
-        schema = _schema(options, files)
-        inspector = Inspector(schema, options, sys.stdout)
+        schema = schema_for(options.schema, files)
+        inspector = Inspector(schema, selection_of(options, schema), options, sys.stdout)
         if STDIN in options.paths:
-            inspector.read(sys.stdin.buffer, "standard input", None)
+            inspector.read_standard_input()
         for file in files:
             inspector.read_file(file)
         inspector.finish()
@@ -81,10 +95,21 @@ def main(arguments: Sequence[str]) -> int:
     return inspector.exit_status
 
 
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Join `--token-range` and what follows it: a negative token would be taken for an option."""
+    joined = list(arguments)
+    for i in range(len(joined) - 2, -1, -1):
+        if joined[i] == "--token-range":
+            joined[i : i + 2] = [f"{joined[i]}={joined[i + 1]}"]
+    return joined
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace inspect",
         description="Print what is in commit log segments, one JSON object a line.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "paths",
@@ -94,134 +119,144 @@ def _parser() -> argparse.ArgumentParser:
         "or - for standard input",
     )
     parser.add_argument(
-        "--form",
-        choices=("changes", "mutations"),
-        default="changes",
-        help="row-level changes with readable values, or mutations with raw bytes (%(default)s)",
-    )
-    parser.add_argument(
         "--schema",
         type=Path,
         metavar="FILE",
         help=f"DDL with table IDs; without it, the {SCHEMA_FILE} beside or above the segments",
     )
-    parser.add_argument("--system", action="store_true", help="system tables of the schema too")
-    parser.add_argument("--stats", action="store_true", help="print only counts, as one object")
-    parser.add_argument(
+    _add_selection(parser.add_argument_group("what is shown"))
+    _add_output(parser.add_argument_group("how it is shown"))
+    return parser
+
+
+def _add_selection(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--tables",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="only these: keyspace.table, keyspace.* or keyspace, separated by commas. In the "
+        "form of mutations, those that touch one of them, whole. May be given again",
+    )
+    group.add_argument(
+        "--token-range",
+        action="append",
+        default=[],
+        metavar="START:END",
+        help="only partitions with a token after START up to and with END, over the end of the "
+        "ring if END is not larger. May be given again",
+    )
+    group.add_argument(
+        "--from",
+        dest="first",
+        metavar="SEGMENT[:POSITION]",
+        help="only entries that end after this place, in each node's log",
+    )
+    group.add_argument(
+        "--to",
+        dest="last",
+        metavar="SEGMENT[:POSITION]",
+        help="only entries that end at this place or before; without a position, the whole segment",
+    )
+    group.add_argument(
         "--durable",
         action="store_true",
         help="stop at the offset in the segment's index file; without one, print nothing of it",
     )
-    return parser
+    group.add_argument("--system", action="store_true", help="system tables of the schema too")
 
 
-def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
-    """Yield the segments in *paths*, folder by folder, within a folder by id, none twice.
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--form",
+        choices=("changes", "mutations"),
+        default="changes",
+        help="row-level changes with readable values, or mutations with raw bytes (%(default)s)",
+    )
+    only = group.add_mutually_exclusive_group()
+    only.add_argument("--count", action="store_true", help="print only how many lines it would be")
+    only.add_argument("--stats", action="store_true", help="print only counts, as one object")
+
+
+def selection_of(options: argparse.Namespace, schema: Schema) -> Selection:
+    """Return what the options select.
 
     Raises:
-        NotCdcDirectoryError: a path that is not there, or a directory without segments.
+        SelectionError: an option that cannot be understood, or a table that *schema* lacks.
 
     """
-    folders: dict[Path, set[Path]] = {}
-    for path in paths:
-        if path.is_file():
-            folders.setdefault(path.parent, set()).add(path)
-            continue
-        if not path.is_dir():
-            raise NotCdcDirectoryError("no such file or directory", place=str(path))
-        found = False
-        for folder in _folders(path):
-            logs = {log for log in folder.iterdir() if parse_name(log.name)}
-            folders.setdefault(folder, set()).update(logs)
-            found = found or bool(logs)
-        if not found:
-            raise NotCdcDirectoryError(
-                "found no segment, expected CommitLog-<version>-<id>.log",
-                place=str(path),
-                hint="give a node's cdc_raw directory, or the directory that holds the nodes'",
-            )
-    for folder, logs in folders.items():
-        node = folder.resolve()
-        while node.name in _PLAIN_FOLDERS:
-            node = node.parent
-        files = [SegmentFile(log, node.name) for log in logs]
-        yield from sorted(files, key=lambda file: (file.segment_id, file.path))
-
-
-def _folders(path: Path) -> list[Path]:
-    """Return where the segments of *path* are, and those of the nodes in it."""
-    home = _home(path)
-    return [home, *(_home(child) for child in sorted(home.iterdir()) if child.is_dir())]
-
-
-def _home(node: Path) -> Path:
-    """Return the folder that a node's directory keeps its CDC segments in, or itself."""
-    return next((node / name for name in _PLAIN_FOLDERS if (node / name).is_dir()), node)
-
-
-def _schema(options: argparse.Namespace, files: Sequence[SegmentFile]) -> Schema:
-    path = options.schema or _schema_beside(files)
-    if path is None:
-        raise NoSchemaError(
-            "the log holds no types, and there is no schema",
-            hint=f"give --schema FILE, or put {SCHEMA_FILE} beside the segments",
-        )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoSchemaError(f"cannot read the schema: {error}", place=str(path)) from error
-    return parse_schema(text, place=str(path))
-
-
-def _schema_beside(files: Sequence[SegmentFile]) -> Path | None:
-    for file in files:
-        for folder in list(file.path.resolve().parents)[: _PARENTS_SEARCHED_MAX + 1]:
-            if (folder / SCHEMA_FILE).is_file():
-                return folder / SCHEMA_FILE
-    return None
+    return Selection(
+        tables=table_names(options.tables, schema),
+        ranges=tuple(token_range(text) for text in options.token_range),
+        first=place("--from", options.first, 0) if options.first else START,
+        last=place("--to", options.last, END_OFFSET) if options.last else END,
+    )
 
 
 class Inspector(LogHandler):
     """Reads segments and prints what the options ask for; `exit_status` is 1 after an error."""
 
-    def __init__(self, schema: Schema, options: argparse.Namespace, output: TextIO) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        selection: Selection,
+        options: argparse.Namespace,
+        output: TextIO,
+    ) -> None:
         """Print to *output*; *options* are those of the command."""
         self.exit_status = 0
         self._schema = schema
+        self._selection = selection
         self._options = options
+        self._silent = options.stats or options.count
         self._output = output
         self._node: str | None = None
+        self._place = ""
         self._counts: Counter[str] = Counter()
         self._tables: dict[str, Counter[str]] = {}
-        self._unknown: Counter[str] = Counter()
+        self._skipped: dict[str, Counter[str]] = {}
+
+    def read_standard_input(self) -> None:
+        """Print the segment in standard input, which has no node."""
+        self._read_guarded(sys.stdin.buffer, "standard input", None, -1, WHOLE)
 
     def read_file(self, file: SegmentFile) -> None:
         """Print one segment file; an error in it is reported and does not stop the others."""
-        limit = -1
-        if self._options.durable:
-            limit = _durable_limit(file.path)
+        # A name that is no segment's does not tell its id: then each entry is asked.
+        span = self._selection.span(file.segment_id) if file.segment_id else WHOLE
+        if span is None:
+            return
         try:
-            with file.path.open("rb") as stream:
-                self.read(stream, str(file.path), file.node, limit)
+            limit = file.durable_limit() if self._options.durable else -1
+            stream = file.path.open("rb")
         except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            text = f"cannot read it: {error.strerror}"
-            self._failed(MissingRequirementError(text, place=str(file.path)))
+            self._unreadable(error, str(file.path))
+            return
+        with stream:
+            self._read_guarded(stream, str(file.path), file.node, limit, span)
 
-    def read(self, stream: BinaryStream, place: str, node: str | None, limit: int = -1) -> None:
-        """Print the segment in *stream*, up to the logical position *limit* unless it is -1."""
+    def _read_guarded(
+        self, stream: BinaryStream, where: str, node: str | None, limit: int, span: Span
+    ) -> None:
         self._node = node
+        self._place = where
         self._counts["segments"] += 1
         try:
-            read_log(stream, self._schema, self, place=place, limit=limit)
+            read_log(stream, self._schema, self, place=where, limit=limit, span=span)
         except HeadraceError as error:
             self._failed(error)
+        except BrokenPipeError:  # Of what we print to.
+            raise
+        except OSError as error:
+            self._unreadable(error, where)
 
     def on_mutation(self, mutation: Mutation) -> None:
         """Print one mutation in the form asked for."""
-        if mutation.updates[0].table.table_id.version == _NAME_BASED and not self._options.system:
-            self._counts["system"] += 1
+        first = mutation.updates[0].table
+        if is_system_table(first.table_id.bytes) and not self._options.system:
+            self._skip(*system_table(first.table_id.bytes))
+            return
+        if not self._selection.has(mutation):
             return
         self._counts["mutations"] += 1
         self._counts["bytes"] += mutation.size_bytes
@@ -231,15 +266,15 @@ class Inspector(LogHandler):
         try:
             self._changes(mutation)
         except (BadMutationError, BadValueError) as error:
-            error.place = f"segment {mutation.segment_id}: entry that ends at {mutation.position}"
+            error.place = f"{self._place}: entry that ends at {mutation.position}"
             self._failed(error)
 
     def on_unknown_table(self, error: UnknownTableError) -> None:
         """Count a mutation that the schema does not cover."""
-        if error.table_id[6] >> 4 == _NAME_BASED:
-            self._counts["system"] += 1
+        if is_system_table(error.table_id):
+            self._skip(*system_table(error.table_id))
         else:
-            self._unknown[error.table_id.hex()] += 1
+            self._skip(error.table_id.hex(), _UNKNOWN)
 
     def on_bad_mutation(self, error: BadMutationError) -> None:
         """Report an entry that does not fit the schema, and go on."""
@@ -248,17 +283,25 @@ class Inspector(LogHandler):
     def finish(self) -> None:
         """Print the counts if they were asked for, and hand all output over."""
         if self._options.stats:
-            self._print(self._stats())
+            self._write(self._stats())
+        elif self._options.count:
+            self._write(self._counts["printed"])
         self._output.flush()
+        if not self._options.stats:
+            self._tell_skipped()
 
     def _changes(self, mutation: Mutation) -> None:
         changes = mutation.changes()
+        # All before the first is printed: a value that does not fit leaves no half of a mutation.
         documents = [change_document(change) for change in changes]
         for index, (change, document) in enumerate(zip(changes, documents, strict=True)):
-            table = self._tables.setdefault(change.table.qualified, Counter())
-            table[change.operation.value] += 1
-            if self._options.stats:
+            name = change.table.qualified
+            if not self._selection.has_table(name):
                 continue
+            if change.table.is_counter:
+                self._skip(name, _COUNTER)
+                continue
+            self._tables.setdefault(name, Counter())[change.operation.value] += 1
             origin = provenance_document(
                 mutation_id=mutation.mutation_id,
                 index=index,
@@ -270,16 +313,32 @@ class Inspector(LogHandler):
             self._print(document | origin)
 
     def _stats(self) -> dict[str, Value]:
-        names = ("segments", "mutations", "bytes", "system", "errors")
+        names = ("segments", "mutations", "bytes", "errors")
         return {
             **{name: self._counts[name] for name in names},
-            "unknown": self._unknown.total(),
-            "unknown_tables": dict(sorted(self._unknown.items())),
-            "changes": {name: dict(sorted(t.items())) for name, t in sorted(self._tables.items())},
+            "changes": _sorted(self._tables),
+            "skipped": _sorted(self._skipped),
         }
 
+    def _skip(self, name: str, reason: str) -> None:
+        self._skipped.setdefault(reason, Counter())[name] += 1
+
+    def _tell_skipped(self) -> None:
+        for reason, what in _REASONS_TOLD.items():
+            if names := self._skipped.get(reason):
+                listed = ", ".join(sorted(names))
+                sys.stderr.write(f"note: passed over {names.total()} {what} ({listed})\n")
+
     def _print(self, document: dict[str, Value]) -> None:
-        self._output.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        self._counts["printed"] += 1
+        if not self._silent:
+            self._write(document)
+
+    def _write(self, value: Value) -> None:
+        self._output.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def _unreadable(self, error: OSError, where: str) -> None:
+        self._failed(MissingRequirementError(f"cannot read it: {error.strerror}", place=where))
 
     def _failed(self, error: HeadraceError) -> None:
         self._counts["errors"] += 1
@@ -287,15 +346,8 @@ class Inspector(LogHandler):
         _report(error)
 
 
-def _durable_limit(segment: Path) -> int:
-    """Return the logical position up to which a segment is durable; -1 when all of it is."""
-    try:
-        index = parse_index((segment.parent / index_name(segment.name)).read_bytes())
-    except FileNotFoundError:
-        return 0
-    if index is None:
-        return 0
-    return -1 if index.completed else index.offset
+def _sorted(counts: dict[str, Counter[str]]) -> dict[str, Value]:
+    return {name: dict(sorted(counted.items())) for name, counted in sorted(counts.items())}
 
 
 def _report(error: HeadraceError) -> None:

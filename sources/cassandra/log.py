@@ -5,7 +5,7 @@ in windows; it need not be seekable. For directories that nodes still write to, 
 """
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.changes import Mutation, MutationDecoder
@@ -16,7 +16,12 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import Descriptor, header_length, parse_descriptor
+from headrace.sources.cassandra.segment import (
+    END_OFFSET,
+    Descriptor,
+    header_length,
+    parse_descriptor,
+)
 
 _FIXED_HEADER_BYTES: Final = 14
 _SKIP_BYTES: Final = 64 * 1024
@@ -27,6 +32,16 @@ class BinaryStream(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Return at most *size* bytes."""
+
+
+class Span(NamedTuple):
+    """Part of a segment: the entries that end after *after*, and at *until* or before."""
+
+    after: int = 0
+    until: int = END_OFFSET
+
+
+WHOLE: Final = Span()
 
 
 class LogHandler:
@@ -49,11 +64,13 @@ class LogHandler:
 class LogEntries:
     """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
 
-    def __init__(self, stream: BinaryStream, *, place: str = "stream", limit: int = -1) -> None:
+    def __init__(
+        self, stream: BinaryStream, *, place: str = "stream", limit: int = -1, span: Span = WHOLE
+    ) -> None:
         """Read the header; *place* names the stream in errors.
 
         *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
-        what is valid.
+        what is valid. Entries that end outside *span* are passed over.
 
         Raises:
             CorruptSegmentError: the header is damaged.
@@ -62,6 +79,7 @@ class LogEntries:
         """
         self._stream = stream
         self._place = place
+        self._until = span.until
         self._read = 0
         self._ahead = b""
         head = self._exactly(_FIXED_HEADER_BYTES)
@@ -74,7 +92,7 @@ class LogEntries:
             segment_id=self.descriptor.segment_id,
             header_bytes=self.descriptor.header_bytes,
             messaging=self.descriptor.messaging,
-            resume=0,
+            resume=span.after,
             place=place,
         )
         self._framer.allow(limit)
@@ -91,7 +109,7 @@ class LogEntries:
             CorruptSegmentError: a checksum is wrong; what came before is good.
 
         """
-        while self._framer.next_entry() == codes.ENTRY:
+        while self._framer.next_entry() == codes.ENTRY and self.position <= self._until:
             yield self._framer.entry()
 
     def _exactly(self, size: int) -> bytes:
@@ -140,13 +158,14 @@ def read_mutations(
             continue
 
 
-def read_log(
+def read_log(  # noqa: PLR0913 (what to read, and how far)
     stream: BinaryStream,
     schema: Schema,
     handler: LogHandler,
     *,
     place: str = "stream",
     limit: int = -1,
+    span: Span = WHOLE,
 ) -> None:
     """Read the segment in *stream* and call *handler* for all that is in it.
 
@@ -156,7 +175,7 @@ def read_log(
 
     """
     decoder = MutationDecoder(schema)
-    entries = LogEntries(stream, place=place, limit=limit)
+    entries = LogEntries(stream, place=place, limit=limit, span=span)
     for raw in entries:
         try:
             mutation = _decode(decoder, entries, raw, place)

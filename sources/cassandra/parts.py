@@ -30,6 +30,7 @@ from headrace.sources.cassandra.topology import Node, replica_groups, replicatio
 from headrace.sources.cassandra.transcode import Transcoder
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
+_COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
 # A repair may log what was written before in other bytes, and bytes are all that is compared so
@@ -95,6 +96,7 @@ class Parts:
 
         By default all with CDC, also dropped ones: their changes can still be in the logs. Whose
         keyspace went with them is passed over: nothing says any more how many copies it had.
+        Counters are passed over as well, with a warning.
         """
         if not self.config.tables:
             found = [
@@ -104,19 +106,17 @@ class Parts:
                 and table.keyspace not in SYSTEM_KEYSPACES
                 and not (table.is_dropped and table.keyspace not in self.schema.keyspaces)
             ]
-            if not found:
+            if all(table.is_counter for table in found):
                 raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
-            return found
+            for table in filter(lambda table: table.is_counter, found):
+                self.context.log.warning(
+                    "table_skipped", table=table.qualified, reason="counter", hint=_COUNTER_HINT
+                )
+            return [table for table in found if not table.is_counter]
         named = {name: self.schema.table(name) for name in self.config.tables}
-        problems = [
-            Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
-            if table is None
-            else Problem("tables", f"{name} has no CDC", _CDC_HINT)
-            for name, table in named.items()
-            if table is None or not table.cdc
-        ]
-        if problems:
-            raise ConfigError(problems)
+        problems = [_table_problem(name, table) for name, table in named.items()]
+        if any(problems):
+            raise ConfigError(filter(None, problems))
         return [table for table in named.values() if table is not None]
 
     @cached_property
@@ -230,6 +230,14 @@ class Parts:
         """Close the logs, if they were opened."""
         if "pump" in self.__dict__:
             self.pump.close()
+
+
+def _table_problem(name: str, table: TableSchema | None) -> Problem | None:
+    if table is None:
+        return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
+    if table.is_counter:
+        return Problem("tables", f"{name} holds counters", _COUNTER_HINT)
+    return None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
 
 
 def _schema_in(path: Path) -> Schema:

@@ -13,7 +13,8 @@ import pytest
 
 from corpora import recording
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
-from headrace.sources.cassandra.inspect import main, segment_files
+from headrace.sources.cassandra.inspect import main
+from headrace.sources.cassandra.segment_files import segment_files
 from sample_log import SCHEMA, SEGMENT, SEGMENT_ID, segments
 
 NAME = f"CommitLog-7-{SEGMENT_ID}.log"
@@ -64,13 +65,29 @@ def test_mutations_are_cassandras(name: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_stats_count(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --stats only the counts are printed, as one object; the schema lacks the view."""
+    """With --stats only the counts are printed, as one object: what is in it, what is not and why.
+
+    The schema lacks the view, whose changes are the unknown ones.
+    """
     assert 0 == main(["--stats", str(recording("4.0-ops") / "segments")])
-    (found,) = lines(capsys)
-    changes = found["changes"]
-    assert isinstance(changes, dict)
-    assert (775, 48, 0) == (found["mutations"], found["unknown"], found["errors"])
-    assert 945 == sum(sum(table.values()) for table in changes.values())
+    printed = capsys.readouterr()
+    (found,) = [json.loads(line) for line in printed.out.splitlines()]
+    assert (3, 775, 0) == (found["segments"], found["mutations"], found["errors"])
+    assert 939 == sum(sum(table.values()) for table in found["changes"].values())
+    totals = {reason: sum(names.values()) for reason, names in found["skipped"].items()}
+    assert {"batchlog": 20, "counter": 6, "paxos": 110, "system": 125, "unknown": 48} == totals
+    assert {"system.batches": 20} == found["skipped"]["batchlog"]
+    assert "" == printed.err
+
+
+def test_what_is_not_printed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Counters and unknown tables are named on standard error: they were meant to be seen."""
+    assert 0 == main(["--count", str(recording("4.0-ops") / "segments")])
+    printed = capsys.readouterr()
+    assert "939\n" == printed.out
+    unknown, counters = printed.err.splitlines()
+    assert unknown.startswith("note: passed over 48 mutations of tables that the schema lacks (")
+    assert counters.startswith("note: passed over 6 changes of counter tables: ")
 
 
 def test_tables_that_the_schema_lacks_are_counted(
@@ -80,8 +97,86 @@ def test_tables_that_the_schema_lacks_are_counted(
     (tmp_path / "empty.cql").write_text("CREATE KEYSPACE shop;")
     assert 0 == main(["--stats", "--schema", str(tmp_path / "empty.cql"), str(node)])
     (found,) = lines(capsys)
-    assert {"6f0c2f803b1e11ef9d2b0f1e2d3c4b5a": 1} == found["unknown_tables"]
-    assert (0, 1) == (found["mutations"], found["unknown"])
+    assert {"unknown": {"6f0c2f803b1e11ef9d2b0f1e2d3c4b5a": 1}} == found["skipped"]
+    assert 0 == found["mutations"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, object]]:
+    """Return what is printed of the recording 4.0-ops, as changes, with *options*."""
+    assert 0 == main([*options, str(recording("4.0-ops") / "segments")])
+    return lines(capsys)
+
+
+def test_tables_are_selected(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --tables only their changes are printed, with their place among all of the mutation."""
+    everything = printed(capsys)
+    names = sorted({str(change["table"]) for change in everything})
+    for name in names:
+        expected = [change for change in everything if change["table"] == name]
+        assert expected == printed(capsys, "--tables", name)
+    keyspace = names[0].partition(".")[0]
+    assert everything == printed(capsys, "--tables", f"{names[0]},{keyspace}.*")
+    found = printed(capsys, "--form", "mutations", "--tables", names[0])
+    assert all(names[0] in [u["table"] for u in updates(line)] for line in found)
+    assert {str(change["mutation"]) for change in everything if change["table"] == names[0]}
+
+
+def updates(line: dict[str, object]) -> list[dict[str, object]]:
+    """Return the updates in a document of the form `mutations`."""
+    found = line["updates"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_token_ranges_part_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranges that part the ring part what is printed; a range over the ring's end wraps."""
+    everything = printed(capsys, "--form", "mutations")
+    tokens = sorted({int(str(updates(line)[0]["token"])) for line in everything})
+    low, high = tokens[len(tokens) // 4], tokens[len(tokens) // 2]
+    within = printed(capsys, "--form", "mutations", "--token-range", f"{low}:{high}")
+    around = printed(capsys, "--form", "mutations", "--token-range", f"{high}:{low}")
+    assert len(everything) == len(within) + len(around)
+    found = sorted({int(str(updates(line)[0]["token"])) for line in within})
+    assert [token for token in tokens if low < token <= high] == found
+    assert low < 0
+    both = printed(
+        capsys, "--form", "mutations", f"--token-range={low}:{high}", "--token-range", f"{high}:"
+    )
+    assert len(within) < len(both) < len(everything)
+
+
+def test_places_part_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """What ends at a place or before, and what ends after it, is all there is, nothing twice."""
+    everything = printed(capsys, "--form", "mutations")
+    for at in (0, 1, len(everything) // 2, len(everything) - 1):
+        place = f"{everything[at]['segment']}:{everything[at]['position']}"
+        before = printed(capsys, "--form", "mutations", "--to", place)
+        after = printed(capsys, "--form", "mutations", "--from", place)
+        assert (everything[: at + 1], everything[at + 1 :]) == (before, after)
+    segment = everything[-1]["segment"]
+    expected = [line for line in everything if line["segment"] == segment]
+    found = printed(capsys, "--form", "mutations", "--from", f"{segment}", "--to", f"{segment}")
+    assert expected == found
+
+
+def test_lines_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """--count is the number of lines that there would be, with whatever else is asked."""
+    folder = str(recording("4.0-ops") / "segments")
+    for options in (["--form", "mutations"], ["--token-range", "0:"]):
+        assert 0 == main([*options, folder])
+        expected = len(capsys.readouterr().out.splitlines())
+        assert 0 == main([*options, "--count", folder])
+        assert f"{expected}\n" == capsys.readouterr().out
+
+
+def test_help_says_it_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help has every option's meaning, the exit statuses and examples."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert 0 == caught.value.code
+    text = capsys.readouterr().out
+    for part in ("what is passed over:", "exit status:", "examples:"):
+        assert part in text
 
 
 @pytest.mark.parametrize(("options", "expected"), [([], 0), (["--system"], 1)])
@@ -182,6 +277,21 @@ def test_a_folder_without_segments_is_named(tmp_path: Path) -> None:
 
 
 ERRORS = {
+    "unknown table": (
+        ["-", "--schema", "good.cql", "--tables", "shop.user"],
+        2,
+        "inspect_option: --tables: 'shop.user' is not in the schema\nhint: did you mean shop.users",
+    ),
+    "no range": (
+        ["-", "--schema", "good.cql", "--token-range", "5"],
+        2,
+        "inspect_option: --token-range: expected START:END",
+    ),
+    "no place": (
+        ["-", "--schema", "good.cql", "--from", "x"],
+        2,
+        "inspect_option: --from: expected SEGMENT or SEGMENT:POSITION",
+    ),
     "no such path": (["gone"], 3, "not_cdc_raw: gone: no such file or directory"),
     "no schema": (["-"], 2, "no_schema: the log holds no types"),
     "no such schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
@@ -196,7 +306,7 @@ ERRORS = {
     "wrong types": (
         [NAME, "--schema", "types.cql"],
         1,
-        f"bad_value: segment {SEGMENT_ID}: entry that ends at 101: 4 bytes are no value",
+        f"bad_value: {NAME}: entry that ends at 101: 4 bytes are no value",
     ),
 }
 

@@ -1,0 +1,123 @@
+"""Finds what `inspect` is asked to read: segments in files and folders, and the DDL beside them.
+
+Separate because it knows only names and folders; nothing is read here but the schema's text.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.plugins.errors import HeadraceError
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.segment import index_name, parse_index, parse_name
+
+SCHEMA_FILE: Final = "schema.cql"
+_PARENTS_SEARCHED_MAX: Final = 3
+_PLAIN_FOLDERS: Final = ("cdc_raw", "segments")  # A node is called after what holds these.
+
+
+class NoSchemaError(HeadraceError):
+    """Nothing says what the tables are."""
+
+    code = "no_schema"
+    exit_status = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment to read: its path, and the node it is taken to be of."""
+
+    path: Path
+    node: str
+
+    @property
+    def segment_id(self) -> int:
+        """The id in the file's name; 0 when the name is no segment's."""
+        parsed = parse_name(self.path.name)
+        return parsed[1] if parsed else 0
+
+    def durable_limit(self) -> int:
+        """Return the logical position up to which it is durable; -1 when all of it is."""
+        try:
+            index = parse_index((self.path.parent / index_name(self.path.name)).read_bytes())
+        except FileNotFoundError:
+            return 0
+        if index is None:
+            return 0
+        return -1 if index.completed else index.offset
+
+
+def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
+    """Yield the segments in *paths*, folder by folder, within a folder by id, none twice.
+
+    Raises:
+        NotCdcDirectoryError: a path that is not there, or a directory without segments.
+
+    """
+    folders: dict[Path, set[Path]] = {}
+    for path in paths:
+        if path.is_file():
+            folders.setdefault(path.parent, set()).add(path)
+            continue
+        if not path.is_dir():
+            raise NotCdcDirectoryError("no such file or directory", place=str(path))
+        found = False
+        for folder in _folders(path):
+            logs = {log for log in folder.iterdir() if parse_name(log.name)}
+            folders.setdefault(folder, set()).update(logs)
+            found = found or bool(logs)
+        if not found:
+            raise NotCdcDirectoryError(
+                "found no segment, expected CommitLog-<version>-<id>.log",
+                place=str(path),
+                hint="give a node's cdc_raw directory, or the directory that holds the nodes'",
+            )
+    for folder, logs in folders.items():
+        node = folder.resolve()
+        while node.name in _PLAIN_FOLDERS:
+            node = node.parent
+        files = [SegmentFile(log, node.name) for log in logs]
+        yield from sorted(files, key=lambda file: (file.segment_id, file.path))
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return where the segments of *path* are, and those of the nodes in it."""
+    home = _home(path)
+    return [home, *(_home(child) for child in sorted(home.iterdir()) if child.is_dir())]
+
+
+def _home(node: Path) -> Path:
+    """Return the folder that a node's directory keeps its CDC segments in, or itself."""
+    return next((node / name for name in _PLAIN_FOLDERS if (node / name).is_dir()), node)
+
+
+def schema_for(given: Path | None, files: Sequence[SegmentFile]) -> Schema:
+    """Read the DDL in *given*, or the one beside or above *files*.
+
+    Raises:
+        NoSchemaError: there is none, or it cannot be read.
+        SchemaTextError: it is no DDL.
+
+    """
+    path = given or _schema_beside(files)
+    if path is None:
+        raise NoSchemaError(
+            "the log holds no types, and there is no schema",
+            hint=f"give --schema FILE, or put {SCHEMA_FILE} beside the segments",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoSchemaError(f"cannot read the schema: {error}", place=str(path)) from error
+    return parse_schema(text, place=str(path))
+
+
+def _schema_beside(files: Sequence[SegmentFile]) -> Path | None:
+    for file in files:
+        for folder in list(file.path.resolve().parents)[: _PARENTS_SEARCHED_MAX + 1]:
+            if (folder / SCHEMA_FILE).is_file():
+                return folder / SCHEMA_FILE
+    return None
