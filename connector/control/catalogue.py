@@ -152,6 +152,20 @@ class Catalogue:
             (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
         )
 
+    def replace_sink(self, entry: SinkEntry) -> None:
+        """Store what became of a sink that is there."""
+        self._connection.execute(
+            "UPDATE sinks SET plugin = ?, statement = ?, config = ? WHERE name = ?",
+            (entry.plugin, entry.statement, json.dumps(dict(entry.config)), entry.name),
+        )
+
+    def replace_source(self, entry: SourceEntry) -> None:
+        """Store what became of a source that is there."""
+        self._connection.execute(
+            "UPDATE sources SET sink = ?, job = ?, statement = ?, config = ? WHERE name = ?",
+            (entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config)), entry.name),
+        )
+
     def remove_sink(self, name: str) -> None:
         """Forget a sink."""
         self._connection.execute("DELETE FROM sinks WHERE name = ?", (name,))

@@ -63,6 +63,12 @@ class SystemKeyspaceError(StatementError):
     code = "system_keyspace"
 
 
+class NotAvailableError(StatementError):
+    """The statement needs something that is not there: a job, its state, a plugin that can."""
+
+    code = "not_available"
+
+
 class JobUndefinedError(StatementError):
     """The statements give a job no sink and tables, or more than one sink."""
 

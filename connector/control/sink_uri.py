@@ -5,6 +5,7 @@ One strict parser: what it accepts is what is used, so nothing can be read in tw
 
 import re
 import urllib.parse
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +66,14 @@ def parse_sink_uri(text: str) -> SinkUri:
         path=_unescaped(match["path"]),
         query=_query(match["query"] or ""),
     )
+
+
+def without_options(uri: str, keys: Collection[str]) -> str:
+    """Return *uri*, which `parse_sink_uri` has read, without the options *keys* in its query."""
+    before, mark, query = uri.partition("?")
+    parts = query.split("&") if query else []
+    kept = [part for part in parts if _unescaped(part.partition("=")[0]) not in keys]
+    return f"{before}{mark if kept else ''}{'&'.join(kept)}" if kept != parts else uri
 
 
 def _query(text: str) -> tuple[tuple[str, str], ...]:

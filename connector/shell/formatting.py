@@ -1,10 +1,14 @@
 """Statements to text: the form that DESCRIBE prints and the parser reads back as the same value."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.connector.shell.lexer import NUMBER
 from headrace.connector.shell.statements import (
+    AlterSink,
+    AlterSource,
+    Changes,
     CreateSink,
     CreateSource,
     DescribeSink,
@@ -13,9 +17,15 @@ from headrace.connector.shell.statements import (
     DescribeSources,
     DropSink,
     DropSource,
-    Options,
+    OfSource,
+    PreviewSource,
+    SetPosition,
+    Show,
+    SourceName,
     Statement,
+    SteerSource,
     TableName,
+    ValidateSink,
 )
 
 # CQL's reserved words: as names they need double quotes.
@@ -34,30 +44,67 @@ _BARE_OPTION: Final = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*")
 
 def format_statement(statement: Statement) -> str:
     """Return the text of *statement* on one line, with its semicolon."""
+    return f"{_of_sink(statement) or _of_source(statement) or _of_running(statement)};"
+
+
+def _of_sink(statement: Statement) -> str:
+    text = ""
     match statement:
         case CreateSink():
-            head = f"CREATE DATA_SINK {'IF NOT EXISTS ' if statement.if_not_exists else ''}"
-            made = f"{format_name(statement.name)} WITH {_quoted(statement.uri)}"
-            text = f"{head}{made}{_options(statement.options)}"
-        case CreateSource():
-            head = f"CREATE DATA_SOURCE {'IF NOT EXISTS ' if statement.if_not_exists else ''}"
-            made = f"{_target(statement)} WITH {format_name(statement.sink)}"
-            text = f"{head}{made}{_options(statement.options)}"
+            head = f"CREATE DATA_SINK {_if_not_exists(statement)}{format_name(statement.name)}"
+            text = f"{head} WITH {_quoted(statement.uri)}{_options(statement.options)}"
+        case AlterSink():
+            uri = [] if statement.uri is None else [_quoted(statement.uri)]
+            head = f"ALTER DATA_SINK {_if_exists(statement)}{format_name(statement.name)}"
+            text = f"{head}{_changes(uri, statement.options)}"
         case DropSink():
-            if_exists = "IF EXISTS " if statement.if_exists else ""
-            text = f"DROP DATA_SINK {if_exists}{format_name(statement.name)}"
-        case DropSource():
-            if_exists = "IF EXISTS " if statement.if_exists else ""
-            text = f"DROP DATA_SOURCE {if_exists}{_target(statement)}"
+            text = f"DROP DATA_SINK {_if_exists(statement)}{format_name(statement.name)}"
+        case ValidateSink():
+            text = f"VALIDATE DATA_SINK {format_name(statement.name)}"
         case DescribeSinks():
             text = "DESCRIBE DATA_SINKS"
-        case DescribeSources():
-            text = "DESCRIBE DATA_SOURCES"
         case DescribeSink():
             text = f"DESCRIBE DATA_SINK {format_name(statement.name)}{_as_config(statement)}"
+    return text
+
+
+def _of_source(statement: Statement) -> str:
+    text = ""
+    match statement:
+        case CreateSource():
+            head = f"CREATE DATA_SOURCE {_if_not_exists(statement)}{_target(statement)}"
+            text = f"{head} WITH {format_name(statement.sink)}{_options(statement.options)}"
+        case AlterSource():
+            sink = [] if statement.sink is None else [format_name(statement.sink)]
+            head = f"ALTER DATA_SOURCE {_if_exists(statement)}{_target(statement)}"
+            text = f"{head}{_changes(sink, statement.options)}"
+        case DropSource():
+            text = f"DROP DATA_SOURCE {_if_exists(statement)}{_target(statement)}"
+        case DescribeSources():
+            text = "DESCRIBE DATA_SOURCES"
         case DescribeSource():
             text = f"DESCRIBE DATA_SOURCE {_target(statement)}{_as_config(statement)}"
-    return f"{text};"
+    return text
+
+
+def _of_running(statement: Statement) -> str:
+    text = ""
+    match statement:
+        case SetPosition():
+            split = "" if statement.split is None else f" FOR SPLIT {_quoted(statement.split)}"
+            dry_run = " DRY RUN" if statement.dry_run else ""
+            moved = f"SET POSITION = {_quoted(statement.position)}{split}{dry_run}"
+            text = f"ALTER DATA_SOURCE {_target(statement)} {moved}"
+        case SteerSource():
+            text = f"{statement.verb} DATA_SOURCE {_target(statement)}"
+        case PreviewSource():
+            limit = "" if statement.limit is None else f" LIMIT {statement.limit}"
+            text = f"PREVIEW DATA_SOURCE {_target(statement)}{limit}"
+        case Show(source=None):
+            text = f"SHOW {statement.subject}"
+        case Show(source=SourceName() as source):
+            text = f"SHOW {statement.subject} FOR DATA_SOURCE {_target(source)}"
+    return text
 
 
 def format_name(name: str) -> str:
@@ -73,16 +120,33 @@ def format_table(table: TableName) -> str:
     return name if table.keyspace is None else f"{format_name(table.keyspace)}.{name}"
 
 
-def _target(statement: CreateSource | DropSource | DescribeSource) -> str:
+def _target(statement: OfSource) -> str:
     return f"{format_name(statement.word)} ON TABLE {format_table(statement.table)}"
+
+
+def _if_not_exists(statement: CreateSink | CreateSource) -> str:
+    return "IF NOT EXISTS " if statement.if_not_exists else ""
+
+
+def _if_exists(statement: AlterSink | AlterSource | DropSink | DropSource) -> str:
+    return "IF EXISTS " if statement.if_exists else ""
 
 
 def _as_config(statement: DescribeSink | DescribeSource) -> str:
     return " AS CONFIG" if statement.as_config else ""
 
 
-def _options(options: Options) -> str:
-    return "".join(f" AND {_option_name(name)} = {_value(value)}" for name, value in options)
+def _options(options: Changes) -> str:
+    return "".join(f" AND {_option(name, value)}" for name, value in options)
+
+
+def _changes(first: Sequence[str], options: Changes) -> str:
+    changes = [*first, *(_option(name, value) for name, value in options)]
+    return f" WITH {' AND '.join(changes)}"
+
+
+def _option(name: str, value: str | None) -> str:
+    return f"{_option_name(name)} = {'null' if value is None else _value(value)}"
 
 
 def _option_name(name: str) -> str:

@@ -7,9 +7,8 @@ lexer is pulled token by token: an error is raised only when the parser gets tha
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.connector.shell.errors import StatementSyntaxError
 
@@ -61,14 +60,16 @@ class TokenKind(StrEnum):
     END = "end of text"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token; *value* has its quotes removed, *start* and *end* bound it in the text."""
 
     kind: TokenKind
     value: str
     start: int
     end: int
+
+
+_KINDS: Final = {kind.name.lower(): kind for kind in TokenKind}
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -96,7 +97,7 @@ def tokens(text: str) -> Iterator[Token]:
                 hint="write a text in single quotes",
             )
         last_end = at
-        yield _token(TokenKind[str(group).upper()], found)
+        yield _token(_KINDS[str(group)], found)
     while True:
         yield Token(TokenKind.END, "", last_end, last_end)
 

@@ -1,20 +1,21 @@
 """Recursive descent over the tokens: the grammar in docs/statements.md, one method per rule.
 
-The parser remembers every keyword it looked for since it last moved on. That is the expected set
-of an error, the source of "did you mean", and what a completer would offer. It never recurses
-into itself: nothing in the grammar nests.
+It never recurses into itself: nothing in the grammar nests.
 """
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.connector.shell.cursor import Cursor, name_value
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.formatting import RESERVED_WORDS
-from headrace.connector.shell.lexer import Token, TokenKind, tokens
+from headrace.connector.shell.lexer import Token, TokenKind
 from headrace.connector.shell.places import Place, place_of
 from headrace.connector.shell.statements import (
+    AlterSink,
+    AlterSource,
+    Changes,
     CreateSink,
     CreateSource,
     DescribeSink,
@@ -24,24 +25,31 @@ from headrace.connector.shell.statements import (
     DropSink,
     DropSource,
     Options,
+    PreviewSource,
+    SetPosition,
+    Show,
+    SourceName,
     Statement,
+    SteerSource,
+    Subject,
     TableName,
+    ValidateSink,
+    Verb,
 )
 
 OPTIONS_MAX: Final = 256
-NAME_CHARS_MAX: Final = 255
+PREVIEW_MAX: Final = 1000
 
-_CQL_VERBS: Final = frozenset({
-    "ALTER", "APPLY", "BEGIN", "DELETE", "GRANT", "INSERT", "LIST", "REVOKE", "SELECT", "TRUNCATE",
-    "UPDATE", "USE",
-})  # fmt: skip
+_URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
+_POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
     """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
 
-    The keys are `sink`, `uri`, `source`, `table` and the names of the options.
+    The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `limit` and the names of
+    the options.
     """
 
     statement: Statement
@@ -84,264 +92,306 @@ def parse_statement(text: str) -> Statement:
     return parsed.statement
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What may follow a beginning of a statement.
+
+    `expected` is as in StatementSyntaxError, empty where the beginning is none. `option` is the
+    option whose value is expected; `spans` bounds the parts that were read.
+    """
+
+    expected: tuple[str, ...]
+    option: str
+    spans: Mapping[str, tuple[int, int]] = field(repr=False)
+
+
+def outlook(text: str) -> Outlook:
+    """Return what may follow *text*, whose last statement is not complete."""
+    try:
+        parser = _Parser(text)
+    except StatementSyntaxError:
+        return Outlook((), "", {})
+    return parser.outlook()
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = tokens(text)
-        self._token = next(self._tokens)
-        self._expected: list[str] = []
-        self._spans: dict[str, tuple[int, int]] = {}
+        self._at = Cursor(text)
+        self._option_read = ""
 
     def next_statement(self) -> ParsedStatement | None:
         """Return the next statement and step over its semicolon; None at the end."""
-        while self._accept_symbol(";"):
+        at = self._at
+        while at.accept_symbol(";"):
             pass
-        if self._at_end():
+        if at.at_end:
             return None
-        first, self._spans = self._token, {}
-        statement = self._statement()
-        if not self._accept_symbol(";") and not self._at_end():
-            raise self._unexpected()
-        return ParsedStatement(statement, self._text, (first.start, first.end), self._spans)
+        parsed = self._next()
+        if not at.accept_symbol(";") and not at.at_end:
+            raise at.unexpected()
+        return parsed
+
+    def outlook(self) -> Outlook:
+        """Read all of the text; return what was looked for at its end."""
+        at = self._at
+        try:
+            while True:
+                self._next()
+                if not at.accept_symbol(";"):
+                    break
+        except StatementSyntaxError:
+            pass
+        expected = at.expected if at.at_end else ()
+        return Outlook(expected, self._option_read, at.spans)
 
     # Rules.
 
-    def _statement(self) -> Statement:
-        self._expected.clear()  # Not the semicolon of an empty statement.
-        if self._accept("CREATE"):
-            return self._create()
-        if self._accept("DROP"):
-            return self._drop()
-        if self._accept("DESCRIBE") or self._accept("DESC"):
-            return self._describe()
-        raise self._unexpected()
+    def _next(self) -> ParsedStatement:
+        at = self._at
+        at.forget()  # Not the semicolon of an empty statement.
+        first, at.spans, self._option_read = at.token, {}, ""
+        return ParsedStatement(self._statement(), at.text, (first.start, first.end), at.spans)
 
-    def _create(self) -> CreateSink | CreateSource:
-        if self._accept("DATA_SINK"):
+    def _statement(self) -> Statement:
+        for keyword, rule in _RULES:
+            if self._at.accept(keyword):
+                return rule(self)
+        for verb in Verb:
+            if self._at.accept(verb):
+                return self._steer(verb)
+        raise self._at.unexpected()
+
+    def create(self) -> CreateSink | CreateSource:
+        at = self._at
+        if at.accept("DATA_SINK"):
             if_not_exists = self._if_not_exists()
-            name = self._name("sink")
-            self._expect("WITH")
+            name = at.name("sink")
+            at.expect("WITH")
             uri = self._uri()
             return CreateSink(
                 name=name, uri=uri, options=self._options(), if_not_exists=if_not_exists
             )
-        self._expect("DATA_SOURCE")
+        at.expect("DATA_SOURCE")
         if_not_exists = self._if_not_exists()
         word, table = self._target()
-        self._expect("WITH")
+        at.expect("WITH")
         return CreateSource(
             word=word,
             table=table,
-            sink=self._name("sink"),
+            sink=at.name("sink"),
             options=self._options(),
             if_not_exists=if_not_exists,
         )
 
-    def _drop(self) -> DropSink | DropSource:
-        if self._accept("DATA_SINK"):
+    def alter(self) -> AlterSink | AlterSource | SetPosition:
+        at = self._at
+        if at.accept("DATA_SINK"):
             if_exists = self._if_exists()
-            return DropSink(name=self._name("sink"), if_exists=if_exists)
-        self._expect("DATA_SOURCE")
+            name = at.name("sink")
+            at.expect("WITH")
+            uri = at.accept_kind("quoted URI", TokenKind.STRING, TokenKind.URI)
+            if uri is not None:
+                at.spans["uri"] = (uri.start, uri.end)
+            first = None if uri else at.word_or_name("option name", reserved=frozenset())
+            options = self._changes(first=first)
+            return AlterSink(
+                name=name, uri=uri.value if uri else None, options=options, if_exists=if_exists
+            )
+        at.expect("DATA_SOURCE")
+        if_exists = self._if_exists()
+        word, table = self._target()
+        if not if_exists and at.accept("SET"):
+            return self._set_position(word, table)
+        at.expect("WITH")
+        at.accept_kind("sink name")  # None is taken: whether it is one shows in what follows.
+        first = at.word_or_name("option name", reserved=frozenset())
+        if at.token.kind is TokenKind.SYMBOL and at.token.value in ".=":
+            sink, options = None, self._changes(first=first)
+        else:
+            sink, options = self._sink(first), self._changes()
+        return AlterSource(word=word, table=table, sink=sink, options=options, if_exists=if_exists)
+
+    def _sink(self, token: Token) -> str:
+        span = (token.start, token.end)
+        if token.kind is TokenKind.WORD and token.value.lower() in RESERVED_WORDS:
+            message = f'{token.value} is reserved; as a name it is written "{token.value}"'
+            raise self._at.error(message, span)
+        self._at.spans["sink"] = span
+        return name_value(token)
+
+    def _set_position(self, word: str, table: TableName) -> SetPosition:
+        at = self._at
+        at.expect("POSITION")
+        at.expect_symbol("=")
+        at.spans["position"] = (at.token.start, at.token.end)
+        position = at.string("quoted position", hint=_POSITION_HINT)
+        split = None
+        if at.accept("FOR"):
+            at.expect("SPLIT")
+            at.spans["split"] = (at.token.start, at.token.end)
+            split = at.string("quoted split", hint="in single quotes, as SHOW SPLITS shows it")
+        dry_run = at.accept("DRY")
+        if dry_run:
+            at.expect("RUN")
+        return SetPosition(word=word, table=table, position=position, split=split, dry_run=dry_run)
+
+    def drop(self) -> DropSink | DropSource:
+        at = self._at
+        if at.accept("DATA_SINK"):
+            if_exists = self._if_exists()
+            return DropSink(name=at.name("sink"), if_exists=if_exists)
+        at.expect("DATA_SOURCE")
         if_exists = self._if_exists()
         word, table = self._target()
         return DropSource(word=word, table=table, if_exists=if_exists)
 
-    def _describe(self) -> Statement:
-        if self._accept("DATA_SINKS"):
+    def describe(self) -> Statement:
+        at = self._at
+        if at.accept("DATA_SINKS"):
             return DescribeSinks()
-        if self._accept("DATA_SOURCES"):
+        if at.accept("DATA_SOURCES"):
             return DescribeSources()
-        if self._accept("DATA_SINK"):
-            return DescribeSink(name=self._name("sink"), as_config=self._as_config())
-        self._expect("DATA_SOURCE")
+        if at.accept("DATA_SINK"):
+            return DescribeSink(name=at.name("sink"), as_config=self._as_config())
+        at.expect("DATA_SOURCE")
         word, table = self._target()
         return DescribeSource(word=word, table=table, as_config=self._as_config())
 
+    def show(self) -> Show:
+        at = self._at
+        for subject in Subject:
+            if at.accept(subject):
+                if not at.accept("FOR"):
+                    return Show(subject=subject)
+                at.expect("DATA_SOURCE")
+                return Show(subject=subject, source=SourceName(*self._target()))
+        raise at.unexpected()
+
+    def validate(self) -> ValidateSink:
+        self._at.expect("DATA_SINK")
+        return ValidateSink(name=self._at.name("sink"))
+
+    def _steer(self, verb: Verb) -> SteerSource:
+        self._at.expect("DATA_SOURCE")
+        word, table = self._target()
+        return SteerSource(verb=verb, word=word, table=table)
+
+    def preview(self) -> PreviewSource:
+        at = self._at
+        at.expect("DATA_SOURCE")
+        word, table = self._target()
+        limit = None
+        if at.accept("LIMIT"):
+            token = at.accept_kind("number", TokenKind.NUMBER)
+            if token is None:
+                raise at.unexpected()
+            limit = self._limit(token)
+        return PreviewSource(word=word, table=table, limit=limit)
+
+    def _limit(self, token: Token) -> int:
+        digits = token.value
+        fits = digits.isdecimal() and len(digits) < len(str(PREVIEW_MAX)) + 1
+        if not fits or not 1 <= int(digits) <= PREVIEW_MAX:
+            message = f"LIMIT is a whole number from 1 to {PREVIEW_MAX}"
+            raise self._at.error(message, (token.start, token.end))
+        return int(digits)
+
     def _target(self) -> tuple[str, TableName]:
-        word = self._name("source")
-        self._expect("ON")
-        self._expect("TABLE")
-        first = self._token
-        keyspace, name = None, self._name("table")
-        if self._accept_symbol("."):
-            keyspace, last = name, self._token
-            name = self._name("table")
-            self._spans["table"] = (first.start, last.end)
+        at = self._at
+        word = at.name("source")
+        at.expect("ON", "TABLE")
+        first = at.token
+        keyspace, name = None, at.name("table")
+        if at.accept_symbol("."):
+            keyspace, last = name, at.token
+            name = at.name("table")
+            at.spans["table"] = (first.start, last.end)
         return word, TableName(keyspace, name)
 
     def _if_not_exists(self) -> bool:
-        if not self._accept("IF"):
+        at = self._at
+        if not at.accept("IF"):
             return False
-        self._expect("NOT")
-        self._expect("EXISTS")
+        at.expect("NOT", "EXISTS")
         return True
 
     def _if_exists(self) -> bool:
-        if not self._accept("IF"):
+        at = self._at
+        if not at.accept("IF"):
             return False
-        self._expect("EXISTS")
+        at.expect("EXISTS")
         return True
 
     def _as_config(self) -> bool:
-        if not self._accept("AS"):
+        at = self._at
+        if not at.accept("AS"):
             return False
-        self._expect("CONFIG")
+        at.expect("CONFIG")
         return True
 
     def _options(self) -> Options:
-        options: dict[str, str] = {}
-        while self._accept("AND"):
-            start = self._token.start
-            name, end = self._option_name()
-            self._spans[name] = (start, end)
-            self._check_name(name, (start, end))
-            if name in options:
-                raise self._error(f"option {name} is given twice", (start, end))
-            if len(options) == OPTIONS_MAX:
-                raise self._error(f"more than {OPTIONS_MAX} options", (start, end))
-            if not self._accept_symbol("="):
-                raise self._unexpected()
-            options[name] = self._value()
-        return tuple(options.items())
+        found: dict[str, str] = {}
+        while self._at.accept("AND"):
+            name = self._option_name(found)
+            found[name] = self._value()
+        return tuple(found.items())
 
-    def _option_name(self) -> tuple[str, int]:
-        """Return an option's name and where it ends: words joined by dots, or one quoted name."""
-        token = self._word_or_name("option name", reserved=frozenset())
-        name, end = self._name_value(token), token.end
-        if token.kind is TokenKind.NAME:
-            return name, end
-        while self._accept_symbol("."):
-            part = self._token
-            if part.kind is not TokenKind.WORD:
-                self._expected.append("option name")
-                raise self._unexpected()
-            self._advance()
-            name, end = f"{name}.{part.value.lower()}", part.end
-        return name, end
+    def _changes(self, *, first: Token | None = None) -> Changes:
+        """Read options that may be null; of *first*, the name's beginning was read already."""
+        found: dict[str, str | None] = {}
+        while first is not None or self._at.accept("AND"):
+            name, first = self._option_name(found, first=first), None
+            found[name] = None if self._at.accept("NULL") else self._value()
+        return tuple(found.items())
+
+    def _option_name(self, before: Mapping[str, object], *, first: Token | None = None) -> str:
+        """Return an option's name and step over its `=`: words joined by dots, or a quoted name."""
+        at = self._at
+        token = first or at.word_or_name("option name", reserved=frozenset())
+        name, span = name_value(token), (token.start, token.end)
+        while token.kind is TokenKind.WORD and at.accept_symbol("."):
+            part = at.accept_kind("option name", TokenKind.WORD)
+            if part is None:
+                raise at.unexpected()
+            name, span = f"{name}.{part.value.lower()}", (token.start, part.end)
+        at.spans[name] = span
+        at.check_name(name, span)
+        if name in before:
+            raise at.error(f"option {name} is given twice", span)
+        if len(before) == OPTIONS_MAX:
+            raise at.error(f"more than {OPTIONS_MAX} options", span)
+        at.expect_symbol("=")
+        self._option_read = name
+        return name
 
     def _value(self) -> str:
-        token = self._token
-        word = token.value.lower()
-        if token.kind in (TokenKind.STRING, TokenKind.NUMBER):
-            self._advance()
+        at = self._at
+        token = at.accept_kind("string", TokenKind.STRING) or at.accept_kind(
+            "number", TokenKind.NUMBER
+        )
+        if token is not None:
             return token.value
-        if token.kind is TokenKind.WORD and word in ("true", "false"):
-            self._advance()
-            return word
-        self._expected += ["string", "number", "true", "false"]
-        raise self._unexpected(hint="write a text in single quotes")
+        for word in ("TRUE", "FALSE"):
+            if at.accept(word):
+                return word.lower()
+        raise at.unexpected(hint="write a text in single quotes")
 
     def _uri(self) -> str:
-        token = self._token
-        if token.kind not in (TokenKind.STRING, TokenKind.URI):
-            self._expected.append("quoted URI")
-            raise self._unexpected(
-                hint="write the URI in single quotes: 'kafka://host:9092?topic=name'"
-            )
-        self._advance()
-        self._spans["uri"] = (token.start, token.end)
+        at = self._at
+        token = at.accept_kind("quoted URI", TokenKind.STRING, TokenKind.URI)
+        if token is None:
+            raise at.unexpected(hint=_URI_HINT)
+        at.spans["uri"] = (token.start, token.end)
         return token.value
 
-    def _name(self, key: str) -> str:
-        token = self._word_or_name(f"{key} name", reserved=RESERVED_WORDS)
-        self._spans[key] = (token.start, token.end)
-        return self._name_value(token)
 
-    def _word_or_name(self, what: str, *, reserved: frozenset[str]) -> Token:
-        token = self._token
-        self._expected.append(what)
-        if token.kind is TokenKind.WORD:
-            if token.value.lower() in reserved:
-                raise self._unexpected(
-                    hint=f'{token.value} is reserved; as a name it is written "{token.value}"'
-                )
-        elif token.kind is not TokenKind.NAME:
-            hint = "a name stands in no quotes, or in double quotes"
-            raise self._unexpected(hint=hint if token.kind is TokenKind.STRING else "")
-        self._check_name(token.value, (token.start, token.end))
-        self._advance()
-        return token
-
-    def _check_name(self, name: str, span: tuple[int, int]) -> None:
-        if not name:
-            raise self._error("a name cannot be empty", span)
-        if len(name) > NAME_CHARS_MAX:
-            raise self._error(f"a name has at most {NAME_CHARS_MAX} characters", span)
-
-    # Tokens.
-
-    @staticmethod
-    def _name_value(token: Token) -> str:
-        return token.value.lower() if token.kind is TokenKind.WORD else token.value
-
-    def _at_end(self) -> bool:
-        return self._token.kind is TokenKind.END
-
-    def _advance(self) -> None:
-        self._token = next(self._tokens)
-        self._expected.clear()
-
-    def _accept(self, keyword: str) -> bool:
-        self._expected.append(keyword)
-        if self._token.kind is TokenKind.WORD and self._token.value.upper() == keyword:
-            self._advance()
-            return True
-        return False
-
-    def _accept_symbol(self, symbol: str) -> bool:
-        self._expected.append(symbol)
-        if self._token.kind is TokenKind.SYMBOL and self._token.value == symbol:
-            self._advance()
-            return True
-        return False
-
-    def _expect(self, keyword: str) -> None:
-        if not self._accept(keyword):
-            raise self._unexpected()
-
-    # Errors.
-
-    def _unexpected(self, *, hint: str = "") -> StatementSyntaxError:
-        token = self._token
-        expected = tuple(dict.fromkeys(self._expected))
-        # A value may be a secret: never repeat it, not even where its quotes were forgotten.
-        shown = token.kind in (TokenKind.WORD, TokenKind.SYMBOL) and "string" not in expected
-        found = f"'{token.value[:40]}'" if shown else f"a {token.kind}"
-        if self._at_end():
-            found = "the end of the text"
-        return self._error(
-            f"found {found}, expected {_either(expected)}",
-            (token.start, token.end),
-            expected=expected,
-            hint=_meant(token, expected) or hint,
-        )
-
-    def _error(
-        self,
-        message: str,
-        span: tuple[int, int],
-        *,
-        expected: tuple[str, ...] = (),
-        hint: str = "",
-    ) -> StatementSyntaxError:
-        return StatementSyntaxError(
-            message, text=self._text, span=span, expected=expected, hint=hint
-        )
-
-
-def _either(expected: tuple[str, ...]) -> str:
-    *first, last = expected
-    return f"{', '.join(first)} or {last}" if first else last
-
-
-def _meant(token: Token, expected: tuple[str, ...]) -> str:
-    """Return the hint that a misspelt keyword or another program's statement deserves."""
-    if token.kind is not TokenKind.WORD:
-        return ""
-    keywords = [word for word in expected if word.isupper()]
-    near = difflib.get_close_matches(token.value[:40].upper(), keywords, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    if "CREATE" in keywords and token.value.upper() in _CQL_VERBS:
-        return f"{token.value.upper()} is CQL: give it to cqlsh"
-    return ""
+_RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
+    ("CREATE", _Parser.create),
+    ("ALTER", _Parser.alter),
+    ("DROP", _Parser.drop),
+    ("DESCRIBE", _Parser.describe),
+    ("DESC", _Parser.describe),
+    ("SHOW", _Parser.show),
+    ("VALIDATE", _Parser.validate),
+    ("PREVIEW", _Parser.preview),
+)

@@ -4,9 +4,12 @@ Names are as stored (folded to lower case unless they were quoted); nothing is c
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 # Option names and values in the order given. Values are texts, as in a connector config.
 Options = tuple[tuple[str, str], ...]
+# The same of an ALTER, where None takes the option away.
+Changes = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,28 @@ class CreateSink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSink:
+    """`ALTER DATA_SINK`; *uri* is None where it stays as it is."""
+
+    name: str
+    uri: str | None = None
+    options: Changes = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropSink:
     """`DROP DATA_SINK`."""
 
     name: str
     if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateSink:
+    """`VALIDATE DATA_SINK`: asks what the sink writes to whether it could; writes nothing."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,31 @@ class CreateSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSource:
+    """`ALTER DATA_SOURCE … WITH`; *sink* is None where it stays the same."""
+
+    word: str
+    table: TableName
+    sink: str | None = None
+    options: Changes = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPosition:
+    """`ALTER DATA_SOURCE … SET POSITION`; *split* is None for all splits.
+
+    A dry run changes nothing, and tells what would be read again or passed over.
+    """
+
+    word: str
+    table: TableName
+    position: str
+    split: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropSource:
     """`DROP DATA_SOURCE`."""
 
@@ -82,13 +127,84 @@ class DescribeSource:
     as_config: bool = False
 
 
+class Verb(StrEnum):
+    """What a source can be told to do."""
+
+    PAUSE = "PAUSE"
+    RESUME = "RESUME"
+    STOP = "STOP"
+    RESTART = "RESTART"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerSource:
+    """`PAUSE`, `RESUME`, `STOP` or `RESTART DATA_SOURCE`."""
+
+    verb: Verb
+    word: str
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSource:
+    """`PREVIEW DATA_SOURCE`: the next changes, which stay where they are; None is the default."""
+
+    word: str
+    table: TableName
+    limit: int | None = None
+
+
+class Subject(StrEnum):
+    """What SHOW shows."""
+
+    STATUS = "STATUS"
+    LAG = "LAG"
+    SPLITS = "SPLITS"
+    OFFSETS = "OFFSETS"
+    ERRORS = "ERRORS"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceName:
+    """One source, as statements name it."""
+
+    word: str
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """`SHOW`, of all sources or of one."""
+
+    subject: Subject
+    source: SourceName | None = None
+
+
 Statement = (
     CreateSink
+    | AlterSink
     | DropSink
+    | ValidateSink
     | DescribeSinks
     | DescribeSink
     | CreateSource
+    | AlterSource
+    | SetPosition
     | DropSource
     | DescribeSources
     | DescribeSource
+    | SteerSource
+    | PreviewSource
+    | Show
+)
+# Those that name a source by its word and table.
+OfSource = (
+    CreateSource
+    | AlterSource
+    | SetPosition
+    | DropSource
+    | DescribeSource
+    | SteerSource
+    | PreviewSource
+    | SourceName
 )

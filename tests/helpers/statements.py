@@ -3,7 +3,10 @@
 from hypothesis import strategies as st
 
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
+from headrace.connector.shell.parser import PREVIEW_MAX
 from headrace.connector.shell.statements import (
+    AlterSink,
+    AlterSource,
     CreateSink,
     CreateSource,
     DescribeSink,
@@ -12,19 +15,27 @@ from headrace.connector.shell.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    PreviewSource,
+    SetPosition,
+    Show,
+    SourceName,
     Statement,
+    SteerSource,
+    Subject,
     TableName,
+    ValidateSink,
+    Verb,
 )
 
 texts = st.text(max_size=20).filter(lambda text: not UNSAFE_CHARACTER.search(text))
 _WORDS = ["k", "Orders", "select", "data_sink", "if", "and", "a b", "it's", 'q"', "//", "a.b"]
 names = st.sampled_from(_WORDS) | texts.filter(bool)
 values = texts | st.sampled_from(["true", "False", "-1", "1e9", "3.", "007", "NaN", "'", ""])
-options = st.lists(
-    st.tuples(st.sampled_from(["security.protocol", "Mixed.Case", "schema", "1"]) | names, values),
-    max_size=4,
-    unique_by=lambda pair: pair[0],
-).map(tuple)
+option_names = st.sampled_from(["security.protocol", "Mixed.Case", "schema", "1"]) | names
+options = st.dictionaries(option_names, values, max_size=4).map(lambda d: tuple(d.items()))
+changes = st.dictionaries(option_names, values | st.none(), min_size=1, max_size=4).map(
+    lambda d: tuple(d.items())
+)
 tables = st.builds(TableName, st.none() | names, names)
 
 statements: st.SearchStrategy[Statement] = st.one_of(
@@ -41,6 +52,28 @@ statements: st.SearchStrategy[Statement] = st.one_of(
     ),
     st.builds(DropSource, word=names, table=tables, if_exists=st.booleans()),
     st.builds(DescribeSource, word=names, table=tables, as_config=st.booleans()),
+    st.builds(AlterSink, name=names, uri=texts, options=st.just(()) | changes),
+    st.builds(AlterSink, name=names, options=changes, if_exists=st.booleans()),
+    st.builds(AlterSource, word=names, table=tables, sink=names, options=st.just(()) | changes),
+    st.builds(AlterSource, word=names, table=tables, options=changes, if_exists=st.booleans()),
+    st.builds(
+        SetPosition,
+        word=names,
+        table=tables,
+        position=texts,
+        split=st.none() | texts,
+        dry_run=st.booleans(),
+    ),
+    st.builds(ValidateSink, name=names),
+    st.builds(SteerSource, verb=st.sampled_from(Verb), word=names, table=tables),
+    st.builds(
+        PreviewSource, word=names, table=tables, limit=st.none() | st.integers(1, PREVIEW_MAX)
+    ),
+    st.builds(
+        Show,
+        subject=st.sampled_from(Subject),
+        source=st.none() | st.builds(SourceName, names, tables),
+    ),
     st.just(DescribeSinks()),
     st.just(DescribeSources()),
 )

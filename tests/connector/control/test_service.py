@@ -153,6 +153,31 @@ def test_if_not_exists_is_checked(service: ControlService) -> None:
         run(service, "CREATE DATA_SINK IF NOT EXISTS k WITH bus://other?lnie=1")
 
 
+def test_alter(service: ControlService) -> None:
+    """What was altered is described as it is now; what cannot be leaves everything as it was."""
+    run(service, f"{TWO} CREATE DATA_SINK z WITH bus://z")
+    run(service, "ALTER DATA_SINK k WITH line = 3; ALTER DATA_SINK IF EXISTS none WITH line = 3")
+    run(service, "ALTER DATA_SOURCE flow ON TABLE shop.orders WITH z AND job = 'other'")
+    run(service, "ALTER DATA_SOURCE IF EXISTS flow ON TABLE no.such WITH z")
+
+    statement = "CREATE DATA_SINK k WITH 'bus://a,b' AND seats = 7 AND line = 3;"
+    source = "CREATE DATA_SOURCE flow ON TABLE shop.orders WITH z AND job = 'other';"
+    assert statement == run(service, "DESC DATA_SINK k").rows[0][0]
+    assert source == run(service, "DESC DATA_SOURCE flow ON TABLE shop.orders").rows[0][0]
+    for text, error in [
+        ("ALTER DATA_SINK none WITH line = 3", NotFoundError),
+        ("ALTER DATA_SINK k WITH seats = 1000", ConfigError),
+        ("ALTER DATA_SINK k WITH 'tram://a'", ConfigError),
+        ("ALTER DATA_SOURCE flow ON TABLE shop.orders WITH none", NotFoundError),
+        ("ALTER DATA_SOURCE flow ON TABLE shop.none WITH z", NotFoundError),
+        ("ALTER DATA_SOURCE flow ON TABLE shop.orders WITH colour = 'red'", ConfigError),
+    ]:
+        with pytest.raises(error):
+            run(service, text)
+    assert statement == run(service, "DESC DATA_SINK k").rows[0][0]
+    assert source == run(service, "DESC DATA_SOURCE flow ON TABLE shop.orders").rows[0][0]
+
+
 class Catalogued(RuleBasedStateMachine):
     """CREATE and DROP, with and without their conditions, against a dictionary."""
 
@@ -211,6 +236,14 @@ class Catalogued(RuleBasedStateMachine):
         text = f"DROP DATA_SOURCE {'IF EXISTS ' if conditional else ''}flow ON TABLE {table}"
         self.attempt(text, allowed=conditional or table in self.sources)
         self.sources.pop(table, None)
+
+    @rule(table=tables, sink=names)
+    def alter_source(self, table: str, sink: str) -> None:
+        """Let a source write elsewhere, which needs both."""
+        text = f'ALTER DATA_SOURCE flow ON TABLE {table} WITH "{sink}"'
+        allowed = table in self.sources and sink in self.sinks
+        self.attempt(text, allowed=allowed)
+        self.sources |= {table: sink} if allowed else {}
 
     @invariant()
     def lists(self) -> None:

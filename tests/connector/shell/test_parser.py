@@ -2,20 +2,25 @@
 
 import contextlib
 import textwrap
+import timeit
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace.connector.shell.cursor import NAME_CHARS_MAX
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.parser import (
-    NAME_CHARS_MAX,
     OPTIONS_MAX,
+    PREVIEW_MAX,
+    outlook,
     parse_script,
     parse_statement,
 )
 from headrace.connector.shell.statements import (
+    AlterSink,
+    AlterSource,
     CreateSink,
     CreateSource,
     DescribeSink,
@@ -24,12 +29,24 @@ from headrace.connector.shell.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    PreviewSource,
+    SetPosition,
+    Show,
+    SourceName,
     Statement,
+    SteerSource,
+    Subject,
     TableName,
+    ValidateSink,
+    Verb,
 )
 from statements import statements
 
 ORDERS = TableName("shop", "orders")
+STARTERS = (
+    "CREATE", "ALTER", "DROP", "DESCRIBE", "DESC", "SHOW", "VALIDATE", "PREVIEW", "PAUSE",
+    "RESUME", "STOP", "RESTART",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -89,6 +106,51 @@ ORDERS = TableName("shop", "orders")
             "DESCRIBE DATA_SOURCE cdc ON TABLE shop.orders AS CONFIG",
             DescribeSource(word="cdc", table=ORDERS, as_config=True),
         ),
+        (
+            "ALTER DATA_SINK IF EXISTS k WITH 'a://b' AND x.y = NULL AND n = 1",
+            AlterSink(name="k", uri="a://b", if_exists=True, options=(("x.y", None), ("n", "1"))),
+        ),
+        ("alter data_sink k with x.y = 'z'", AlterSink(name="k", options=(("x.y", "z"),))),
+        ("ALTER DATA_SINK k WITH a://b;", AlterSink(name="k", uri="a://b")),
+        (
+            "ALTER DATA_SOURCE cdc ON TABLE shop.orders WITH k AND job = 'j'",
+            AlterSource(word="cdc", table=ORDERS, sink="k", options=(("job", "j"),)),
+        ),
+        (
+            "ALTER DATA_SOURCE IF EXISTS cdc ON TABLE shop.orders WITH job = null",
+            AlterSource(word="cdc", table=ORDERS, options=(("job", None),), if_exists=True),
+        ),
+        (
+            'ALTER DATA_SOURCE cdc ON TABLE shop.orders WITH "job" = 1',
+            AlterSource(word="cdc", table=ORDERS, options=(("job", "1"),)),
+        ),
+        (
+            "ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = 'earliest'",
+            SetPosition(word="cdc", table=ORDERS, position="earliest"),
+        ),
+        (
+            "ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = '9:1' FOR SPLIT '3' DRY RUN",
+            SetPosition(word="cdc", table=ORDERS, position="9:1", split="3", dry_run=True),
+        ),
+        ("VALIDATE DATA_SINK k", ValidateSink(name="k")),
+        (
+            "pause data_source cdc ON TABLE shop.orders",
+            SteerSource(verb=Verb.PAUSE, word="cdc", table=ORDERS),
+        ),
+        (
+            "RESTART DATA_SOURCE cdc ON TABLE shop.orders",
+            SteerSource(verb=Verb.RESTART, word="cdc", table=ORDERS),
+        ),
+        (
+            "PREVIEW DATA_SOURCE cdc ON TABLE shop.orders LIMIT 5",
+            PreviewSource(word="cdc", table=ORDERS, limit=5),
+        ),
+        ("PREVIEW DATA_SOURCE cdc ON TABLE shop.orders", PreviewSource(word="cdc", table=ORDERS)),
+        ("SHOW LAG", Show(subject=Subject.LAG)),
+        (
+            "SHOW ERRORS FOR DATA_SOURCE cdc ON TABLE shop.orders",
+            Show(subject=Subject.ERRORS, source=SourceName("cdc", ORDERS)),
+        ),
         ("DROP -- a\n DATA_SINK // b\n /* c */ k", DropSink(name="k")),
         ("DROP DATA_SINK data_sink", DropSink(name="data_sink")),
         ('DROP DATA_SINK "table"', DropSink(name="table")),
@@ -117,7 +179,8 @@ def test_statement(text: str, expected: Statement) -> None:
         (
             "DROP DATA_SINK k;\n SELECT * FROM t",
             """\
-            SyntaxException: line 2:1 found 'SELECT', expected CREATE, DROP, DESCRIBE or DESC
+            SyntaxException: line 2:1 found 'SELECT', expected CREATE, ALTER, DROP, DESCRIBE, \
+DESC, SHOW, VALIDATE, PREVIEW, PAUSE, RESUME, STOP or RESTART
                SELECT * FROM t
                ^^^^^^
             hint: SELECT is CQL: give it to cqlsh""",
@@ -163,7 +226,7 @@ def test_statement(text: str, expected: Statement) -> None:
         (
             "CREATE DATA_SINK k WITH 'a://b' AND c = lz4",
             """\
-            SyntaxException: line 1:40 found a word, expected string, number, true or false
+            SyntaxException: line 1:40 found a word, expected string, number, TRUE or FALSE
               CREATE DATA_SINK k WITH 'a://b' AND c = lz4
                                                       ^^^
             hint: write a text in single quotes""",
@@ -195,7 +258,25 @@ def test_error(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ("CREATE", "DROP", "DESCRIBE", "DESC")),
+        ("", STARTERS),
+        ("DESC DATA_SINKS;", STARTERS),
+        ("ALTER DATA_SINK k", ("WITH",)),
+        ("ALTER DATA_SINK k WITH", ("quoted URI", "option name")),
+        ("ALTER DATA_SINK k WITH 'a://b'", ("AND", ";")),
+        ("ALTER DATA_SINK k WITH a =", ("NULL", "string", "number", "TRUE", "FALSE")),
+        ("ALTER DATA_SOURCE cdc ON TABLE a", (".", "SET", "WITH")),
+        ("ALTER DATA_SOURCE IF EXISTS cdc ON TABLE a.b", ("WITH",)),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b WITH", ("sink name", "option name")),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b WITH k", ("AND", ";")),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION", ("=",)),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION =", ("quoted position",)),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x'", ("FOR", "DRY", ";")),
+        ("ALTER DATA_SOURCE cdc ON TABLE a.b SET POSITION = 'x' FOR SPLIT", ("quoted split",)),
+        ("SHOW", ("STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS")),
+        ("SHOW LAG", ("FOR", ";")),
+        ("PAUSE", ("DATA_SOURCE",)),
+        ("VALIDATE", ("DATA_SINK",)),
+        ("PREVIEW DATA_SOURCE cdc ON TABLE a.b", ("LIMIT", ";")),
         ("CREATE", ("DATA_SINK", "DATA_SOURCE")),
         ("DESC", ("DATA_SINKS", "DATA_SOURCES", "DATA_SINK", "DATA_SOURCE")),
         ("CREATE DATA_SINK IF", ("NOT",)),
@@ -210,18 +291,41 @@ def test_error(text: str, expected: str) -> None:
         ("DROP DATA_SOURCE cdc ON", ("TABLE",)),
         ("DROP DATA_SOURCE cdc ON TABLE a", (".", ";")),
         ("DROP DATA_SOURCE cdc ON TABLE a.", ("table name",)),
-        ("CREATE DATA_SINK k WITH 'a://b' AND x =", ("string", "number", "true", "false")),
+        ("CREATE DATA_SINK k WITH 'a://b' AND x =", ("string", "number", "TRUE", "FALSE")),
         ("DESC DATA_SINK k", ("AS", ";")),
         ("DESC DATA_SINK k AS", ("CONFIG",)),
     ],
 )
 def test_expected_set(text: str, expected: tuple[str, ...]) -> None:
-    """After any beginning the error knows everything that could follow."""
+    """After any beginning, an error and the completion know everything that could follow."""
     misfit = "=" if text.endswith("=") else "1"
     with pytest.raises(StatementSyntaxError) as caught:
         list(parse_script(f"{text} {misfit}"))
 
     assert expected == caught.value.expected
+    assert expected == outlook(text).expected
+
+
+@pytest.mark.parametrize("text", ["CREATE TABLE ", "DROP DATA_SINK k k ", "'", "\x00", "1 DESC"])
+def test_no_outlook(text: str) -> None:
+    """What is no beginning of a statement has nothing that could follow."""
+    assert () == outlook(text).expected
+
+
+def test_outlook_at_a_value() -> None:
+    """Where a value is expected, the outlook says of which option, and where the URI stands."""
+    text = "DESC DATA_SINKS; CREATE DATA_SINK k WITH 'a://b' AND x.y = 1 AND z ="
+    found = outlook(text)
+
+    assert "z" == found.option
+    assert {"sink", "uri", "x.y", "z"} == set(found.spans)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", str(PREVIEW_MAX + 1), "1e2", "1.0", "9" * 100_000])
+def test_limit(limit: str) -> None:
+    """LIMIT is a whole number within its bounds."""
+    with pytest.raises(StatementSyntaxError, match="whole number from 1 to 1000"):
+        parse_statement(f"PREVIEW DATA_SOURCE cdc ON TABLE a.b LIMIT {limit}")
 
 
 def test_script() -> None:
@@ -308,9 +412,26 @@ def test_no_secret_in_errors(value: str, rest: str) -> None:
             assert "cana" not in shown
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE DATA_SINK k WITH 'kafka://h:1' AND topic = 'x' AND security.protocol = 'SASL_SSL'",
+        "CREATE DATA_SOURCE IF NOT EXISTS cdc ON TABLE shop.orders WITH k AND job = 'j'",
+        "ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = '9:1' FOR SPLIT '3' DRY RUN",
+    ],
+)
+def test_parse_time(text: str) -> None:
+    """A statement is parsed in at most 100 µs."""
+    best_seconds = min(timeit.repeat(lambda: parse_statement(text), number=20, repeat=100)) / 20
+
+    assert 100e-6 > best_seconds
+
+
 _PIECES = [
-    "CREATE", "DROP", "DESC", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "IF", "NOT", "EXISTS",
-    "WITH", "AND", "ON", "TABLE", "AS", "CONFIG", "cdc", "k", "a.b", "=", ".", ";", "'x'", '"y"',
+    "CREATE", "DROP", "ALTER", "SHOW", "LAG", "FOR", "SET", "POSITION", "SPLIT", "NULL", "PAUSE",
+    "PREVIEW", "LIMIT", "DRY", "RUN", "DESC", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "IF",
+    "NOT", "EXISTS", "WITH", "AND", "ON", "TABLE", "AS", "CONFIG", "cdc",
+    "k", "a.b", "=", ".", ";", "'x'", '"y"',
     "1", "true", "kafka://h", "--", "/*", "*/", "//", "'", '"', "\n", " ", "é", "\x00",
 ]  # fmt: skip
 

@@ -1,0 +1,86 @@
+"""ALTER changes what it names and leaves the rest; what it leaves can be made again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.connector.control.altering import altered_sink, altered_source
+from headrace.connector.control.sink_uri import parse_sink_uri
+from headrace.connector.shell.parser import parse_statement
+from headrace.connector.shell.statements import AlterSink, AlterSource, CreateSink, CreateSource
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "after"),
+    [
+        ("'a://h?x=1' AND y = 2", "y = 3", "'a://h?x=1' AND y = 3"),
+        ("'a://h?x=1&z=4' AND y = 2", "x = 3", "'a://h?z=4' AND y = 2 AND x = 3"),
+        ("'a://h?x=1' AND y = 2", "x = 3", "'a://h' AND y = 2 AND x = 3"),
+        ("'a://h?x=1' AND y = 2", "x = null AND y = null", "'a://h'"),
+        ("'a://h?x.%79=1'", "x.y = 2", "'a://h' AND x.y = 2"),
+        ("'a://h?x=1' AND y = 2", "'a://g'", "'a://g' AND y = 2"),
+        ("'a://h?x=1' AND y = 2", "'a://g?y=5'", "'a://g?y=5'"),
+        ("'a://h?x=1' AND y = 2", "'a://g?z=5' AND y = 3", "'a://g?z=5' AND y = 3"),
+        ("'a://h?x=1'", "y = null", "'a://h?x=1'"),
+    ],
+)
+def test_sink(before: str, change: str, after: str) -> None:
+    """Options given either way are replaced either way; null takes one away."""
+    made = parse_statement(f"CREATE DATA_SINK k WITH {before}")
+    altering = parse_statement(f"ALTER DATA_SINK k WITH {change}")
+    assert isinstance(made, CreateSink)
+    assert isinstance(altering, AlterSink)
+
+    assert parse_statement(f"CREATE DATA_SINK k WITH {after}") == altered_sink(made, altering)
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "after"),
+    [
+        ("k", "z", "z"),
+        ("k AND job = 'j'", "z", "z AND job = 'j'"),
+        ("k AND job = 'j'", "job = null", "k"),
+        ("k", "z AND job = 'j'", "z AND job = 'j'"),
+    ],
+)
+def test_source(before: str, change: str, after: str) -> None:
+    """A source changes its sink, its options, or both."""
+    made = parse_statement(f"CREATE DATA_SOURCE flow ON TABLE a.b WITH {before}")
+    altering = parse_statement(f"ALTER DATA_SOURCE flow ON TABLE a.b WITH {change}")
+    assert isinstance(made, CreateSource)
+    assert isinstance(altering, AlterSource)
+
+    expected = parse_statement(f"CREATE DATA_SOURCE flow ON TABLE a.b WITH {after}")
+    assert expected == altered_source(made, altering)
+
+
+options = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"))
+
+
+@given(in_uri=options, by_and=options, new=st.none() | options, changes=options)
+def test_nothing_is_given_twice(
+    in_uri: dict[str, str],
+    by_and: dict[str, str],
+    new: dict[str, str] | None,
+    changes: dict[str, str],
+) -> None:
+    """A sink that gave each option once gives each once when it was altered, as it was told."""
+    before = CreateSink(
+        name="k",
+        uri=_uri("h", in_uri),
+        options=tuple((key, value) for key, value in by_and.items() if key not in in_uri),
+    )
+    clear = {key: value for key, value in changes.items() if key not in (new or {})}
+    change = AlterSink(
+        name="k", uri=None if new is None else _uri("g", new), options=tuple(clear.items())
+    )
+
+    after = altered_sink(before, change)
+
+    given_now = [*parse_sink_uri(after.uri).query, *after.options]
+    stays = dict(before.options) | (in_uri if new is None else {})
+    assert sorted((stays | (new or {}) | clear).items()) == sorted(given_now)
+
+
+def _uri(host: str, query: dict[str, str]) -> str:
+    return f"a://{host}?{'&'.join(f'{key}={value}' for key, value in query.items())}".rstrip("?")
