@@ -108,15 +108,16 @@ class MutationBatch(Batch):
         transcoder: Transcoder,
         shapes: Shapes,
         announced: Sequence[RecordSchema],
-        overflowed: Sequence[Quarantined] = (),
+        lost: Sequence[Quarantined] = (),
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
-        *overflowed* are mutations that were not agreed and leave the state that `end` is.
+        *lost* is what leaves the state that `end` is without being agreed: what found no room in
+        it, and what is damaged.
         """
         self.split = split
         self.end = end
-        self.size_bytes = outbox.size
+        self.size_bytes = outbox.size + sum(len(item.content) for item in lost)
         self.more = more
         self._outbox = outbox
         self._intake = intake
@@ -125,7 +126,7 @@ class MutationBatch(Batch):
         self._transcoder = transcoder
         self._shapes = shapes
         self._announced = announced
-        self._overflowed = overflowed
+        self._lost = lost
 
     def __del__(self) -> None:
         """Let the outbox's memory be used again."""
@@ -143,20 +144,20 @@ class MutationBatch(Batch):
                 yield from made
 
     def quarantined(self) -> Sequence[Quarantined]:
-        """Return what overflowed, and mutations that do not fit their schema; decodes them all."""
+        """Return what is lost, and mutations that do not fit their schema; decodes them all."""
         unfit = [made for made in self._made(self._record) if isinstance(made, Quarantined)]
-        return [*self._overflowed, *unfit]
+        return [*self._lost, *unfit]
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
         if encoding == "avro":
             encoded = self._transcoder.encode(self._outbox, self._nodes)
-            return replace(encoded, quarantined=(*self._overflowed, *encoded.quarantined))
+            return replace(encoded, quarantined=(*self._lost, *encoded.quarantined))
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []
         tables: list[str] = []
-        quarantined = list(self._overflowed)
+        quarantined = list(self._lost)
         for made in self._made(self._message):
             if isinstance(made, Quarantined):
                 quarantined.append(made)

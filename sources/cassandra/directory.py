@@ -38,7 +38,10 @@ class SegmentBytes(Protocol):
     """An open segment."""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+        """Read bytes at logical *offset* and return how many came; 0 is the end of the segment."""
+
+    def raw_into(self, offset: int, buffer: memoryview) -> int:
+        """Read bytes of the file at *offset* as they are; 0 is its end."""
 
     def close(self) -> None:
         """Give the file back."""
@@ -83,6 +86,8 @@ class SegmentFile:
             raise _unreadable(self._path, error) from error
         self.bytes_read += came
         return came
+
+    raw_into = read_into
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

@@ -1,6 +1,10 @@
 """The named errors of the Cassandra source; each says where, what was found, what was expected."""
 
+from typing import Final
+
 from headrace.plugins import BadRecordError, FatalError, MissingRequirementError, RetriableError
+
+END_OFFSET: Final = 0x7FFF_FFFF  # "To its end": no logical position in a segment is as large.
 
 
 class SegmentError(FatalError):
@@ -16,9 +20,29 @@ class UnsupportedSegmentError(SegmentError):
 
 
 class CorruptSegmentError(SegmentError):
-    """A checksum or length that disagrees with the bytes."""
+    """A checksum or length that disagrees with the bytes.
+
+    The logical positions from `begin` to `end` are unusable, and reading can go on at `end`;
+    `raw` is the same range as bytes of the file, when the two differ.
+    """
 
     code = "corrupt_segment"
+
+    def __init__(  # noqa: PLR0913 (the parts of a message, and the range)
+        self,
+        message: str,
+        *,
+        place: str = "",
+        hint: str = "",
+        begin: int = 0,
+        end: int = END_OFFSET,
+        raw: tuple[int, int] | None = None,
+    ) -> None:
+        """By default nothing of the segment is usable."""
+        super().__init__(message, place=place, hint=hint)
+        self.begin = begin
+        self.end = end
+        self.raw = raw
 
 
 class DamagedSectionError(CorruptSegmentError):

@@ -19,7 +19,7 @@ cdef class Framer:
     cdef readonly int64_t segment_id
     cdef readonly int messaging
     cdef readonly int64_t resume, at, section_end, limit
-    cdef int64_t base
+    cdef int64_t base, durable
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
 
@@ -29,6 +29,7 @@ cdef class Framer:
     @cython.locals(first=int, extra=int)
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit)
+    cpdef go_on(self, error)
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
     cpdef int next_entry(self) except -1
     @cython.locals(offset=Py_ssize_t, left=Py_ssize_t, size=int64_t)
@@ -40,7 +41,7 @@ cdef class Framer:
     cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1
     @cython.locals(keep=Py_ssize_t, room=Py_ssize_t, kept=cython.uchar[::1], wanted=Py_ssize_t, came=Py_ssize_t)
     cdef bint _fill(self, int64_t at, Py_ssize_t count) except -1
-    cdef _corrupt(self, int64_t at, str found)
+    cdef _corrupt(self, int64_t at, str found, int64_t end)
 
 
 @cython.locals(k0=uint64_t, k1=uint64_t)

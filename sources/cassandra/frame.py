@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from headrace.sources.cassandra import codes, native
-from headrace.sources.cassandra.errors import CorruptSegmentError
+from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
 
 # Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
@@ -66,10 +66,17 @@ class Framer:
         self.at = header_bytes
         self.section_end = header_bytes
         self.limit = _NO_LIMIT
+        self.durable = 0
 
     def allow(self, limit: int) -> None:
         """Let sections be read that end at or before *limit*; -1 allows all (I6)."""
         self.limit = limit
+        self.durable = max(self.durable, limit)
+
+    def go_on(self, error: CorruptSegmentError) -> None:
+        """Leave what *error* says is unusable; the next entry is the first one after it."""
+        self.at = error.end
+        self.section_end = max(self.section_end, self.at)
 
     def entry(self) -> bytes:
         """Return the raw mutation of the entry found last."""
@@ -82,7 +89,8 @@ class Framer:
         entry, until the next call.
 
         Raises:
-            CorruptSegmentError: a checksum or length is wrong.
+            CorruptSegmentError: a checksum or length is wrong. Until `go_on` the same is found
+                again; after any other error of reading, the same entry is.
 
         """
         while True:
@@ -91,15 +99,18 @@ class Framer:
                 if found != codes.ENTRY:
                     return found
             size = self._entry_size()
-            if size == 0:  # The legacy end of a segment; healthy ones have none.
-                return codes.FINISHED
+            if size == 0:
+                return codes.LIMIT
             begin = self.at
             length = size + OVERHEAD_BYTES
-            self.at = begin + length
-            if self.at <= self.resume:
+            if begin + length <= self.resume:
+                self.at = begin + length
                 continue
             if not self._have(begin, length):
-                self._corrupt(begin, f"an entry of {length} bytes, then the file ends")
+                if self.limit >= 0:  # The index was seen before the bytes.
+                    return codes.LIMIT
+                short = f"an entry of {length} bytes, then the file ends"
+                self._corrupt(begin, short, self.section_end)
             offset = begin - self.base
             self.start = offset + 8
             self.end = self.start + size
@@ -107,7 +118,8 @@ class Framer:
             if native.crc32(self.window, self.start, self.end, crc) != native.u32(
                 self.window, self.end
             ):
-                self._corrupt(begin, "the checksum of the entry is wrong")
+                self._corrupt(begin, "the checksum of the entry is wrong", begin + length)
+            self.at = begin + length
             return codes.ENTRY
 
     def vint(self, at: int) -> int:
@@ -160,11 +172,11 @@ class Framer:
             if stored == 0 and self.limit >= 0:
                 self.filled = 0  # Not written yet, or half: read it again when asked again.
                 return codes.LIMIT
-            if stored == 0 and pointer == 0:
+            if stored == 0 and pointer == 0 and self.durable < at + _MARKER:
                 return codes.FINISHED
-            self._corrupt(at, "the checksum of a sync marker is wrong")
+            self._corrupt(at, "the checksum of a sync marker is wrong", END_OFFSET)
         if pointer < at + _MARKER:
-            self._corrupt(at, f"a sync marker points back to {pointer}")
+            self._corrupt(at, f"a sync marker points back to {pointer}", END_OFFSET)
         if 0 <= self.limit < pointer:
             return codes.LIMIT
         self.section_end = pointer
@@ -173,19 +185,23 @@ class Framer:
         return codes.ENTRY
 
     def _entry_size(self) -> int:
+        """Return the size of the mutation at `at`; 0 when a live segment does not have it yet."""
         left = self.section_end - self.at
-        if left < 4 or not self._have(self.at, 8 if left >= 8 else 4):
-            self._corrupt(self.at, f"{left} bytes are left of a section, too few for an entry")
+        if left < 8:
+            found = f"{left} bytes are left of a section, too few for an entry"
+            self._corrupt(self.at, found, self.section_end)
+        if not self._have(self.at, 8):
+            if self.limit >= 0:
+                return 0
+            self._corrupt(self.at, "the file ends amid a section", self.section_end)
         offset = self.at - self.base
         size = native.i32(self.window, offset)
-        if size == 0:
-            return 0
-        if left < 8 or native.crc32(self.window, offset, offset + 4, 0) != native.u32(
-            self.window, offset + 4
-        ):
-            self._corrupt(self.at, "the checksum of an entry's size is wrong")
+        if native.crc32(self.window, offset, offset + 4, 0) != native.u32(self.window, offset + 4):
+            found = "the checksum of an entry's size is wrong"
+            self._corrupt(self.at, found, self.section_end)
         if size < _SIZE_MIN or size > left - OVERHEAD_BYTES:
-            self._corrupt(self.at, f"an entry of {size} bytes in a section with {left} left")
+            found = f"an entry of {size} bytes in a section with {left} left"
+            self._corrupt(self.at, found, self.section_end)
         return size
 
     def _have(self, at: int, count: int) -> bool:
@@ -220,11 +236,13 @@ class Framer:
             self.filled += came
         return self.filled >= count
 
-    def _corrupt(self, at: int, found: str) -> None:
+    def _corrupt(self, at: int, found: str, end: int) -> None:
         raise CorruptSegmentError(
             found,
             place=f"{self.place}: byte {at}",
             hint="compare with the node's own copy; the other replicas' logs are not affected",
+            begin=at,
+            end=end,
         )
 
 

@@ -19,7 +19,8 @@ import msgspec
 
 from headrace.plugins import MissingRequirementError, RetriableError
 from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.segment import END_OFFSET, index_name
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.segment import index_name
 from headrace.sources.cassandra.state import Marker
 
 FOLDER: Final = ".headrace"

@@ -17,7 +17,11 @@ from typing import Final, TextIO
 from headrace.plugins.errors import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Mutation
-from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.errors import (
+    BadMutationError,
+    CorruptSegmentError,
+    UnknownTableError,
+)
 from headrace.sources.cassandra.log import WHOLE, BinaryStream, LogHandler, Span, read_log
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
@@ -278,6 +282,10 @@ class Inspector(LogHandler):
 
     def on_bad_mutation(self, error: BadMutationError) -> None:
         """Report an entry that does not fit the schema, and go on."""
+        self._failed(error)
+
+    def on_damage(self, error: CorruptSegmentError) -> None:
+        """Report damage, and go on behind it."""
         self._failed(error)
 
     def finish(self) -> None:

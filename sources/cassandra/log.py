@@ -60,6 +60,13 @@ class LogHandler:
         """Decide about an entry that does not fit the schema: raise to stop, return to go on."""
         raise error
 
+    def on_damage(self, error: CorruptSegmentError) -> None:
+        """Decide about a damaged entry, section or rest: raise to stop, return to go on behind it.
+
+        `error.place` says where, `error.begin` and `error.end` which logical positions are lost.
+        """
+        raise error
+
 
 class LogEntries:
     """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
@@ -106,11 +113,16 @@ class LogEntries:
         """Yield each entry's raw mutation.
 
         Raises:
-            CorruptSegmentError: a checksum is wrong; what came before is good.
+            CorruptSegmentError: a checksum is wrong; what came before is good. After `go_on`
+                iterate anew for what comes behind.
 
         """
         while self._framer.next_entry() == codes.ENTRY and self.position <= self._until:
             yield self._framer.entry()
+
+    def go_on(self, error: CorruptSegmentError) -> None:
+        """Leave what *error* says is unusable."""
+        self._framer.go_on(error)
 
     def _exactly(self, size: int) -> bytes:
         """Read *size* bytes, fewer only at the end of the stream."""
@@ -170,21 +182,34 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     """Read the segment in *stream* and call *handler* for all that is in it.
 
     Raises:
-        CorruptSegmentError: a checksum is wrong; what was handled before is good.
+        CorruptSegmentError: the header is damaged, or what *handler* makes of other damage.
         UnsupportedSegmentError: compressed, encrypted, or another version.
 
     """
     decoder = MutationDecoder(schema)
     entries = LogEntries(stream, place=place, limit=limit, span=span)
-    for raw in entries:
+    while True:
         try:
-            mutation = _decode(decoder, entries, raw, place)
-        except UnknownTableError as error:
-            handler.on_unknown_table(error)
-        except BadMutationError as error:
-            handler.on_bad_mutation(error)
+            for raw in entries:
+                _handle(handler, decoder, entries, raw, place)
+        except CorruptSegmentError as error:
+            handler.on_damage(error)
+            entries.go_on(error)
         else:
-            handler.on_mutation(mutation)
+            return
+
+
+def _handle(
+    handler: LogHandler, decoder: MutationDecoder, entries: LogEntries, raw: bytes, place: str
+) -> None:
+    try:
+        mutation = _decode(decoder, entries, raw, place)
+    except UnknownTableError as error:
+        handler.on_unknown_table(error)
+    except BadMutationError as error:
+        handler.on_bad_mutation(error)
+    else:
+        handler.on_mutation(mutation)
 
 
 def _decode(decoder: MutationDecoder, entries: LogEntries, raw: bytes, place: str) -> Mutation:

@@ -49,7 +49,7 @@ class Parts:
         self.config = config
         self.context = context
         self._announced = False
-        self._reported: set[bytes] = set()
+        self._reported: set[bytes | str] = set()
 
     def check(self) -> None:
         """Find now what would stop every split later: the schema, tables, replicas, directories.
@@ -214,8 +214,19 @@ class Parts:
         self._announced = True
         return [self.shapes.of(table).schema for table in self.tables]
 
-    def report_unknown(self) -> None:
-        """Warn once of each table id that the schema lacks; its entries are counted."""
+    def report(self) -> None:
+        """Warn once of each damaged place, and of each table id that the schema lacks."""
+        damage = self.pump.damage
+        for place in damage.keys() - self._reported:
+            self._reported.add(place)
+            error = damage[place]
+            self.context.log.warning(
+                "log_damaged",
+                place=place,
+                error_code=error.code,
+                error=error.message,
+                hint="its bytes are in the quarantine; the copies of other nodes count as ever",
+            )
         unknown = self.pump.intake.unknown
         for table_id in unknown.keys() - self._reported:
             self._reported.add(table_id)

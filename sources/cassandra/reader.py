@@ -56,6 +56,7 @@ class CassandraReader(Reader):
         )
         self._tau = resume.tau if resume else 0
         self._reads_before = self._reads()
+        self._damage = [0] * len(self._hosts)  # Places, per host.
         if resume:
             self._restore(resume)
         self._markers = dict(resume.markers) if resume else {}
@@ -68,17 +69,17 @@ class CassandraReader(Reader):
         pump = self._pump
         if self._passes == pump.passes:
             pump.run_pass(demand)
-            self._parts.report_unknown()
+            self._parts.report()
         self._passes = pump.passes
         outbox = pump.intake.take(self._number)
-        overflowed = self._memory.keep(outbox)
+        lost = [*self._memory.keep(outbox), *self._damaged()]
         markers = pump.markers(self._number)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
-        if outbox.count == 0 and not overflowed and rested:
+        if outbox.count == 0 and not lost and rested:
             pump.intake.give_back(outbox)
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
-        return self._batch(outbox, markers, overflowed)
+        return self._batch(outbox, markers, lost)
 
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
@@ -112,7 +113,7 @@ class CassandraReader(Reader):
         self._agreement.number = max(self._agreement.number, resume.number)
 
     def _batch(
-        self, outbox: Outbox, markers: Mapping[str, Marker], overflowed: Sequence[Quarantined]
+        self, outbox: Outbox, markers: Mapping[str, Marker], lost: Sequence[Quarantined]
     ) -> MutationBatch:
         parts = self._parts
         return MutationBatch(
@@ -126,7 +127,7 @@ class CassandraReader(Reader):
             transcoder=parts.transcoder,
             shapes=parts.shapes,
             announced=parts.announce(),
-            overflowed=overflowed,
+            lost=lost,
         )
 
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
@@ -154,6 +155,14 @@ class CassandraReader(Reader):
             needs=needs,
         )
 
+    def _damaged(self) -> Sequence[Quarantined]:
+        """Count the damage that this split books, and return its bytes (I3, I8)."""
+        items: list[Quarantined] = []
+        for lost in self._pump.take_lost(self._number):
+            self._damage[lost.host] += 1
+            items += lost.items
+        return items
+
     def _reads(self) -> list[int]:
         hosts = len(self._hosts)
         return list(self._pump.intake.reads[self._number * hosts : (self._number + 1) * hosts])
@@ -165,7 +174,9 @@ class CassandraReader(Reader):
         reads = self._reads()
         counted = list(agreement.hosts)
         for host, node in enumerate(self._hosts):
-            now[f"entries.{node}.read"] = reads[host] - self._reads_before[host]
+            damaged = self._damage[host]
+            now[f"entries.{node}.read"] = reads[host] - self._reads_before[host] + damaged
+            now[f"entries.{node}.damaged"] = damaged
             for i, fate in enumerate(_HOST_FATES):
                 now[f"entries.{node}.{fate}"] = counted[host * len(_HOST_FATES) + i]
         now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])

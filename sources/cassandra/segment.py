@@ -12,7 +12,6 @@ from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSe
 MESSAGING: Final = {7: 12, 8: 13, 9: 14}
 HEADER_BYTES_MAX: Final = 18 + 0xFFFF
 MARKER_BYTES: Final = 8
-END_OFFSET: Final = 0x7FFF_FFFF  # "Read to its end": no logical position is as large.
 
 _LOG = re.compile(r"CommitLog-(\d+)-(\d+)\.log")
 _INDEX = re.compile(rb"(\d{1,10})(\nCOMPLETED)?\n?")

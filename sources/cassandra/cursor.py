@@ -1,0 +1,252 @@
+"""Where reading of one node's log stands: which segment, how far, and what of it is damaged.
+
+Damage is a copy that is lost on this node, never a reason to stop: its bytes are handed over, to be
+kept, and reading goes on behind it (I8). Blocking file I/O; for one thread. Rules cite
+docs/agreement.md by line.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.directory import NO_LIMIT, LogReader, SegmentBytes, SegmentInfo
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    BadMutationError,
+    CorruptSegmentError,
+    LogGapError,
+)
+from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.segment import (
+    HEADER_BYTES_MAX,
+    Descriptor,
+    header_length,
+    parse_descriptor,
+)
+from headrace.sources.cassandra.state import Marker
+
+CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
+PIECE_BYTES: Final = 1024 * 1024  # Of a large damaged part, kept as one item.
+START: Final = Marker(0, 0)
+_HEADER_BYTES: Final = 64  # Of most headers; longer ones take a second read.
+
+# Takes what is damaged before a marker: its bytes in pieces, none when they are to come yet.
+Lose = Callable[[Marker, HeadraceError, Sequence[Quarantined]], None]
+
+
+class LogCursor:
+    """Where reading of one node's log stands."""
+
+    def __init__(self, node: str, reader: LogReader, lose: Lose) -> None:
+        """Begin before the oldest segment; *lose* is told of damage."""
+        self.node = node
+        self._lose = lose
+        self.marker = START
+        self.at_end = False
+        self.fetched_ms = 0
+        self.segments_begun = 0
+        self._reader = reader
+        self._framer = Framer()
+        self._listed: Sequence[SegmentInfo] = ()
+        self._current: SegmentInfo | None = None
+        self._bytes: SegmentBytes | None = None
+        self._broken: HeadraceError | None = None
+
+    def seek(self, marker: Marker) -> None:
+        """Go on after *marker*, also backwards."""
+        self.close()
+        self.marker = marker
+        self.at_end = False
+        self.fetched_ms = 0  # The segment of the marker may be gone: list anew.
+        self._broken = None
+
+    def refresh(self, now_ms: int) -> None:
+        """List the segments anew.
+
+        Raises:
+            LogGapError: a segment vanished before it was read to its end (I10).
+
+        """
+        seen = {s.segment_id for s in self._listed if s.segment_id > self.marker.segment_id}
+        if self.marker.offset not in {0, END_OFFSET} and self._bytes is None:
+            seen.add(self.marker.segment_id)
+        self._listed = self._reader.segments()
+        self.fetched_ms = now_ms
+        gone = seen - {s.segment_id for s in self._listed}
+        if gone:
+            raise self._gap(min(gone))
+        if self._current is not None:
+            number = self._current.segment_id
+            found = [s for s in self._listed if s.segment_id == number]
+            if not found and not any(s.segment_id > number for s in self._listed):
+                raise self._gap(number)  # It may still be written to: no limit is known (I6).
+            # One whose name is gone is final once a later one is there; we still hold the file.
+            limit = found[0].limit if found else NO_LIMIT
+            self._current = SegmentInfo(number, self._current.name, limit)
+            self._framer.allow(limit)
+        self.at_end = False
+
+    def _gap(self, segment_id: int) -> LogGapError:
+        return LogGapError(
+            f"segment {segment_id} vanished before it was read to its end",
+            place=f"node {self.node}: segment {segment_id}",
+            hint="another consumer, or cdc_block_writes: false, deleted it; "
+            "a new job name starts without the missing part",
+        )
+
+    def advance(self, intake: Intake, host: int, demand: Demand) -> None:
+        """Read a chunk on, or to what *demand* allows, or to the end of what is durable.
+
+        Raises:
+            HeadraceError: the log cannot be read on; every later call says so again, because all
+                splits need it and none may go on behind the place.
+
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            self._advance(intake, host, demand)
+        except RetriableError:
+            raise
+        except HeadraceError as error:
+            self._broken = error
+            raise
+
+    def _advance(self, intake: Intake, host: int, demand: Demand) -> None:
+        if self._current is None and not self._enter_next():
+            self.at_end = True
+        if self._current is None:
+            return
+        found = self._run(intake, host, demand)
+        if found == codes.FINISHED and self._current.final:
+            self.marker = Marker(self._current.segment_id, END_OFFSET)
+            self.close()
+        elif found != codes.ENTRY:
+            self.at_end = True
+
+    def _run(self, intake: Intake, host: int, demand: Demand) -> int:
+        """Feed a chunk to *intake*, also across damage; return what the framer found last."""
+        framer = self._framer
+        stop_at = framer.at + CHUNK_BYTES
+        while framer.at < stop_at and not self.at_end:
+            left = stop_at - framer.at
+            try:
+                return intake.run(framer, host, left, demand.bytes_max, demand.records_max)
+            except CorruptSegmentError as error:
+                self._leave(error)
+            except BadMutationError as error:  # Good sums, but no key to say whose it is.
+                self._reached(framer.at)
+                self._lose(self.marker, error, [_kept(error, framer.entry())])
+            finally:
+                self._reached(framer.at)
+        return codes.ENTRY
+
+    def _reached(self, offset: int) -> None:
+        """Move the marker on: also before an error, what was read has had its effect (I1)."""
+        if self._current is not None:
+            self.marker = max(self.marker, Marker(self._current.segment_id, offset))
+
+    def _leave(self, error: CorruptSegmentError) -> None:
+        """Hand over what is damaged and go on behind it.
+
+        Where a live segment cannot be read to its next section that waits until all is written.
+        """
+        assert self._current is not None  # noqa: S101 (the error is of its bytes)
+        assert self._bytes is not None  # noqa: S101 (likewise)
+        marker = Marker(self._current.segment_id, error.end)
+        if error.end == END_OFFSET and not self._current.final:
+            self._reached(error.begin)
+            self._lose(marker, error, ())
+            self.at_end = True
+            return
+        first, last = error.raw or (error.begin, error.end)
+        pieces = [_kept(error, piece) for piece in _pieces(self._bytes, first, last)]
+        self._lose(marker, error, pieces or [_kept(error, b"")])
+        self._framer.go_on(error)
+        self.marker = marker
+
+    def close(self) -> None:
+        """Close the open segment; `marker` stays."""
+        if self._bytes is not None:
+            self._bytes.close()
+        self._bytes = self._current = None
+
+    def _enter_next(self) -> bool:
+        """Open the segment that the marker is in, or the next one; say whether there is one.
+
+        One that is damaged from its header on is left at once.
+        """
+        after = self.marker
+        waiting = [
+            s
+            for s in self._listed
+            if s.segment_id > after.segment_id
+            or (s.segment_id == after.segment_id and after.offset != END_OFFSET)
+        ]
+        if not waiting:
+            return False
+        segment = waiting[0]
+        place = f"node {self.node}: {segment.name}"
+        try:
+            opened = self._reader.open(segment)
+        except FileNotFoundError as error:
+            raise self._gap(segment.segment_id) from error
+        self._current, self._bytes = segment, opened
+        try:
+            descriptor = _descriptor(opened, segment, place)
+        except CorruptSegmentError as error:
+            self._leave(error)
+            self.close()
+            return not self.at_end
+        except HeadraceError:
+            self.close()
+            raise
+        resume = after.offset if segment.segment_id == after.segment_id else 0
+        self._framer.open(
+            opened.read_into,
+            segment_id=segment.segment_id,
+            header_bytes=descriptor.header_bytes,
+            messaging=descriptor.messaging,
+            resume=resume,
+            place=place,
+        )
+        self._framer.allow(segment.limit)
+        self.segments_begun += 1
+        return True
+
+
+def _descriptor(opened: SegmentBytes, segment: SegmentInfo, place: str) -> Descriptor:
+    header = bytearray(HEADER_BYTES_MAX)
+    length = opened.read_into(0, memoryview(header)[:_HEADER_BYTES])
+    if length == _HEADER_BYTES:
+        longer = min(header_length(bytes(header[:length])), HEADER_BYTES_MAX)
+        length += opened.read_into(length, memoryview(header)[length : max(length, longer)])
+    descriptor = parse_descriptor(bytes(header[:length]), place=place)
+    if descriptor.segment_id != segment.segment_id:
+        raise CorruptSegmentError(
+            f"the header says segment {descriptor.segment_id}",
+            place=f"{place}: byte 4",
+            hint="the file was renamed or overwritten",
+        )
+    return descriptor
+
+
+def _pieces(opened: SegmentBytes, first: int, last: int) -> Iterator[bytes]:
+    """Yield the file bytes from *first* to *last*, without what is zero to the end."""
+    pieces: list[bytes] = []
+    while first < last:
+        piece = bytearray(min(PIECE_BYTES, last - first))
+        came = opened.raw_into(first, memoryview(piece))
+        if came == 0:
+            break
+        first += came
+        pieces.append(bytes(piece[:came]))
+        if any(piece):
+            yield from pieces
+            pieces.clear()
+
+
+def _kept(error: HeadraceError, content: bytes) -> Quarantined:
+    return Quarantined(error.place, error.code, error.message, content)
