@@ -66,7 +66,16 @@ class DamagedSectionError(CorruptSegmentError):
         hint: str = "",
     ) -> None:
         """*place* says the byte of the file at which it was found."""
-        super().__init__(message, place=place, hint=hint)
+        first, last = file_range
+        begin, end = positions
+        super().__init__(
+            message,
+            place=place,
+            hint=hint,
+            begin=begin,
+            end=END_OFFSET if end is None else end,
+            raw=(first, END_OFFSET if last is None else last),
+        )
         self.file_range = file_range
         self.positions = positions
 

@@ -1,6 +1,9 @@
 """Framing: what is valid comes out, in every way of reading; what is damaged never does."""
 
-from collections.abc import Iterator
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -10,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge import MESSAGING, SEGMENT_ID, Forged, insert, marker, segment
-from headrace.plugins import HeadraceError
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.directory import SegmentFile
-from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentError
+from headrace.sources.cassandra.errors import (
+    CorruptSegmentError,
+    LogUnreadableError,
+    SegmentError,
+)
 from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer, ReadInto, digest
 from headrace.sources.cassandra.log import LogEntries
 
@@ -128,39 +134,165 @@ def test_resuming_reads_little_of_what_is_behind() -> None:
     assert read <= made.section_ends[-1] - made.section_ends[-2] + 9 * 8
 
 
+def across(content: bytes) -> tuple[list[tuple[int, bytes]], list[SegmentError]]:
+    """Read a whole segment, header and all, going on behind damage; return entries and errors."""
+    came: list[tuple[int, bytes]] = []
+    errors: list[SegmentError] = []
+    try:
+        entries = LogEntries(BytesIO(content), place="segment")
+    except SegmentError as error:
+        return came, [error]
+    for _ in range(ENTRIES_MAX):
+        try:
+            for raw in entries:
+                came.append((entries.position, raw))  # noqa: PERF401 (kept when it raises)
+        except CorruptSegmentError as error:
+            errors.append(error)
+            entries.go_on(error)
+        else:
+            return came, errors
+    raise AssertionError("it goes on for ever")
+
+
+def check_across(content: bytes, made: Forged, raws: Sequence[bytes]) -> list[SegmentError]:
+    """Check that all comes out but for what a named error says is lost; return the errors."""
+    came, errors = across(content)
+    whole = list(zip(made.ends, raws, strict=True))
+    assert [each for each in whole if each in came] == came
+    for at, _ in set(whole) - set(came):
+        ranges = [(e.begin, e.end) for e in errors if isinstance(e, CorruptSegmentError)]
+        assert any(begin < at <= end for begin, end in ranges) or at > len(content)
+    return errors
+
+
 def test_every_truncation_gives_a_prefix() -> None:
-    """A segment cut off anywhere gives its first entries, then ends or is refused by name."""
+    """A segment cut off anywhere gives its first entries, then ends or names what is missing."""
     made, raws = sample()
 
     for length in range(len(made.content)):
-        came, error = entries_until_error(made.content[:length])
-        assert came == raws[: len(came)]
-        assert error is None or isinstance(error, SegmentError)
-        assert len(came) == sum(end <= length for end in made.ends) or error is not None
+        errors = check_across(made.content[:length], made, raws)
+        between = length in {made.header_bytes, *made.section_ends}
+        room = any(0 <= length - end < 8 for end in (made.header_bytes, *made.section_ends))
+        assert errors or between or room or length > made.section_ends[-1]
 
 
-def test_every_flipped_bit_gives_a_prefix() -> None:
-    """One wrong bit anywhere gives no wrong byte: the entries before it, then a named error."""
+def test_every_flipped_bit_hides_no_more_than_it_says() -> None:
+    """One wrong bit anywhere gives no wrong byte; what it hides is named, what follows is read."""
     made, raws = sample()
 
     for bit in range(8 * len(made.content)):
         damaged = bytearray(made.content)
         damaged[bit // 8] ^= 1 << bit % 8
-        came, error = entries_until_error(bytes(damaged))
-        assert came == raws[: len(came)]
-        assert error is None or isinstance(error, SegmentError)
-        if bit // 8 < made.section_ends[-1] and came != raws:
-            assert error is not None, f"bit {bit} hides entries without a word"
+        errors = check_across(bytes(damaged), made, raws)
+        assert errors or bit // 8 >= made.section_ends[-1], f"bit {bit} hides without a word"
 
 
-def entries_until_error(content: bytes) -> tuple[list[bytes], HeadraceError | None]:
-    """Read a whole segment, header and all; return the entries and what stopped it."""
+@pytest.mark.parametrize("signed", [True, False], ids=["right sum", "wrong sum"])
+@pytest.mark.parametrize("change", [0, 9, -1, -(2**31), 2**31 - 1, "less", "more", "section"])
+def test_every_wrong_length_costs_its_section_at_most(change: int | str, *, signed: bool) -> None:
+    """Also with a checksum that fits it; the next section is read."""
+    made, raws = sample()
+    at = made.header_bytes + 8
+    size = len(raws[0])
+    changed = {"less": size - 1, "more": size + 1, "section": made.section_ends[0] - at}
+    wrong = struct.pack(">i", changed[change] if isinstance(change, str) else change)
+    crc = struct.pack(">I", zlib.crc32(wrong)) if signed else made.content[at + 4 : at + 8]
+
+    damaged = made.content[:at] + wrong + crc + made.content[at + 8 :]
+
+    assert check_across(damaged, made, raws)
+    assert (made.ends[-1], raws[-1]) == across(damaged)[0][-1]
+
+
+def test_a_wrong_body_costs_its_entry_only() -> None:
+    """The size is known to be right, so the next entry is where it says."""
+    made, raws = sample()
+    damaged = bytearray(made.content)
+    damaged[made.ends[0] - 5] ^= 1
+
+    came, (error,) = across(bytes(damaged))
+
+    assert raws[1:] == [raw for _, raw in came]
+    assert isinstance(error, CorruptSegmentError)
+    assert (made.header_bytes + 8, made.ends[0]) == (error.begin, error.end)
+
+
+def test_zeros_amid_a_section_are_damage() -> None:
+    """A lost disk block is no end of the segment: nothing of 4.0 or later writes a size of 0."""
+    made, raws = sample()
+    at = made.header_bytes + 8
+    damaged = made.content[:at] + bytes(made.section_ends[0] - at)
+
+    came, (error,) = across(damaged + made.content[made.section_ends[0] :])
+
+    assert raws[2:] == [raw for _, raw in came]
+    assert "size is wrong" in error.message
+
+
+def test_damage_is_found_again_until_it_is_left() -> None:
+    """Whoever could not put it away asks again and is told the same."""
+    made, raws = sample()
+    damaged = bytearray(made.content)
+    damaged[made.ends[0] - 5] ^= 1
+    source = framer(Bytes(bytes(damaged)).read_into)
+
+    for _ in range(2):
+        with pytest.raises(CorruptSegmentError) as caught:
+            source.next_entry()
+    source.go_on(caught.value)
+
+    assert raws[1:] == [raw for _, raw in found(source)]
+
+
+def test_an_error_of_reading_loses_nothing() -> None:
+    """An entry that could not be read now is found by the next call."""
+    made, raws = sample()
+    fails = 0
+
+    def read_into(offset: int, buffer: memoryview) -> int:
+        nonlocal fails
+        fails += 1
+        if fails % 2:
+            raise LogUnreadableError("the disk says no")
+        return Bytes(made.content, 7).read_into(offset, buffer)
+
+    source = framer(read_into, window_bytes=16)
     came: list[bytes] = []
-    try:
-        came.extend(LogEntries(BytesIO(content), place="segment"))
-    except HeadraceError as error:
-        return came, error
-    return came, None
+    for _ in range(ENTRIES_MAX):
+        with suppress(LogUnreadableError):
+            for _, raw in found(source):
+                came.append(raw)
+            break
+
+    assert raws == came
+
+
+@pytest.mark.parametrize("length", range(29, 90))
+def test_bytes_that_come_after_their_index_are_waited_for(length: int) -> None:
+    """A live segment shorter than its index says is not damaged: the rest is on its way."""
+    made, raws = sample()
+    log = Bytes(made.content[:length])
+    source = framer(log.read_into)
+    source.allow(made.section_ends[-1])
+    came = list(found(source))
+
+    log.content = made.content
+
+    assert raws == [raw for _, raw in (*came, *found(source))]
+
+
+def test_a_marker_that_was_durable_cannot_be_zero() -> None:
+    """In a final segment that looks like the end; what the index said before tells otherwise."""
+    made, _ = sample()
+    log = Bytes(made.content[:20] + bytes(8) + made.content[28:])
+    source = framer(log.read_into)
+    source.allow(made.section_ends[0])
+    assert codes.LIMIT == source.next_entry()
+
+    source.allow(-1)
+
+    with pytest.raises(CorruptSegmentError, match="sync marker"):
+        source.next_entry()
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from corpora import recording
+from forge import segment
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
 from headrace.sources.cassandra.inspect import main
 from headrace.sources.cassandra.segment_files import segment_files
-from sample_log import SCHEMA, SEGMENT, SEGMENT_ID, segments
+from sample_log import MUTATIONS, SCHEMA, SEGMENT, SEGMENT_ID, segments
 
 NAME = f"CommitLog-7-{SEGMENT_ID}.log"
 LZ4 = bytes.fromhex(
@@ -340,6 +341,23 @@ def test_a_bad_segment_does_not_stop_the_others(
     (node / "CommitLog-7-5.log").write_bytes(LZ4)
     assert 1 == main([str(node)])
     assert 1 == len(lines(capsys))
+
+
+def test_damage_amid_a_segment_is_reported_and_passed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What follows is printed, standard error has the place, and the status is 1."""
+    made = segment([[MUTATIONS["insert"]] * 2, [MUTATIONS["range"]]], segment_id=SEGMENT_ID)
+    content = bytearray(made.content)
+    content[made.ends[0] - 1] ^= 1
+    (tmp_path / NAME).write_bytes(content)
+    (tmp_path / "schema.cql").write_text(SCHEMA.format(static=""))
+
+    assert 1 == main([str(tmp_path / NAME), "--form", "mutations"])
+
+    out, err = capsys.readouterr()
+    assert list(made.ends[1:]) == [json.loads(line)["position"] for line in out.splitlines()]
+    assert err.startswith(f"error: corrupt_segment: {tmp_path / NAME}: byte 28: the checksum")
 
 
 def test_a_closed_pipe_is_no_error(node: Path) -> None:

@@ -53,6 +53,7 @@ class Notes(LogHandler):
         self.mutations: list[Mutation] = []
         self.unknown: list[UnknownTableError] = []
         self.bad: list[BadMutationError] = []
+        self.damage: list[CorruptSegmentError] = []
 
     def on_mutation(self, mutation: Mutation) -> None:
         """Keep it."""
@@ -67,6 +68,12 @@ class Notes(LogHandler):
         if not self.lenient:
             super().on_bad_mutation(error)
         self.bad.append(error)
+
+    def on_damage(self, error: CorruptSegmentError) -> None:
+        """Keep it if lenient."""
+        if not self.lenient:
+            super().on_damage(error)
+        self.damage.append(error)
 
 
 def read(content: bytes, schema: Schema | None = None) -> list[Mutation]:
@@ -119,6 +126,28 @@ def test_what_came_before_damage_is_good() -> None:
     with pytest.raises(CorruptSegmentError, match="checksum"):
         found.extend(read_mutations(io.BytesIO(content), schema))
     assert whole[:100] == found
+
+
+def test_damage_is_the_handlers_choice() -> None:
+    """It stops the log, unless the handler goes on; then all but the damaged part is read."""
+    path = segments(recording("4.0-ops") / "segments")[0]
+    schema = parse_schema((recording("4.0-ops") / "schema.cql").read_text())
+    content = bytearray(path.read_bytes())
+    whole = list(read_mutations(io.BytesIO(content), schema))
+    content[whole[100].position - 8] ^= 1
+    content[whole[300].position - 8] ^= 1
+    lenient = Notes(lenient=True)
+
+    read_log(io.BytesIO(content), schema, lenient, place="a.log")
+    with pytest.raises(CorruptSegmentError, match="checksum"):
+        read_log(io.BytesIO(content), schema, LogHandler())
+
+    assert [m for n, m in enumerate(whole) if n not in {100, 300}] == lenient.mutations
+    ends = [whole[n].position for n in (100, 300)]
+    assert ends == [error.end for error in lenient.damage]
+    assert [f"a.log: byte {error.begin}" for error in lenient.damage] == [
+        error.place for error in lenient.damage
+    ]
 
 
 def test_a_limit_is_obeyed() -> None:

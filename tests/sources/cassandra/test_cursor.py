@@ -1,0 +1,257 @@
+"""Damage to one node's log: a lost copy, kept with its bytes, and no reason to stop (I8)."""
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from forge import SEGMENT_ID, header, insert, segment, write_segment
+from headrace.connector.runtime.books import SplitBooks, differences
+from headrace.plugins import Batch, Demand, Position, Quarantined, Reader
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.cursor import PIECE_BYTES
+from headrace.sources.cassandra.directory import SegmentFile
+from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
+from node_logs import batches, forged_nodes, open_all, source
+
+NODES = ("n1", "n2", "n3")
+ROWS = [insert(b"k%d" % n, b"%c" % n) for n in range(60)]
+SECTIONS = [ROWS[:20], ROWS[20:40], ROWS[40:]]
+MADE = segment(SECTIONS)
+ALL = [f"0x{n:02x}" for n in range(60)]
+
+# What is damaged, and the rows that node 1's log does not have then.
+DAMAGE: Mapping[str, tuple[Callable[[bytes], bytes], range]] = {
+    "body": (lambda c: changed(c, MADE.ends[3] - 9, b"?"), range(3, 4)),
+    "two bodies": (
+        lambda c: changed(changed(c, MADE.ends[3] - 9, b"?"), MADE.ends[4] - 9, b"?"),
+        range(3, 5),
+    ),
+    "size": (lambda c: changed(c, MADE.ends[2], b"\x7f"), range(3, 20)),
+    "size and sum": (
+        lambda c: changed(c, MADE.ends[2], signed(b"\x7f\xff\xff\xff")),
+        range(3, 20),
+    ),
+    "zeros": (lambda c: changed(c, MADE.ends[22], bytes(50)), range(23, 40)),
+    "marker": (lambda c: changed(c, MADE.section_ends[0] + 5, b"\xff"), range(20, 60)),
+    "pointer": (lambda c: changed(c, MADE.section_ends[1], b"\0\0\0\0"), range(40, 60)),
+    "header": (lambda c: header(flip=1) + c[20:], range(60)),
+    "another id": (lambda c: header(7, 5) + c[20:], range(60)),
+    "no header": (lambda c: c[:9], range(60)),
+    "nothing": (lambda _: b"", range(60)),
+    "cut off": (lambda c: c[: MADE.ends[49] + 5], range(50, 60)),
+}
+
+
+def changed(content: bytes, at: int, to: bytes) -> bytes:
+    """Return *content* with other bytes at *at*."""
+    return content[:at] + to + content[at + len(to) :]
+
+
+def signed(size: bytes) -> bytes:
+    """Return an entry's size with a checksum that is right."""
+    return size + struct.pack(">I", zlib.crc32(size))
+
+
+def nodes(folder: Path, first: bytes, **more: object) -> dict[str, object]:
+    """Return the options of three nodes, the first of which has the segment *first*."""
+    options = forged_nodes(folder, dict.fromkeys(NODES, ()))
+    write_segment(folder / "n1", first)
+    for node in NODES[1:]:
+        write_segment(folder / node, MADE.content)
+    return {**options, "splits": 2, **more}
+
+
+def published(found: Sequence[Batch]) -> list[str]:
+    """Return the values of the inserted rows, in any order."""
+    records = [record for batch in found for record in batch.records()]
+    return sorted(record.document()["columns"]["v"]["value"] for record in records)
+
+
+def lost(found: Sequence[Batch]) -> list[Quarantined]:
+    """Return what was quarantined."""
+    return [item for batch in found for item in batch.quarantined()]
+
+
+def books(found: Sequence[Batch]) -> Counter[str]:
+    """Return the books of all splits, which must balance."""
+    ends = {batch.split: batch.end for batch in found}
+    total: Counter[str] = Counter()
+    for split, end in ends.items():
+        assert [] == differences(SplitBooks(split, end.books(), {}))
+        total.update(end.books())
+    return total
+
+
+def ends_of(found: Sequence[Batch]) -> dict[str, Position]:
+    """Return where each split is."""
+    return {batch.split: batch.end for batch in found}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_copy_does_not_matter(tmp_path: Path, name: str) -> None:
+    """The copies of two other nodes agree; the books say what node 1 lost, and they balance."""
+    spoil, missing = DAMAGE[name]
+    found = list(batches(open_all(source(nodes(tmp_path, spoil(MADE.content)))).values()))
+
+    assert ALL == published(found)
+    counted = books(found)
+    places = 2 if name == "two bodies" else 1
+    assert places == counted["entries.n1.damaged"] == len(lost(found))
+    assert 60 - len(missing) + places == counted["entries.n1.read"]
+    for end in ends_of(found).values():
+        told = {at["node"]: offset["position"] for at, offset in end.describe()}
+        assert dict.fromkeys(NODES, END_OFFSET) == told
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_is_damaged_is_kept_with_its_bytes(tmp_path: Path, name: str) -> None:
+    """Whatever is not zero to the end lies in the quarantine, with node, segment and byte."""
+    spoil, missing = DAMAGE[name]
+    content = spoil(MADE.content)
+    found = list(batches(open_all(source(nodes(tmp_path, content))).values()))
+
+    for item in lost(found):
+        assert item.place.startswith(f"node n1: CommitLog-7-{SEGMENT_ID}.log: byte ")
+        assert item.content in content
+    kept = b"".join(item.content for item in lost(found))
+    assert name == "zeros" or all(ROWS[n][:-9] in kept for n in missing if ROWS[n] in content)
+
+
+def test_only_what_other_nodes_lack_is_missing(tmp_path: Path) -> None:
+    """Where one node's copy is damaged and only one is left, the mutation waits."""
+    options = nodes(tmp_path, DAMAGE["body"][0](MADE.content))
+    write_segment(tmp_path / "n2", segment([[]]).content)
+    found = list(batches(open_all(source(options)).values()))
+
+    assert [v for v in ALL if v != "0x03"] == published(found)
+    assert 1 == books(found)["mutations.pending"]
+
+
+def test_damage_is_booked_once_by_one_split(tmp_path: Path) -> None:
+    """It has no key, so one split of the ring keeps its books, whoever runs it."""
+    made = source(nodes(tmp_path, DAMAGE["size"][0](MADE.content)))
+    first, second = made.plan()
+
+    others = list(batches([made.open(second, None)]))
+    found = list(batches([made.open(first, None)]))
+
+    assert [] == lost(others)
+    assert 1 == len(lost(found))
+    assert 0 == books(others)["entries.n1.damaged"]
+    assert 1 == books(found)["entries.n1.damaged"]
+
+
+def test_damage_is_not_booked_again(tmp_path: Path) -> None:
+    """What a committed position has passed is passed over, and what came before it counts on."""
+    options = nodes(tmp_path, DAMAGE["body"][0](MADE.content))
+    found = list(batches(open_all(source(options)).values()))
+    more = segment([[insert(b"more")]], segment_id=SEGMENT_ID + 1)
+    for node in NODES:
+        write_segment(tmp_path / node, more.content, segment_id=SEGMENT_ID + 1)
+
+    again = list(batches(open_all(source(options), ends_of(found)).values()))
+
+    assert [] == lost(again)
+    assert 1 == books([*found, *again])["entries.n1.damaged"]
+
+
+@pytest.mark.parametrize("name", ["body", "size"])
+def test_a_live_segment_goes_on_at_once(tmp_path: Path, name: str) -> None:
+    """Below the durable offset damage is damage, and what follows it is read."""
+    spoil, missing = DAMAGE[name]
+    options = nodes(tmp_path, spoil(MADE.content))
+    write_segment(tmp_path / "n1", spoil(MADE.content), index=str(MADE.section_ends[-1]))
+    found = list(batches(open_all(source(options)).values()))
+
+    assert ALL == published(found)
+    assert 60 - len(missing) + 1 == books(found)["entries.n1.read"]
+
+
+@pytest.mark.parametrize("name", ["marker", "pointer", "header"])
+def test_the_rest_of_a_live_segment_waits_until_it_is_all_there(tmp_path: Path, name: str) -> None:
+    """Other logs go on meanwhile; then it is kept once, and the next segment is read."""
+    spoil, missing = DAMAGE[name]
+    clock = DrivenClock()
+    options = nodes(tmp_path, spoil(MADE.content), consistency="THREE")
+    write_segment(tmp_path / "n1", spoil(MADE.content), index=str(MADE.section_ends[-1]))
+    readers = open_all(source(options, clock))
+    live = list(batches(readers.values()))
+    assert sorted(set(ALL) - {ALL[n] for n in missing}) == published(live)
+    assert [] == lost(live)
+
+    write_segment(tmp_path / "n1", spoil(MADE.content), index="1\nCOMPLETED")
+    clock.advance(100)
+    rest = list(batches(readers.values()))
+
+    assert 1 == len(lost(rest))
+    assert 1 == books([*live, *rest])["entries.n1.damaged"]
+
+
+def test_large_damage_is_kept_in_pieces(tmp_path: Path) -> None:
+    """Zeros at the end are not kept, and a batch is no larger than it may be for long."""
+    noise = bytes(range(1, 251)) * (3 * PIECE_BYTES // 250)
+    content = MADE.content[:20] + b"\xff" * 8 + noise + bytes(9 * PIECE_BYTES)
+    found = list(batches(open_all(source(nodes(tmp_path, content))).values()))
+
+    kept = lost(found)
+    assert content.rstrip(b"\0")[20:] == b"".join(item.content for item in kept).rstrip(b"\0")
+    assert [PIECE_BYTES] * 3 == [len(item.content) for item in kept]
+    assert 1 == books(found)["entries.n1.damaged"]
+
+
+def test_an_entry_whose_key_is_cut_short_is_a_lost_copy(tmp_path: Path) -> None:
+    """Its checksum is right, but nothing says whose it is; the others go on."""
+    cut = ROWS[5][:17] + b"\x7f" + ROWS[5][18:]
+    content = segment([[*ROWS[:5], cut, *ROWS[6:]]]).content
+    found = list(batches(open_all(source(nodes(tmp_path, content))).values()))
+
+    assert ALL == published(found)
+    (item,) = lost(found)
+    assert ("bad_mutation", cut) == (item.code, item.content)
+    assert 1 == books(found)["entries.n1.damaged"]
+
+
+def test_every_entry_damaged_is_read_through(tmp_path: Path) -> None:
+    """However many there are, each is booked."""
+    spoilt = bytearray(MADE.content)
+    for end in MADE.ends:
+        spoilt[end - 1] ^= 1
+    found = list(batches(open_all(source(nodes(tmp_path, bytes(spoilt)))).values()))
+
+    assert ALL == published(found)
+    assert 60 == books(found)["entries.n1.damaged"] == len(lost(found))
+
+
+def test_a_disk_that_fails_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read now is read later, and nothing of it is lost or counted twice."""
+    readers = open_all(source(nodes(tmp_path, DAMAGE["size"][0](MADE.content))))
+    true_read, fails = SegmentFile.read_into, Counter[str]()
+
+    def read_into(self: SegmentFile, offset: int, buffer: memoryview) -> int:
+        fails["n"] += 1
+        if fails["n"] % 3 == 0:
+            raise LogUnreadableError("the disk says no")
+        return true_read(self, offset, buffer)
+
+    monkeypatch.setattr(SegmentFile, "read_into", read_into)
+    monkeypatch.setattr(SegmentFile, "raw_into", read_into)
+    found = through_errors(readers)
+
+    assert ALL == published(found)
+    assert 1 == books(found)["entries.n1.damaged"]
+
+
+def through_errors(readers: Mapping[str, Reader]) -> list[Batch]:
+    """Read all, however often it fails for now."""
+    found: list[Batch] = []
+    for _ in range(200):
+        for reader in readers.values():
+            with suppress(LogUnreadableError):
+                came = reader.read(Demand(linger_ms=1 << 30))
+                found += [came] if isinstance(came, Batch) else []
+    return found
