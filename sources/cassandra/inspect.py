@@ -18,6 +18,7 @@ from headrace.plugins.errors import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Mutation
 from headrace.sources.cassandra.errors import (
+    END_OFFSET,
     BadMutationError,
     CorruptSegmentError,
     UnknownTableError,
@@ -25,7 +26,6 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.log import WHOLE, BinaryStream, LogHandler, Span, read_log
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import END_OFFSET
 from headrace.sources.cassandra.segment_files import (
     SCHEMA_FILE,
     SegmentFile,

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.changes import Mutation, MutationDecoder
 from headrace.sources.cassandra.errors import (
+    END_OFFSET,
     BadMutationError,
     CorruptSegmentError,
     UnknownTableError,
@@ -17,7 +18,6 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import (
-    END_OFFSET,
     Descriptor,
     header_length,
     parse_descriptor,

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from headrace.plugins.errors import HeadraceError
 from headrace.sources.cassandra import native
 from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.log import Span
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import END_OFFSET
 
 TOKEN_MIN: Final = -(1 << 63)
 TOKEN_MAX: Final = (1 << 63) - 1

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.log import Span
-from headrace.sources.cassandra.segment import END_OFFSET
 from headrace.sources.cassandra.selection import (
     TOKEN_MAX,
     TOKEN_MIN,
