@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import yaml
 
@@ -12,6 +12,9 @@ from headrace.connector.control.references import resolved
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
+
+if TYPE_CHECKING:
+    from headrace.connector.control.catalogue import JobParts
 
 C = TypeVar("C")
 
@@ -116,8 +119,9 @@ def read_job(path: Path) -> Job:
     state = directory / written.state
     source, sink = dict(written.source), written.sink
     if sink is None:
-        sink, tables = _from_statements(state, written.job)
-        source.setdefault("tables", tables)
+        parts = _from_statements(state, written.job)
+        sink = parts.sink
+        source.setdefault("tables", parts.tables)
     problems: list[Problem] = []
     if not written.job.strip() or "\n" in written.job:
         problems.append(Problem("job", f"expected a name, found {written.job!r}"))
@@ -138,7 +142,7 @@ def read_job(path: Path) -> Job:
     )
 
 
-def _from_statements(state: Path, job: str) -> tuple[Mapping[str, Any], list[str]]:
+def _from_statements(state: Path, job: str) -> "JobParts":
     """Ask the statements in the state file for the sink and the tables."""
     from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415 (only when needed)
 

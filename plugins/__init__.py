@@ -43,6 +43,7 @@ from headrace.plugins.records import (
     Record,
     RecordBatch,
     RecordSchema,
+    offset_numbers,
 )
 from headrace.plugins.references import (
     SecretProvider,
@@ -97,6 +98,7 @@ __all__ = [
     "declared_options",
     "is_reference",
     "literal_problem",
+    "offset_numbers",
     "option",
     "parse_config",
     "resolve",

@@ -115,7 +115,8 @@ class Source(ABC):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Start after *resume*, or at the source's start when None."""
 
-    def decode_position(self, encoded: EncodedPosition) -> Position:
+    @classmethod
+    def decode_position(cls, encoded: EncodedPosition) -> Position:
         """Read what `Position.encode` wrote, also by an older version of this plugin."""
         return NumberPosition.decode(encoded)
 

@@ -5,11 +5,14 @@ makes them at all.
 """
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
+
+from headrace.plugins.errors import ConfigError, Problem
 
 Headers = tuple[tuple[str, bytes], ...]
 # Any: a record's value is shaped by its schema, which only exists at run time.
@@ -121,6 +124,21 @@ class Position(ABC):
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
         """Return pairs of a partition map and an offset map, as Kafka Connect shows offsets."""
 
+    def moved(
+        self,
+        partition: Mapping[str, str],  # noqa: ARG002 (for those that override this)
+        offset: Mapping[str, int | str] | None,  # noqa: ARG002
+    ) -> "Position":
+        """Return this position with a part that `describe` shows moved to *offset*.
+
+        None moves the part to where a new split begins. Numbers may come as strings.
+
+        Raises:
+            ConfigError: there is no such part, or *offset* is none of its offsets.
+
+        """
+        raise ConfigError([Problem("offset", "positions of this source cannot be moved")])
+
     def books(self) -> Mapping[str, int]:
         """Return the source's own counters as of here (I3); names are dotted, lower case."""
         return {}
@@ -144,6 +162,35 @@ class NumberPosition(Position):
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
         """Return the number as an offset."""
         return [({}, {"offset": self.number})]
+
+    def moved(
+        self, partition: Mapping[str, str], offset: Mapping[str, int | str] | None
+    ) -> "NumberPosition":
+        """Take another number."""
+        if partition:
+            raise ConfigError([Problem("partition", f"has no part {dict(partition)}")])
+        return NumberPosition(offset_numbers(offset or {"offset": 0}, "offset")[0])
+
+
+def offset_numbers(offset: Mapping[str, int | str], *names: str) -> Sequence[int]:
+    """Return the numbers of an offset map, which has just these names.
+
+    Raises:
+        ConfigError: with what is missing, unknown or no whole number from 0 to 2^63 - 1.
+
+    """
+    problems = [Problem(name, "is required") for name in names if name not in offset]
+    problems += [Problem(name, "is not known here") for name in offset if name not in names]
+    numbers = []
+    for name in names:
+        text = str(offset.get(name, 0))
+        if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) >= 1 << 63:
+            problems.append(Problem(name, f"expected a whole number, found {text[:48]!r}"))
+        else:
+            numbers.append(int(text))
+    if problems:
+        raise ConfigError(problems)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ import dataclasses
 from headrace.connector.control.sink_uri import parse_sink_uri, without_options
 from headrace.connector.shell.statements import (
     AlterSink,
-    AlterSource,
     Changes,
     CreateSink,
-    CreateSource,
     Options,
 )
 
@@ -31,15 +29,6 @@ def altered_sink(before: CreateSink, change: AlterSink) -> CreateSink:
     named = {name for name, _ in change.options}
     kept = tuple(pair for pair in options if pair[0] in named or pair[0] not in now_in_uri)
     return dataclasses.replace(before, uri=change.uri, options=kept)
-
-
-def altered_source(before: CreateSource, change: AlterSource) -> CreateSource:
-    """Return *before* as *change* wants it: what is not named stays."""
-    return dataclasses.replace(
-        before,
-        sink=change.sink or before.sink,
-        options=_changed(before.options, change.options),
-    )
 
 
 def _changed(before: Options, changes: Changes) -> Options:

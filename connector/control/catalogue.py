@@ -7,15 +7,17 @@ import contextlib
 import difflib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
-from headrace.connector.control.errors import JobUndefinedError, NotFoundError
-from headrace.connector.control.status import Status, statuses
-from headrace.connector.shell.formatting import format_name
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.errors import AmbiguousError, JobUndefinedError, NotFoundError
+from headrace.connector.shell.formatting import format_name, format_table
 from headrace.connector.shell.statements import TableName
+from headrace.connector.states import Desired
 from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.board import FORK_MARK, Board, Route
 from headrace.connector.stores.sqlite_file import transaction
 
 # `statement` is the canonical text that makes the object again, `config` its connector config as
@@ -31,43 +33,13 @@ CREATE TABLE IF NOT EXISTS sources (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkEntry:
-    """A sink as stored."""
-
-    name: str
-    plugin: str
-    statement: str
-    config: Mapping[str, str] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEntry:
-    """A source as stored; `name` is its connector's, `cdc.shop.orders`."""
-
-    name: str
-    sink: str
-    job: str
-    statement: str
-    config: Mapping[str, str] = field(repr=False)
-
-    @property
-    def word(self) -> str:
-        """Return what stood after DATA_SOURCE."""
-        return self.name.partition(".")[0]
-
-    @property
-    def table(self) -> TableName:
-        """Return the table."""
-        return TableName(self.config["keyspace"], self.config["table"])
-
-
 class Catalogue:
     """The tables `sinks` and `sources` of one state file. Belongs to the connection's thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Make the tables if they are missing. *connection* is in autocommit mode."""
         self._connection = connection
+        self.board = Board(connection)
         with _errors_named():
             known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'")
             if not known.fetchone():
@@ -98,11 +70,6 @@ class Catalogue:
             )
             for name, sink, job, statement, config in self._rows(query)
         ]
-
-    def statuses(self, sources: Iterable[SourceEntry]) -> Mapping[str, Status]:
-        """Return how the job of each source fares, by the source's name."""
-        with _errors_named():
-            return statuses(self._connection, {source.name: source.job for source in sources})
 
     def has_sink(self, name: str) -> bool:
         """Say whether there is a sink of this name."""
@@ -138,6 +105,23 @@ class Catalogue:
             raise NotFoundError("table", f"there is no data source {name}", hint)
         return found[name]
 
+    def source_on(self, word: str, table: TableName) -> SourceEntry:
+        """Return the source that DATA_SOURCE *word* ON *table* means.
+
+        Raises:
+            NotFoundError: there is none.
+            AmbiguousError: there are several, and none has the name that statements give.
+
+        """
+        name = f"{word}.{table.keyspace}.{table.name}"
+        found = [s for s in self.sources() if (s.word, s.table) == (word, table)]
+        if len(found) > 1 and name not in [source.name for source in found]:
+            names = ", ".join(source.name for source in found)
+            raise AmbiguousError("table", f"{format_table(table)} has several: {names}")
+        if len(found) == 1:
+            return found[0]
+        return self.source(name)
+
     def add_sink(self, entry: SinkEntry) -> None:
         """Store a new sink."""
         self._connection.execute(
@@ -145,26 +129,33 @@ class Catalogue:
             (entry.name, entry.plugin, entry.statement, json.dumps(dict(entry.config))),
         )
 
-    def add_source(self, entry: SourceEntry) -> None:
-        """Store a new source."""
-        self._connection.execute(
-            "INSERT INTO sources (name, sink, job, statement, config) VALUES (?, ?, ?, ?, ?)",
-            (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
-        )
-
     def replace_sink(self, entry: SinkEntry) -> None:
-        """Store what became of a sink that is there."""
+        """Store a sink instead of the one of its name; the jobs that use it are changed."""
         self._connection.execute(
             "UPDATE sinks SET plugin = ?, statement = ?, config = ? WHERE name = ?",
             (entry.plugin, entry.statement, json.dumps(dict(entry.config)), entry.name),
         )
+        for job in sorted({r.job for r in self.board.routes() if r.sink == entry.name}):
+            self.board.changed(job)
+
+    def add_source(self, entry: SourceEntry, state: Desired = Desired.RUNNING) -> None:
+        """Store a new source, and have its job run it."""
+        self._connection.execute(
+            "INSERT INTO sources (name, sink, job, statement, config) VALUES (?, ?, ?, ?, ?)",
+            (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
+        )
+        self.board.add_route(Route(entry.name, self._job_for(entry), entry.sink, state))
 
     def replace_source(self, entry: SourceEntry) -> None:
-        """Store what became of a source that is there."""
+        """Store a source instead of the one of its name; its job is changed."""
+        before = self.source(entry.name)
+        (route,) = (r for r in self.board.routes() if r.source == entry.name)
         self._connection.execute(
             "UPDATE sources SET sink = ?, job = ?, statement = ?, config = ? WHERE name = ?",
             (entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config)), entry.name),
         )
+        job = route.job if before.job == entry.job else self._job_for(entry)
+        self.board.point(entry.name, job=job, sink=entry.sink)
 
     def remove_sink(self, name: str) -> None:
         """Forget a sink."""
@@ -173,25 +164,46 @@ class Catalogue:
     def remove_source(self, name: str) -> None:
         """Forget a source."""
         self._connection.execute("DELETE FROM sources WHERE name = ?", (name,))
+        self.board.remove_route(name)
+
+    def _job_for(self, entry: SourceEntry) -> str:
+        """Return the job that is to run *entry*: the one that runs its sink's other sources."""
+        unnamed = {source.name for source in self.sources() if not source.job}
+        shared = [
+            route.job
+            for route in self.board.routes()
+            if route.sink == entry.sink and route.source in unnamed and FORK_MARK not in route.job
+        ]
+        return entry.job or next(iter(shared), entry.sink)
 
     def _rows(self, query: str, *values: str) -> list[tuple[str, ...]]:
         with _errors_named():
             return self._connection.execute(query, values).fetchall()
 
 
-def job_parts(connection: sqlite3.Connection, job: str) -> tuple[dict[str, str], list[str]]:
-    """Return what the statements give a job: its sink's options with `plugin`, and its tables.
+class JobParts(NamedTuple):
+    """What the statements give a job: its sink's options with `plugin`, its tables, its sources."""
 
-    These are the sources created WITH … AND job = '<job>'; if there are none, the sources that
-    name no job. Values may be references to secrets, which are not resolved here.
+    sink: dict[str, str]
+    tables: list[str]
+    sources: list[str]
+
+
+def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
+    """Return what the statements give *job*.
+
+    These are the sources that *job* runs already; if there are none, those that name no job.
+    Values may be references to secrets, which are not resolved here.
 
     Raises:
         JobUndefinedError: there are no such sources, or they write into more than one sink.
 
     """
     catalogue = Catalogue(connection)
-    sources = catalogue.sources()
-    mine = [s for s in sources if s.job == job] or [s for s in sources if not s.job]
+    sources = {source.name: source for source in catalogue.sources()}
+    routes = {route.source: route.job for route in catalogue.board.routes()}
+    free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
+    mine = [sources[name] for name, owner in routes.items() if owner == job] or free
     if not mine:
         raise JobUndefinedError(
             "",
@@ -208,9 +220,11 @@ def job_parts(connection: sqlite3.Connection, job: str) -> tuple[dict[str, str],
         )
     sink = catalogue.sink(names[0])
     options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
-    return {"plugin": sink.plugin} | options, [
-        f"{source.table.keyspace}.{source.table.name}" for source in mine
-    ]
+    return JobParts(
+        {"plugin": sink.plugin} | options,
+        [f"{source.table.keyspace}.{source.table.name}" for source in mine],
+        [source.name for source in mine],
+    )
 
 
 @contextlib.contextmanager

@@ -6,13 +6,20 @@ holds what was given and what names the connector; defaults are not written into
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.connector.control.errors import BadNameError, SystemKeyspaceError
-from headrace.connector.control.plugin_search import sink_of_scheme, source_of_word
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
+from headrace.connector.control.plugin_search import (
+    connector_class,
+    sink_of_scheme,
+    source_of_class,
+    source_of_word,
+)
 from headrace.connector.control.sink_uri import parse_sink_uri
+from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
 from headrace.plugins import (
@@ -28,10 +35,12 @@ from headrace.plugins import (
 
 NAME_KEY: Final = "name"
 CLASS_KEY: Final = "connector.class"
+CONNECTOR_NAME_CHARS_MAX: Final = 320
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
+_CONNECTOR_NAME: Final = re.compile(r"[^/\\%?#]+")
 _HINT: Final = "Cassandra's names are of ASCII letters, digits and _"
 # Options that pass by a pattern are not declared one by one: their names tell the secrets.
 _SECRET_NAME: Final = re.compile(
@@ -44,12 +53,32 @@ _SECRET_NAME: Final = re.compile(
 class RouteOptions:
     """Options of CREATE DATA_SOURCE."""
 
-    job: str | None = option("The job that runs this source; by default, any.", default=None)
+    job: str | None = option(
+        "The job that runs this source; by default that of the other sources of its sink.",
+        default=None,
+    )
+    tasks_max: int | None = option(
+        "Accepted for Kafka Connect's clients: the tasks are the splits of the job's source.",
+        name="tasks.max",
+        default=None,
+        minimum=1,
+    )
 
     def __post_init__(self) -> None:
         """Check what the job is called."""
         if self.job is not None and not _NAME.fullmatch(self.job):
             raise ConfigError([Problem("job", "is no name", "use letters, digits, _ and -")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOptions(RouteOptions):
+    """All keys of a source's connector config."""
+
+    name: str = option("The connector's name.")
+    connector_class: str = option("The class of the source.", name=CLASS_KEY)
+    keyspace: str = option("The table's keyspace.")
+    table: str = option("The table whose changes are taken.")
+    sink: str = option("The data sink that they go to.")
 
 
 def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
@@ -73,6 +102,13 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
     return plugin, made | options
 
 
+def sink_entry(statement: CreateSink) -> SinkEntry:
+    """Return the sink that *statement* makes. Raises as `compile_sink` does."""
+    plugin, config = compile_sink(statement)
+    text = format_statement(replace(statement, if_not_exists=False))
+    return SinkEntry(name=statement.name, plugin=plugin, statement=text, config=config)
+
+
 def compile_source(statement: CreateSource) -> dict[str, str]:
     """Return the connector config of a source.
 
@@ -85,17 +121,63 @@ def compile_source(statement: CreateSource) -> dict[str, str]:
     """
     plugin, _ = source_of_word(statement.word)
     keyspace, table = whole_table(statement.table)
-    if keyspace == "system" or keyspace.startswith("system_"):
-        raise SystemKeyspaceError("table", f"keyspace {keyspace} is Cassandra's own")
-    options, problems = _joined((statement.options,))
+    _check_keyspace(keyspace)
+    options, problems = _joined((statement.options,), (CLASS_KEY,))
+    name = options.pop(NAME_KEY, source_name(statement.word, statement.table))
+    problems += _connector_name_problems(name)
     _check(RouteOptions, options, problems)
     return {
-        NAME_KEY: source_name(statement.word, statement.table),
+        NAME_KEY: name,
         CLASS_KEY: connector_class(plugin, f"{statement.word.capitalize()}Source"),
         "keyspace": keyspace,
         "table": table,
         "sink": statement.sink,
     } | options
+
+
+def source_entry(config: Mapping[str, str]) -> SourceEntry:
+    """Return the source that a connector config describes; the config is kept as it is.
+
+    Raises:
+        ConfigError: with every key that is wrong.
+
+    """
+    problems = [
+        Problem(key, "holds a control character")
+        for key, value in config.items()
+        if UNSAFE_CHARACTER.search(key + value)
+    ]
+    problems += _connector_name_problems(config.get(NAME_KEY, "x"))
+    word = ""
+    for check in (
+        lambda: parse_config(ConnectorOptions, config),
+        lambda: whole_table(TableName(config.get("keyspace", "k"), config.get("table", "t"))),
+        lambda: _check_keyspace(config.get("keyspace", "")),
+    ):
+        try:
+            check()
+        except ConfigError as error:
+            problems += error.problems
+    if CLASS_KEY in config:
+        try:
+            word = source_of_class(config[CLASS_KEY])[1].word
+        except UnknownPluginError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    table = TableName(config["keyspace"], config["table"])
+    made = {CLASS_KEY, "keyspace", "table", "sink"}
+    if config[NAME_KEY] == source_name(word, table):
+        made.add(NAME_KEY)
+    options = tuple((key, value) for key, value in config.items() if key not in made)
+    statement = CreateSource(word=word, table=table, sink=config["sink"], options=options)
+    return SourceEntry(
+        name=config[NAME_KEY],
+        sink=config["sink"],
+        job=config.get("job", ""),
+        statement=format_statement(statement),
+        config=config,
+    )
 
 
 def source_name(word: str, table: TableName) -> str:
@@ -136,20 +218,28 @@ def check_name(key: str, name: str) -> None:
         raise BadNameError(key, f"{name[:48]!r} is no {key} name", hint)
 
 
-def connector_class(plugin: str, suffix: str) -> str:
-    """Return the class name Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
-    return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", plugin)) + suffix
+def _check_keyspace(keyspace: str) -> None:
+    if keyspace == "system" or keyspace.startswith("system_"):
+        raise SystemKeyspaceError("table", f"keyspace {keyspace} is Cassandra's own")
+
+
+def _connector_name_problems(name: str) -> list[Problem]:
+    whole = _CONNECTOR_NAME.fullmatch(name) and name == name.strip() and name not in (".", "..")
+    if whole and len(name) <= CONNECTOR_NAME_CHARS_MAX and not UNSAFE_CHARACTER.search(name):
+        return []
+    hint = f"1 to {CONNECTOR_NAME_CHARS_MAX} characters, none of them / \\ % ? # or a control"
+    return [Problem(NAME_KEY, f"{name[:48]!r} is no connector name", hint)]
 
 
 def _joined(
-    parts: Iterable[Iterable[tuple[str, str]]],
+    parts: Iterable[Iterable[tuple[str, str]]], made: Collection[str] = (NAME_KEY, CLASS_KEY)
 ) -> tuple[dict[str, str], list[Problem]]:
     options: dict[str, str] = {}
     problems: list[Problem] = []
     for key, value in itertools.chain.from_iterable(parts):
         if key in options:
             problems.append(Problem(key, "is given twice", "give it in the URI or by AND"))
-        elif key in (NAME_KEY, CLASS_KEY):
+        elif key in made:
             problems.append(Problem(key, "is made from the statement, it cannot be given"))
             continue
         elif UNSAFE_CHARACTER.search(value):

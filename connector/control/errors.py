@@ -51,6 +51,18 @@ class NotFoundError(StatementError):
     code = "not_found"
 
 
+class AmbiguousError(StatementError):
+    """Several sources fit what was said."""
+
+    code = "ambiguous"
+
+
+class NotStoppedError(StatementError):
+    """Positions can be changed only while the source is stopped and no worker owns a split."""
+
+    code = "not_stopped"
+
+
 class InUseError(StatementError):
     """A source still writes into the sink that was to be dropped."""
 

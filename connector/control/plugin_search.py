@@ -5,6 +5,7 @@ name first. A plugin that cannot be imported hides only itself, and is named whe
 """
 
 import difflib
+import re
 
 from headrace.connector.control.errors import UnknownPluginError
 from headrace.plugins import HeadraceError, Sink, Source, discovery
@@ -38,6 +39,38 @@ def source_of_word(word: str) -> tuple[str, type[Source]]:
             "source", f"there is no data source {word}", _hint(word, words, broken, "")
         )
     return found
+
+
+def source_of_class(name: str) -> tuple[str, type[Source]]:
+    """Return the source that a connector's class names: `CassandraCdcSource`.
+
+    The package before it and the ending `Connector` may be there or not; the name of the plugin
+    alone does as well.
+
+    Raises:
+        UnknownPluginError: no installed source has it.
+
+    """
+    classes: dict[str, tuple[str, type[Source]]] = {}
+    for plugin in discovery.names("sources"):
+        try:
+            found = discovery.load("sources", plugin)
+        except HeadraceError:
+            continue
+        if found.word:
+            classes[connector_class(plugin, f"{found.word.capitalize()}Source")] = (plugin, found)
+    simple = name.rpartition(".")[2].removesuffix("Connector")
+    for known, found in classes.items():
+        if simple in (known, found[0]):
+            return found
+    raise UnknownPluginError(
+        "connector.class", f"there is no source {name[:80]!r}", _hint(simple, [*classes], [], "")
+    )
+
+
+def connector_class(plugin: str, suffix: str) -> str:
+    """Return the class name Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
+    return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", plugin)) + suffix
 
 
 def _search(group: str, wanted: str) -> tuple[tuple[str, type] | None, list[str], list[str]]:

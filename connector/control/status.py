@@ -1,48 +1,165 @@
-"""How the job of a data source fares, as the state file knows it: no broker or node is asked."""
+"""How connectors fare, as the state file knows it: no broker, node or worker is asked."""
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Per job: what stopped it or one of its splits last, and how many splits have an owner.
-_JOBS = """
-SELECT job, jobs.problem, MAX(COALESCE(leases.problem, '')), COUNT(leases.owner)
-FROM jobs LEFT JOIN leases USING (job) GROUP BY job
-"""
+from headrace.connector.runtime.processes import is_dead
+from headrace.connector.states import Desired, Observed, connector_state
+from headrace.connector.stores import Owner
+from headrace.connector.stores.board import WHOLE_JOB, Board, Seen
+from headrace.connector.stores.sqlite_file import snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStatus:
+    """A split. `reason` is what failed or holds it up; `generation` the configuration it runs.
+
+    `worker` is `host:pid`, empty when nobody owns it. Times are ms since 1970.
+    """
+
+    task: int
+    split: str
+    state: Observed
+    generation: int = 0
+    worker: str = ""
+    reason: str = ""
+    attempt: int = 0
+    next_attempt_ms: int | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorStatus:
+    """A connector: what is wanted (`desired`, `generation`), what is seen, and its splits.
+
+    `job_state` is that of the job as a whole: FAILED or RESTARTING when nothing of it runs.
+    """
+
+    name: str
+    job: str
+    desired: Desired
+    state: Observed
+    job_state: Observed
+    generation: int
+    worker: str = ""
+    reason: str = ""
+    attempt: int = 0
+    next_attempt_ms: int | None = None
+    splits: Sequence[SplitStatus] = ()
+
+
+def connector_statuses(
+    connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
+) -> Sequence[ConnectorStatus]:
+    """Return the status of every source, by name. *dead* says True only when it is certain."""
+    board = Board(connection)
+    with snapshot(connection):
+        jobs: dict[str, _JobStatus] = {}
+        found = []
+        for route in board.routes():
+            if route.job not in jobs:
+                jobs[route.job] = _job_status(connection, board, route.job, dead)
+            job = jobs[route.job]
+            state = connector_state(route.state, job.state, [s.state for s in job.splits])
+            troubled = next((s for s in job.splits if s.state is state and s.reason), None)
+            cause = job if job.reason or troubled is None else troubled
+            found.append(
+                ConnectorStatus(
+                    name=route.source,
+                    job=route.job,
+                    desired=route.state,
+                    state=state,
+                    job_state=job.state,
+                    generation=job.generation,
+                    worker=job.worker,
+                    reason=cause.reason if state is not Observed.STOPPED else "",
+                    attempt=cause.attempt,
+                    next_attempt_ms=cause.next_attempt_ms,
+                    splits=job.splits,
+                )
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """`state` is UNASSIGNED until a job ran, then FAILED, RUNNING or STOPPED.
-
-    `problem` is the named error that stopped the job, or one of its splits, last; else empty.
-    """
-
-    state: str
-    problem: str = ""
-
-
-UNASSIGNED = Status("UNASSIGNED")
+class _JobStatus:
+    state: Observed
+    generation: int
+    worker: str
+    reason: str
+    attempt: int
+    next_attempt_ms: int | None
+    splits: Sequence[SplitStatus]
 
 
-def statuses(
-    connection: sqlite3.Connection, job_of_source: Mapping[str, str]
-) -> Mapping[str, Status]:
-    """Return the status of each source by its name, given the job that it names.
+def _job_status(
+    connection: sqlite3.Connection, board: Board, job: str, dead: Callable[[Owner], bool]
+) -> _JobStatus:
+    known = connection.execute("SELECT splits, problem FROM jobs WHERE job = ?", (job,)).fetchone()
+    names, problem = known or ("[]", "")
+    leases = connection.execute("SELECT split, owner, problem FROM leases WHERE job = ?", (job,))
+    owners = live_workers(connection, job, dead)
+    seen = board.seen(job)
+    rows = {split: (owners.get(owner or "", ""), failed) for split, owner, failed in leases}
+    splits = [
+        _split_status(task, split, *rows.get(split, ("", "")), seen.get(split))
+        for task, split in enumerate(json.loads(names))
+    ]
+    whole = seen.get(WHOLE_JOB)
+    state = whole.state if whole else Observed.UNASSIGNED
+    if problem and state is not Observed.RESTARTING:
+        state = Observed.FAILED
+    return _JobStatus(
+        state,
+        board.wanted(job).generation,
+        next((split.worker for split in splits if split.worker), ""),
+        _first_line(problem or (whole.reason if whole else "")),
+        whole.attempt if whole else 0,
+        whole.next_attempt_ms if whole else None,
+        splits,
+    )
 
-    A source that names none, "", is run by the jobs that no source names: theirs is shown.
-    """
-    jobs = {job: _status(*row) for job, *row in connection.execute(_JOBS)}
-    named = set(job_of_source.values())
-    shared = [status for job, status in sorted(jobs.items()) if job not in named]
-    worst = max(shared, key=lambda status: status.problem, default=UNASSIGNED)
-    return {
-        source: jobs.get(job, UNASSIGNED) if job else worst for source, job in job_of_source.items()
-    }
+
+def _split_status(
+    task: int, split: str, worker: str, failed: str, seen: Seen | None
+) -> SplitStatus:
+    """Trust what was seen as far as somebody owns the split, or gave it up for a reason."""
+    if not worker and failed:
+        trying = seen is not None and seen.state is Observed.RESTARTING
+        state = Observed.RESTARTING if trying else Observed.FAILED
+    elif not worker:
+        return SplitStatus(task=task, split=split, state=Observed.UNASSIGNED)
+    else:
+        state = seen.state if seen else Observed.RUNNING
+    return SplitStatus(
+        task=task,
+        split=split,
+        state=state,
+        worker=worker,
+        reason=_first_line(failed or (seen.reason if seen else "")),
+        generation=seen.generation if seen else 0,
+        attempt=seen.attempt if seen else 0,
+        next_attempt_ms=seen.next_attempt_ms if seen else None,
+        since_ms=seen.since_ms if seen else None,
+    )
 
 
-def _status(job_problem: str, split_problem: str, owned: int) -> Status:
-    problem = (job_problem or split_problem).partition("\n")[0]
-    if problem:
-        return Status("FAILED", problem)
-    return Status("RUNNING" if owned else "STOPPED")
+def live_workers(
+    connection: sqlite3.Connection, job: str, dead: Callable[[Owner], bool]
+) -> dict[str, str]:
+    """Return `host:pid` of each worker of *job* that is not known to be dead."""
+    query = "SELECT worker, host, boot, pid_space, pid, started FROM workers WHERE job = ?"
+    found = {}
+    for worker, host, boot, pid_space, pid, started in connection.execute(query, (job,)):
+        owner = Owner(
+            worker=worker, host=host, boot=boot, pid_space=pid_space, pid=pid, started=started
+        )
+        if not dead(owner):
+            found[worker] = f"{host}:{pid}"
+    return found
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

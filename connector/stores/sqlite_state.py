@@ -57,6 +57,33 @@ def load(connection: sqlite3.Connection, job: str, split: str) -> SplitState:
     )
 
 
+def replace_positions(
+    connection: sqlite3.Connection, job: str, positions: Mapping[str, EncodedPosition | None]
+) -> None:
+    """Replace the positions of splits that nobody owns, in the open transaction.
+
+    None makes a split begin anew, its counters too. A new token keeps out whoever owned it.
+    """
+    for split, position in positions.items():
+        place = (job, split)
+        connection.execute("DELETE FROM chunks WHERE job = ? AND split = ?", place)
+        connection.executemany(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?)",
+            [(*place, *chunk) for chunk in (position.chunks if position else {}).items()],
+        )
+        connection.execute(  # I2: what a former owner still has under way changes nothing.
+            "UPDATE heads SET token = token + 1, owner = NULL, seq = seq + 1, head = ?, "
+            "chunks = ?, counters = CASE WHEN ? THEN counters ELSE '{}' END "
+            "WHERE job = ? AND split = ?",
+            (
+                position.head if position else None,
+                json.dumps(list(position.chunks) if position else []),
+                position is not None,
+                *place,
+            ),
+        )
+
+
 def counters_of(text: str) -> Counters:
     """Read what `counters_text` wrote."""
     return {table: TableCounts(*row) for table, row in json.loads(text).items()}

@@ -31,7 +31,8 @@ class CassandraSource(Source):
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
         return CassandraReader(self._parts, self._parts.splits.index(split.split_id), resume)
 
-    def decode_position(self, encoded: EncodedPosition) -> Position:
+    @classmethod
+    def decode_position(cls, encoded: EncodedPosition) -> Position:
         """Read a CDC state."""
         return CdcState.decode(encoded)
 

@@ -7,14 +7,14 @@ both: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, then a zstd fr
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
 import cramjam
 import msgspec
 
-from headrace.plugins import EncodedPosition, Position
+from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, offset_numbers
 from headrace.sources.cassandra.errors import StateError
 
 VERSION: Final = 1
@@ -162,6 +162,28 @@ class CdcState(Position):
             ({"node": node}, {"segment_id": marker.segment_id, "position": marker.offset})
             for node, marker in sorted(self.markers.items())
         ]
+
+    def moved(
+        self, partition: Mapping[str, str], offset: Mapping[str, int | str] | None
+    ) -> "CdcState":
+        """Read the log of a node from elsewhere; None is its oldest segment.
+
+        What is remembered of mutations goes: else nothing that was published would come again.
+        Those that were pending count as expired, so that the books balance (I3).
+        """
+        node = partition.get("node", "")
+        if set(partition) != {"node"} or node not in self.hosts:
+            hint = f"the nodes are {', '.join(self.hosts)}"
+            raise ConfigError([Problem("partition", f"has no log {dict(partition)}", hint)])
+        markers = {host: marker for host, marker in self.markers.items() if host != node}
+        if offset is not None:
+            segment_id, position = offset_numbers(offset, "segment_id", "position")
+            markers[node] = Marker(segment_id, position)
+        counters = dict(self.counters)
+        if pending := counters.get("mutations.pending", 0):
+            counters["mutations.expired"] = counters.get("mutations.expired", 0) + pending
+            counters["mutations.pending"] = 0
+        return replace(self, markers=markers, counters=counters, chunks=(), needs={})
 
     def books(self) -> Mapping[str, int]:
         """Return the counters (I3)."""

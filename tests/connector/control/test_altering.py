@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connector.control.altering import altered_sink, altered_source
+from headrace.connector.control.altering import altered_sink
 from headrace.connector.control.sink_uri import parse_sink_uri
 from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.statements import AlterSink, AlterSource, CreateSink, CreateSource
+from headrace.connector.shell.statements import AlterSink, CreateSink
 
 
 @pytest.mark.parametrize(
@@ -32,26 +32,6 @@ def test_sink(before: str, change: str, after: str) -> None:
     assert isinstance(altering, AlterSink)
 
     assert parse_statement(f"CREATE DATA_SINK k WITH {after}") == altered_sink(made, altering)
-
-
-@pytest.mark.parametrize(
-    ("before", "change", "after"),
-    [
-        ("k", "z", "z"),
-        ("k AND job = 'j'", "z", "z AND job = 'j'"),
-        ("k AND job = 'j'", "job = null", "k"),
-        ("k", "z AND job = 'j'", "z AND job = 'j'"),
-    ],
-)
-def test_source(before: str, change: str, after: str) -> None:
-    """A source changes its sink, its options, or both."""
-    made = parse_statement(f"CREATE DATA_SOURCE flow ON TABLE a.b WITH {before}")
-    altering = parse_statement(f"ALTER DATA_SOURCE flow ON TABLE a.b WITH {change}")
-    assert isinstance(made, CreateSource)
-    assert isinstance(altering, AlterSource)
-
-    expected = parse_statement(f"CREATE DATA_SOURCE flow ON TABLE a.b WITH {after}")
-    assert expected == altered_source(made, altering)
 
 
 options = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"))

@@ -5,8 +5,8 @@ import pytest
 from headrace.connector.control.connector_config import (
     compile_sink,
     compile_source,
-    connector_class,
 )
+from headrace.connector.control.plugin_search import connector_class
 from headrace.connector.shell.statements import CreateSink, CreateSource, Options, TableName
 from headrace.plugins import ConfigError
 

@@ -1,64 +1,138 @@
-"""What the state file knows of a source's job is what DESCRIBE shows."""
+"""What the state file knows of a source's job is what its status shows."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.connector.control.status import UNASSIGNED, Status, statuses
+from headrace.connector.control.status import ConnectorStatus, connector_statuses
+from headrace.connector.states import Desired, Observed
 from headrace.connector.stores import Owner
+from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Seen
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.sqlite_file import connect, transaction
 
 OWNER = Owner(worker="w1", host="h", boot="b", pid_space="p", pid=1, started=2)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    """Return the store of a job named orders with one split that w1 owns."""
+    """Return the store of a job named orders with two splits that w1 owns."""
     store = SqliteStore.open(tmp_path / "state.db", "orders")
     store.job_key()
-    store.register(["0"])
+    store.register(["a", "b"])
     store.enroll(OWNER)
     store.claim("w1", store.leases(), 10_000)
     yield store
     store.close()
 
 
-def shown(tmp_path: Path, job: str) -> Status:
-    """Return the status of a source that names *job*, beside one that names another job."""
+def shown(
+    tmp_path: Path, *seen: Seen, desired: Desired = Desired.RUNNING, dead: bool = False
+) -> ConnectorStatus:
+    """Return the status of the job's source, after a worker reported *seen*."""
     connection = connect(tmp_path / "state.db")
     try:
-        return statuses(connection, {"cdc.ks.t": job, "cdc.ks.u": "other"})["cdc.ks.t"]
+        board = Board(connection)
+        board.see("orders", seen)
+        with transaction(connection):
+            board.add_route(Route("cdc.ks.t", "orders", "k", desired))
+        (status,) = connector_statuses(connection, dead=lambda _: dead)
     finally:
         connection.close()
+    return status
 
 
-@pytest.mark.parametrize("job", ["orders", ""])
-def test_running(store: SqliteStore, tmp_path: Path, job: str) -> None:
-    """A source runs while its job, or the job that no source names, owns a split."""
+def seen(split: str, state: Observed, reason: str = "", **more: int) -> Seen:
+    """Return what a worker saw."""
+    return Seen(split=split, state=state, generation=1, worker="w1", reason=reason, **more)
+
+
+def release(store: SqliteStore, problem: str = "") -> None:
+    """Give back all leases."""
+    for row in store.leases():
+        store.release("w1", row.split, row.token, problem)
+
+
+def test_running(store: SqliteStore, tmp_path: Path) -> None:
+    """A source runs while its splits are owned; each shows its number, owner and generation."""
     assert store.leases()
-    assert Status("RUNNING") == shown(tmp_path, job)
+    status = shown(tmp_path, seen("a", Observed.RUNNING), seen("b", Observed.RUNNING))
+
+    assert (Observed.RUNNING, "h:1", 1) == (status.state, status.worker, status.generation)
+    assert [(0, "a", 1, "h:1"), (1, "b", 1, "h:1")] == [
+        (split.task, split.split, split.generation, split.worker) for split in status.splits
+    ]
 
 
-@pytest.mark.parametrize("job", ["orders", ""])
-def test_problem(store: SqliteStore, tmp_path: Path, job: str) -> None:
+def test_stalled(store: SqliteStore, tmp_path: Path) -> None:
+    """One split that should flow and does not is what the source shows."""
+    assert store.leases()
+    reason = "the sink gave no verdict for 12 s"
+    status = shown(tmp_path, seen("a", Observed.RUNNING), seen("b", Observed.STALLED, reason))
+
+    assert (Observed.STALLED, reason) == (status.state, status.reason)
+
+
+def test_dead_owner(store: SqliteStore, tmp_path: Path) -> None:
+    """What a worker saw that is dead now counts for nothing."""
+    assert store.leases()
+    status = shown(tmp_path, seen("a", Observed.RUNNING), dead=True)
+
+    assert [Observed.UNASSIGNED] * 2 == [split.state for split in status.splits]
+    assert (Observed.UNASSIGNED, "") == (status.state, status.worker)
+
+
+def test_job_problem(store: SqliteStore, tmp_path: Path) -> None:
     """An unreachable broker shows with its named error, without its hint."""
+    release(store)
     store.report("kafka_unreachable: h:9092: no answer\nhint: is it running?")
+    status = shown(tmp_path)
 
-    assert Status("FAILED", "kafka_unreachable: h:9092: no answer") == shown(tmp_path, job)
+    assert (Observed.FAILED, "kafka_unreachable: h:9092: no answer") == (
+        status.state,
+        status.reason,
+    )
 
 
-def test_split_problem(store: SqliteStore, tmp_path: Path) -> None:
-    """A split that stopped shows though nothing stopped the job."""
-    store.release("w1", "0", store.leases()[0].token, "segment: byte 7")
+def test_job_tried_again(store: SqliteStore, tmp_path: Path) -> None:
+    """A job that is tried again shows cause, attempt and when."""
+    release(store)
+    store.report("kafka_unreachable: h:9092: no answer")
+    whole = seen(WHOLE_JOB, Observed.RESTARTING, attempt=2, next_attempt_ms=17)
+    status = shown(tmp_path, whole)
 
-    assert Status("FAILED", "segment: byte 7") == shown(tmp_path, "orders")
+    assert (Observed.RESTARTING, 2, 17) == (status.state, status.attempt, status.next_attempt_ms)
+    assert "no answer" in status.reason
+
+
+@pytest.mark.parametrize("state", [Observed.RESTARTING, Observed.FAILED])
+def test_split_problem(store: SqliteStore, tmp_path: Path, state: Observed) -> None:
+    """A split that stopped shows though nothing stopped the job, and whether it is tried again."""
+    row = store.leases()[0]
+    store.release("w1", row.split, row.token, "segment: byte 7")
+    status = shown(tmp_path, seen("a", state, attempt=3))
+
+    assert (state, "segment: byte 7", 3) == (status.state, status.reason, status.attempt)
+    assert Observed.UNASSIGNED == status.job_state
 
 
 def test_stopped(store: SqliteStore, tmp_path: Path) -> None:
-    """A job whose splits nobody owns has stopped; one that never ran is unassigned."""
-    store.release("w1", "0", store.leases()[0].token)
+    """A source that shall stop is not stopped while somebody owns a split."""
+    assert store.leases()
+    assert Observed.RUNNING == shown(tmp_path, desired=Desired.STOPPED).state
 
-    assert Status("STOPPED") == shown(tmp_path, "orders")
-    assert UNASSIGNED == shown(tmp_path, "never")
+
+def test_stopped_at_last(store: SqliteStore, tmp_path: Path) -> None:
+    """Without owners it is stopped, whatever happened before."""
+    release(store, "segment: byte 7")
+    status = shown(tmp_path, desired=Desired.STOPPED)
+
+    assert (Observed.STOPPED, "") == (status.state, status.reason)
+
+
+def test_never_ran(tmp_path: Path) -> None:
+    """A source whose job never ran is unassigned and has no splits."""
+    status = shown(tmp_path)
+
+    assert (Observed.UNASSIGNED, []) == (status.state, list(status.splits))

@@ -1,0 +1,303 @@
+"""The command service: every way in which anything is changed, whatever door it came through.
+
+Statements, Kafka Connect's paths, the Sidecar's and our own call these verbs and nothing else.
+Each takes effect wholly or not at all, in the state file alone: no broker or node is asked, except
+by `validate_sink`. What is wanted is noted; the workers look at it, and do it.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.control.altering import altered_sink
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.control.connector_config import (
+    CLASS_KEY,
+    sink_entry,
+    source_entry,
+)
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.errors import (
+    AlreadyExistsError,
+    InUseError,
+    NotFoundError,
+    NotStoppedError,
+)
+from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
+from headrace.connector.control.plugin_search import source_of_class
+from headrace.connector.control.status import ConnectorStatus, connector_statuses
+from headrace.connector.shell.formatting import format_statement
+from headrace.connector.shell.parser import parse_statement
+from headrace.connector.shell.statements import (
+    AlterSink,
+    CreateSink,
+    DropSink,
+    DropSource,
+    TableName,
+)
+from headrace.connector.states import Desired, Observed
+from headrace.connector.stores.board import WHOLE_JOB
+from headrace.plugins import ConfigError, Problem, Source
+
+_FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
+
+
+class Commands:
+    """The verbs. Belongs to the connection's thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use *connection*; closing it stays with the caller."""
+        self._connection = connection
+        self._catalogue = Catalogue(connection)
+        self._offsets = Offsets(connection)
+
+    # What there is.
+
+    def sinks(self) -> Sequence[SinkEntry]:
+        """Return all sinks by name."""
+        return self._catalogue.sinks()
+
+    def sink(self, name: str) -> SinkEntry:
+        """Return one sink. Raises NotFoundError."""
+        return self._catalogue.sink(name)
+
+    def sources(self) -> Sequence[SourceEntry]:
+        """Return all sources by name."""
+        return self._catalogue.sources()
+
+    def source(self, name: str) -> SourceEntry:
+        """Return one source by its connector's name. Raises NotFoundError."""
+        return self._catalogue.source(name)
+
+    def source_on(self, word: str, table: TableName) -> SourceEntry:
+        """Return the source of a table. Raises NotFoundError, AmbiguousError."""
+        return self._catalogue.source_on(word, table)
+
+    def statuses(self) -> Mapping[str, ConnectorStatus]:
+        """Return how each connector fares, by name."""
+        return {status.name: status for status in connector_statuses(self._connection)}
+
+    def status(self, name: str) -> ConnectorStatus:
+        """Return how one connector fares. Raises NotFoundError."""
+        self._catalogue.source(name)
+        return self.statuses()[name]
+
+    # Sinks.
+
+    def create_sink(self, statement: CreateSink) -> bool:
+        """Make a sink; False when it is there and that is no error.
+
+        Raises:
+            ConfigError: with every mistake.
+            AlreadyExistsError: there is one of that name.
+
+        """
+        entry = sink_entry(statement)
+        with self._catalogue.changing():
+            if not self._catalogue.has_sink(entry.name):
+                self._catalogue.add_sink(entry)
+                return True
+        if statement.if_not_exists:
+            return False
+        raise AlreadyExistsError(
+            "sink",
+            f"data sink {entry.name} already exists",
+            f"use IF NOT EXISTS, or first {format_statement(DropSink(name=entry.name))}",
+        )
+
+    def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
+        """Change options of a sink, or its URI; None when it is missing and that is no error.
+
+        Its running jobs settle and commit what is under way, then go on with the new options.
+
+        Raises:
+            NotFoundError: there is no such sink.
+            ConfigError: with every mistake; nothing was changed.
+
+        """
+        with self._catalogue.changing():
+            if statement.if_exists and not self._catalogue.has_sink(statement.name):
+                return None
+            before = parse_statement(self._catalogue.sink(statement.name).statement)
+            assert isinstance(before, CreateSink)  # noqa: S101 (the formatter wrote it)
+            entry = sink_entry(altered_sink(before, statement))
+            self._catalogue.replace_sink(entry)
+        return entry
+
+    def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
+        """Forget a sink.
+
+        Raises:
+            NotFoundError: there is no such sink, and *if_exists* does not allow that.
+            InUseError: a source writes into it.
+
+        """
+        with self._catalogue.changing():
+            if if_exists and not self._catalogue.has_sink(name):
+                return
+            sink = self._catalogue.sink(name)
+            users = [source for source in self._catalogue.sources() if source.sink == sink.name]
+            if users:
+                first = users[0]
+                more = f" and {len(users) - 1} more" if users[1:] else ""
+                drop = format_statement(DropSource(word=first.word, table=first.table))
+                raise InUseError(
+                    "sink", f"data sink {sink.name} is used by {first.name}{more}", f"first {drop}"
+                )
+            self._catalogue.remove_sink(sink.name)
+
+    # Sources.
+
+    def create_source(
+        self,
+        config: Mapping[str, str],
+        *,
+        if_not_exists: bool = False,
+        state: Desired = Desired.RUNNING,
+    ) -> bool:
+        """Make a source of a connector config; False when it is there and that is no error.
+
+        Raises:
+            ConfigError: with every mistake.
+            NotFoundError: there is no such sink.
+            AlreadyExistsError: there is one of that name.
+
+        """
+        entry = source_entry(config)
+        with self._catalogue.changing():
+            if not self._catalogue.has_source(entry.name):
+                self._catalogue.sink(entry.sink)  # It must be there, to be written into.
+                self._catalogue.add_source(entry, state)
+                return True
+        if if_not_exists:
+            return False
+        drop = format_statement(DropSource(word=entry.word, table=entry.table))
+        raise AlreadyExistsError(
+            "table",
+            f"data source {entry.name} already exists",
+            f"use IF NOT EXISTS, or first {drop}",
+        )
+
+    def alter_source(self, name: str, changes: Mapping[str, str | None]) -> SourceEntry:
+        """Change keys of a source's config; None takes one away. Raises as `replace_source`."""
+        return self.replace_source(name, _merged(self._catalogue.source(name).config, changes))
+
+    def replace_source(self, name: str, config: Mapping[str, str]) -> SourceEntry:
+        """Give a source another config. Its job settles and commits, then goes on with it.
+
+        Raises:
+            NotFoundError: there is no such source, or no such sink.
+            ConfigError: with every mistake; nothing was changed.
+
+        """
+        entry = source_entry(config)
+        with self._catalogue.changing():
+            before = self._catalogue.source(name)
+            if entry.name != name:
+                raise ConfigError([Problem("name", f"expected {name}: a source keeps its name")])
+            self._catalogue.sink(entry.sink)
+            if entry.config != before.config:
+                self._catalogue.replace_source(entry)
+        return entry
+
+    def drop_source(self, name: str, *, if_exists: bool = False) -> None:
+        """Forget a source; what its job committed stays. Raises NotFoundError."""
+        with self._catalogue.changing():
+            if not if_exists or self._catalogue.has_source(name):
+                self._catalogue.remove_source(self._catalogue.source(name).name)
+
+    # States. All are noted at once and done by the workers within about a second.
+
+    def pause(self, name: str) -> None:
+        """Read nothing more; keep the leases. Safe to repeat. Raises NotFoundError."""
+        self._want(name, Desired.PAUSED)
+
+    def resume(self, name: str) -> None:
+        """Run, also after a stop. Safe to repeat. Raises NotFoundError."""
+        self._want(name, Desired.RUNNING)
+
+    def stop(self, name: str) -> None:
+        """Give back leases and readers; keep positions. Safe to repeat. Raises NotFoundError."""
+        self._want(name, Desired.STOPPED)
+
+    def restart(self, name: str, *, only_failed: bool = False) -> Sequence[str]:
+        """Have the job of a source begin anew, or only what of it failed.
+
+        Returns the splits concerned; WHOLE_JOB among them is the job itself.
+
+        Raises:
+            NotFoundError: there is no such source.
+
+        """
+        with self._catalogue.changing():
+            status = self.status(name)
+            splits = [WHOLE_JOB]
+            if only_failed:
+                splits = [s.split for s in status.splits if s.state in _FAILED]
+                splits += [WHOLE_JOB] if status.job_state in _FAILED else []
+            self._catalogue.board.ask_restart(status.job, splits)
+        return splits
+
+    def restart_split(self, name: str, task: int) -> None:
+        """Have one split begin anew. Raises NotFoundError, also when there is no such split."""
+        with self._catalogue.changing():
+            status = self.status(name)
+            found = [split.split for split in status.splits if split.task == task]
+            if not found:
+                raise NotFoundError("task", f"{name} has {len(status.splits)} tasks, not {task}")
+            self._catalogue.board.ask_restart(status.job, found)
+
+    # Positions.
+
+    def offsets(self, name: str) -> Sequence[Offset]:
+        """Return the committed positions of all splits. Raises NotFoundError."""
+        self._catalogue.source(name)
+        return self._offsets.of(self.status(name).job, self._plugin(name))
+
+    def alter_offsets(
+        self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
+    ) -> OffsetsChange:
+        """Move positions of a stopped source.
+
+        Raises:
+            NotFoundError: there is no such source.
+            NotStoppedError: it is not stopped, or still stopping.
+            ConfigError: with every position that is not one.
+
+        """
+        job = self._stopped(name, dry_run=dry_run)
+        return self._offsets.alter(job, self._plugin(name), wanted, dry_run=dry_run)
+
+    def reset_offsets(self, name: str, *, dry_run: bool = False) -> OffsetsChange:
+        """Forget the positions of a stopped source: it begins at the oldest that is there.
+
+        Raises as `alter_offsets` does.
+        """
+        job = self._stopped(name, dry_run=dry_run)
+        return self._offsets.reset(job, self._plugin(name), dry_run=dry_run)
+
+    def _plugin(self, name: str) -> type[Source]:
+        return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
+
+    def _stopped(self, name: str, *, dry_run: bool) -> str:
+        """Return the job of a source that is stopped, alone, and owned by nobody."""
+        status = self.status(name)
+        if dry_run:
+            return status.job
+        if status.desired is not Desired.STOPPED:
+            raise NotStoppedError(
+                "table", f"{name} is {status.state}, not STOPPED", "stop it first"
+            )
+        if not self._catalogue.board.separate(status.job, busy=self._offsets.live(status.job)):
+            raise NotStoppedError("table", f"{name} is still stopping", "wait a moment")
+        return self.status(name).job
+
+    def _want(self, name: str, state: Desired) -> None:
+        with self._catalogue.changing():
+            self._catalogue.source(name)
+            self._catalogue.board.want(name, state)
+
+
+def _merged(config: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**config, **changes}
+    return {key: value for key, value in merged.items() if value is not None}

@@ -1,0 +1,138 @@
+"""Positions as Kafka Connect shows them, and changing those of a job that nobody runs.
+
+What a position says is the source plugin's business: it describes it, and moves it.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.connector.control.errors import NotStoppedError
+from headrace.connector.control.status import live_workers
+from headrace.connector.runtime.processes import is_dead
+from headrace.connector.stores import Owner, SplitState
+from headrace.connector.stores.sqlite_file import named_errors, transaction
+from headrace.connector.stores.sqlite_state import load, replace_positions
+from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, Source
+
+SPLIT_KEY: Final = "split"  # In a partition map: which split the part belongs to.
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A part of a split's position: `partition` names the split and what the source adds.
+
+    Without `offset`, in a change, the part begins anew.
+    """
+
+    partition: Mapping[str, str]
+    offset: Mapping[str, int | str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsChange:
+    """What a change came to, or would come to: the offsets of the splits that it concerns."""
+
+    before: Sequence[Offset]
+    after: Sequence[Offset]
+
+
+class Offsets:
+    """Reads and changes the positions in one state file. Belongs to the connection's thread."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
+    ) -> None:
+        """*dead* says True only when it is certain."""
+        self._connection = connection
+        self._dead = dead
+
+    def live(self, job: str) -> frozenset[str]:
+        """Return the workers of *job* that are not known to be dead."""
+        return frozenset(live_workers(self._connection, job, self._dead))
+
+    def of(self, job: str, source: type[Source]) -> Sequence[Offset]:
+        """Return where every split of *job* stands, as committed."""
+        return [part for state in self._states(job) for part in _shown(state, source)]
+
+    def alter(
+        self, job: str, source: type[Source], wanted: Sequence[Offset], *, dry_run: bool
+    ) -> OffsetsChange:
+        """Move parts of positions. Raises ConfigError with every part that cannot be moved."""
+        states = {state.split: state for state in self._states(job)}
+        moved: dict[str, Position] = {}
+        problems: list[Problem] = []
+        for number, part in enumerate(wanted):
+            partition = dict(part.partition)
+            split = partition.pop(SPLIT_KEY, "")
+            state = states.get(split)
+            if state is None or state.position is None:
+                known = ", ".join(s for s, found in states.items() if found.position) or "none"
+                problems.append(
+                    Problem(
+                        f"offsets[{number}].partition.split",
+                        f"there is no split {split!r} that has a position",
+                        f"there are: {known}",
+                    )
+                )
+                continue
+            position = moved.get(split) or source.decode_position(state.position)
+            try:
+                moved[split] = position.moved(partition, part.offset)
+            except ConfigError as error:
+                problems += [
+                    Problem(f"offsets[{number}].{p.key}", p.message, p.hint) for p in error.problems
+                ]
+        if problems:
+            raise ConfigError(problems)
+        return self._replace(job, source, dict(moved), dry_run=dry_run)
+
+    def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
+        """Let every split of *job* begin anew."""
+        anew = {state.split: None for state in self._states(job)}
+        return self._replace(job, source, anew, dry_run=dry_run)
+
+    def _replace(
+        self,
+        job: str,
+        source: type[Source],
+        positions: Mapping[str, Position | None],
+        *,
+        dry_run: bool,
+    ) -> OffsetsChange:
+        concerned = [state for state in self._states(job) if state.split in positions]
+        before = [part for state in concerned for part in _shown(state, source)]
+        after = [
+            Offset({SPLIT_KEY: split, **partition}, offset)
+            for split, position in positions.items()
+            for partition, offset in (position.describe() if position else ())
+        ]
+        if not dry_run:
+            with transaction(self._connection):
+                self._check_free(job)
+                encoded: dict[str, EncodedPosition | None] = {
+                    split: position.encode() if position else None
+                    for split, position in positions.items()
+                }
+                replace_positions(self._connection, job, encoded)
+        return OffsetsChange(before, after)
+
+    def _check_free(self, job: str) -> None:
+        owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (job,))
+        if self.live(job).intersection(owner for (owner,) in owners):
+            raise NotStoppedError("table", f"job {job} is still stopping", "wait a moment")
+
+    def _states(self, job: str) -> Sequence[SplitState]:
+        query = "SELECT splits FROM jobs WHERE job = ?"
+        with named_errors():
+            (names,) = self._connection.execute(query, (job,)).fetchone() or ("[]",)
+        return [load(self._connection, job, split) for split in json.loads(names)]
+
+
+def _shown(state: SplitState, source: type[Source]) -> Sequence[Offset]:
+    if state.position is None:
+        return []
+    described = source.decode_position(state.position).describe()
+    return [Offset({SPLIT_KEY: state.split, **part}, offset) for part, offset in described]

@@ -1,0 +1,159 @@
+"""The board keeps what is wanted and what is seen apart, and separates what differs."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.states import Desired, Observed
+from headrace.connector.stores import Commit, Owner, TableCounts
+from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Seen, Wanted
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect, transaction
+from headrace.plugins import EncodedPosition
+
+RUNNING, PAUSED = Desired.RUNNING, Desired.PAUSED
+OWNER = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a connection to a new state file."""
+    with contextlib.closing(connect(tmp_path / "state.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def board(connection: sqlite3.Connection) -> Board:
+    """Return a board with three sources of one job."""
+    board = Board(connection)
+    with transaction(connection):
+        for name in "xyz":
+            board.add_route(Route(name, "j", "k", RUNNING))
+    return board
+
+
+def wanted(board: Board) -> tuple[Desired, int, bool]:
+    """Return what is wanted of the job."""
+    found = board.wanted("j")
+    return found.state, found.generation, found.mixed
+
+
+def test_unknown_job(board: Board) -> None:
+    """A job without sources runs, and nobody has asked it for anything."""
+    assert Wanted() == board.wanted("other")
+
+
+def test_generations(board: Board, connection: sqlite3.Connection) -> None:
+    """Each change counts; what is wanted of a state does not."""
+    assert (RUNNING, 3, False) == wanted(board)
+    with transaction(connection):
+        assert 4 == board.changed("j")
+        board.want("x", PAUSED)
+
+    assert (RUNNING, 4, True) == wanted(board)
+
+
+def test_restarts(board: Board, connection: sqlite3.Connection) -> None:
+    """Each request for a restart counts, by split."""
+    with transaction(connection):
+        board.ask_restart("j", ["a"])
+        board.ask_restart("j", ["a", WHOLE_JOB])
+
+    assert ({"a": 2, WHOLE_JOB: 1}, 3) == (
+        board.wanted("j").restarts,
+        board.wanted("j").generation,
+    )
+
+
+def test_seen(board: Board) -> None:
+    """What is seen last counts, and since when it is so stays while it is so."""
+    board.see("j", [Seen(split="a", state=Observed.RUNNING, generation=1)])
+    first = board.seen("j")["a"]
+    board.see("j", [Seen(split="a", state=Observed.RUNNING, generation=2, reason="r")])
+    second = board.seen("j")["a"]
+
+    assert (2, "r", first.since_ms) == (second.generation, second.reason, second.since_ms)
+    assert 0 < first.since_ms <= second.seen_ms
+    assert {} == board.seen("other")
+
+
+def committed(store: SqliteStore) -> None:
+    """Commit something to the job's only split, and give it back."""
+    store.register(["s"])
+    store.enroll(OWNER)
+    token = store.claim("w", store.leases(), 1_000)["s"]
+    assert not store.commit(
+        [
+            Commit(
+                split="s",
+                plan=1,
+                token=token,
+                owner="w",
+                previous=0,
+                seq=1,
+                position=EncodedPosition(b"head", {"c": b"chunk"}),
+                counters={"t": TableCounts(2, 2)},
+            )
+        ]
+    )
+
+
+def test_separate(board: Board, connection: sqlite3.Connection, tmp_path: Path) -> None:
+    """Who wants something else than most goes on alone from what was committed together."""
+    store = SqliteStore.open(tmp_path / "state.db", "j")
+    committed(store)
+    with transaction(connection):
+        board.want("x", PAUSED)
+
+    assert not board.separate("j", busy=frozenset({"w"}))
+    store.dismiss("w")
+    assert board.separate("j", busy=frozenset({"w"}))
+
+    assert {"x": "j~x", "y": "j", "z": "j"} == {r.source: r.job for r in board.routes()}
+    assert (RUNNING, 4, False) == wanted(board)
+    assert PAUSED is board.wanted("j~x").state
+    fork = SqliteStore.open(tmp_path / "state.db", "j~x")
+    assert [replace(state, token=0) for state in store.states()] == [
+        replace(state, token=0) for state in fork.states()
+    ]
+    assert store.job_key() == fork.job_key()
+    assert fork.claim("v", fork.leases(), 1_000)
+    fork.close()
+    store.close()
+
+
+def test_separate_once_more(board: Board, connection: sqlite3.Connection, tmp_path: Path) -> None:
+    """What a source committed alone, long ago, does not count when it leaves again."""
+    store = SqliteStore.open(tmp_path / "state.db", "j")
+    committed(store)
+    store.dismiss("w")
+    for _ in range(2):
+        with transaction(connection):
+            board.want("x", PAUSED)
+        assert board.separate("j", busy=frozenset())
+        with transaction(connection):
+            board.point("x", job="j", sink="k")
+            board.want("x", RUNNING)
+    store.close()
+
+    assert {"j"} == {route.job for route in board.routes()}
+
+
+def test_uniform_jobs_stay_whole(board: Board) -> None:
+    """Nothing is separated where all want the same."""
+    assert board.separate("j", busy=frozenset({"w"}))
+    assert {"j"} == {route.job for route in board.routes()}
+
+
+def test_older_file(connection: sqlite3.Connection) -> None:
+    """The sources of a file that has no board yet run in the job they name, or their sink's."""
+    connection.execute("CREATE TABLE sources (name, sink, job, statement, config)")
+    connection.execute("INSERT INTO sources VALUES ('a', 'k', '', '', ''), ('b', 'k', 'j', '', '')")
+
+    assert [("a", "k", RUNNING), ("b", "j", RUNNING)] == [
+        (route.source, route.job, route.state) for route in Board(connection).routes()
+    ]
