@@ -30,10 +30,17 @@ RECORD_HEADERS: Final = (
 class Encoding:
     """What a sink wants to be given; the names of headers are those in this module.
 
-    `codec` names the format of keys and values.
+    `codec` names the format of values, `key_codec` that of keys when it is another. `envelope` is
+    what stands around a change: without one, its own document in JSON, and `cep44` in the other
+    formats. `key` says which columns the key has: `partition` or `primary`. With `tombstones` a
+    deletion of all that is under its key says so (`EncodedRecords.tombstones`).
     """
 
     codec: str = "json"
+    key_codec: str = ""
+    envelope: str = ""
+    key: str = "partition"
+    tombstones: bool = False
     headers: tuple[str, ...] = (SCHEMA_ID_HEADER,)
 
 
@@ -70,6 +77,7 @@ class Codec(ABC):
         headers: list[Headers] = []
         tables: list[str] = []
         quarantined = list(batch.quarantined())
+        tombstones: list[int] = []
         shared: dict[bytes, Headers] = {}
         for record in batch.records():
             try:
@@ -78,13 +86,15 @@ class Codec(ABC):
             except BadRecordError as error:
                 quarantined.append(_quarantined(record, error))
                 continue
+            if prepared.tombstone:
+                tombstones.append(len(keys))
             keys.append(key)
             values.append(value)
             schema_id = record.schema.schema_id
             common = shared.setdefault(schema_id, ((SCHEMA_ID_HEADER, schema_id),))
             headers.append(common + prepared.headers if prepared.headers else common)
             tables.append(record.schema.table)
-        return EncodedRecords(keys, values, headers, tables, quarantined)
+        return EncodedRecords(keys, values, headers, tables, quarantined, tombstones)
 
 
 def _quarantined(record: Record, error: BadRecordError) -> Quarantined:

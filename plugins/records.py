@@ -58,6 +58,7 @@ class Record:
     """
 
     __slots__ = ("headers", "key", "operation", "origin", "schema", "timestamp_us", "value")
+    tombstone: bool = False
 
     def __init__(  # noqa: PLR0913 (these seven are the record)
         self,
@@ -208,6 +209,8 @@ class EncodedRecords:
     """A batch's records as bytes, column by column; the sequences have equal length.
 
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
+    `tombstones` are the indexes, ascending, of records that a message with the same key and without
+    a value follows.
     """
 
     keys: Sequence[bytes | None]
@@ -215,6 +218,7 @@ class EncodedRecords:
     headers: Sequence[Headers]
     tables: Sequence[str]
     quarantined: Sequence[Quarantined] = ()
+    tombstones: Sequence[int] = ()
 
     def __len__(self) -> int:
         """Return the number of records."""

@@ -61,7 +61,9 @@ def test_options_are_documented(config_class: type) -> None:
     for key, (field, declared) in declared_options(config_class).items():
         if declared.keys_allowed:
             continue
-        if isinstance(field.default, int | float):
+        if isinstance(field.default, bool):
+            assert f"| `{key}` | {str(field.default).lower()} |" in text
+        elif isinstance(field.default, int | float):
             assert f"| `{key}` | {field.default} |" in text
         elif isinstance(field.default, str):
             assert f"| `{key}` | `{field.default}` |" in text

@@ -312,4 +312,5 @@ def _rows(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
         values=list(compress(encoded.values, keep)),
         headers=list(compress(encoded.headers, keep)),
         tables=list(compress(encoded.tables, keep)),
+        tombstones=[sum(keep[:index]) for index in encoded.tombstones if keep[index]],
     )

@@ -2,75 +2,55 @@
 
 from dataclasses import replace
 
-from headrace.connector.serde.headers import ConstantHeaders, RecordHeaders
+from headrace.connector.serde.headers import ConstantHeaders
 from headrace.connector.serde.records import codec
-from headrace.plugins import Batch, Codec, Document, EncodedRecords, Encoding, Record
+from headrace.connector.serde.shaping import Shaper
+from headrace.plugins import Batch, Codec, EncodedRecords, Encoding, Record
 
 
 class Encoder:
     """Encodes batches for one sink. Belongs to the data thread."""
 
     def __init__(self, wanted: Encoding) -> None:
-        """Load the codec that *wanted* names.
+        """Load the codecs that *wanted* names.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: there is no such codec, envelope or key.
 
         """
-        self._name = wanted.codec
-        self._codec = codec(wanted.codec)
+        shaper = Shaper(wanted)
+        values = codec(wanted.codec)
+        keys = codec(wanted.key_codec) if wanted.key_codec else values
+        self._own = wanted.codec if shaper.idle and keys is values else ""
+        self._codec = values if self._own else _ShapingCodec(shaper, keys, values)
         self._constant = ConstantHeaders(wanted.headers)
-        record_headers = RecordHeaders(wanted.headers)
-        self._plain = not record_headers
-        if not self._plain:
-            self._codec = _Shaping(self._codec, record_headers)
 
     def encode(self, batch: Batch, *, token: int) -> EncodedRecords:
         """Encode *batch*, which was read under the fencing *token*."""
-        if self._plain and self._name in batch.encodings:
-            encoded = batch.encode(self._name)
+        if self._own in batch.encodings:
+            encoded = batch.encode(self._own)
         else:
             encoded = self._codec.encode(batch)
         headers = self._constant.give(encoded.headers, encoded.tables, token)
         return encoded if headers is encoded.headers else replace(encoded, headers=headers)
 
 
-class _Shaping(Codec):
-    """Encodes with another codec what it makes of each record first."""
+class _ShapingCodec(Codec):
+    """Encodes with two codecs what a shaper makes of each record."""
 
-    def __init__(self, inner: Codec, headers: RecordHeaders) -> None:
-        self._inner = inner
-        self._headers = headers
+    def __init__(self, shaper: Shaper, keys: Codec, values: Codec) -> None:
+        self._shaper = shaper
+        self._keys = keys
+        self._values = values
 
     def prepare(self, record: Record) -> Record:
-        """Return *record* with its headers."""
-        return _Headed(record, self._headers)
+        """Shape *record*."""
+        return self._shaper.shape(record)
 
     def key(self, record: Record) -> bytes | None:
         """Return the key's bytes."""
-        return self._inner.key(record)
+        return self._keys.key(record)
 
     def value(self, record: Record) -> bytes:
         """Return the value's bytes."""
-        return self._inner.value(record)
-
-
-class _Headed(Record):
-    """A record with more headers; its document is the original's."""
-
-    __slots__ = ("_original",)
-
-    def __init__(self, original: Record, headers: RecordHeaders) -> None:
-        super().__init__(
-            key=original.key,
-            value=original.value,
-            operation=original.operation,
-            timestamp_us=original.timestamp_us,
-            schema=original.schema,
-            headers=original.headers + headers.of(original),
-            origin=original.origin,
-        )
-        self._original = original
-
-    def document(self) -> Document:
-        return self._original.document()
+        return self._values.value(record)

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.plugins import ConfigError, Problem, option
+from headrace.plugins import ConfigError, Encoding, Problem, option
 from headrace.plugins.codecs import header_problems
+from headrace.plugins.discovery import names
 
 _ALLOWED: Final = (
     r"security\.protocol",
@@ -44,6 +45,8 @@ DEFAULTS: Final = {
     "reconnect.backoff.max.ms": "2000",
     "log_level": "2",  # Errors come through the error callback, into our log.
 }
+# Options of connections, which every client of librdkafka has.
+_SHARED: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "client.", "socket.")
 _SERVER: Final = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9a-fA-F:.]+\]|[^\s:,/?\[\]]+)(?::(\d{1,5}))?")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PORT_MAX: Final = 65535
@@ -57,8 +60,50 @@ class KafkaConfig:
         "Where to find the cluster: host:port, more than one with commas.",
         name="bootstrap.servers",
     )
-    topic: str = option("The topic that takes every record.")
-    format: str = option("How key and value are encoded.", default="avro", choices=("avro", "json"))
+    topic: str = option(
+        "The topic of a record: a name, or a pattern with {keyspace} and {table} in it."
+    )
+    topic_map: Mapping[str, str] = option(
+        "`topic.map.<keyspace>.<table>`: the topic of one table.",
+        keys_allowed=r"topic\.map\.[^.]+\.[^.]+",
+    )
+    topic_creation_enable: bool = option(
+        "Make topics that are missing.", name="topic.creation.enable", default=False
+    )
+    topic_creation_partitions: int = option(
+        "Partitions of a topic that is made; -1: as the brokers have it.",
+        name="topic.creation.default.partitions",
+        default=-1,
+        minimum=-1,
+    )
+    topic_creation_replication: int = option(
+        "Replication of a topic that is made; -1: as the brokers have it.",
+        name="topic.creation.default.replication.factor",
+        default=-1,
+        minimum=-1,
+    )
+    topic_creation_config: Mapping[str, str] = option(
+        "`topic.creation.default.<setting>`: any setting of a topic that is made.",
+        keys_allowed=r"topic\.creation\.default\.[a-z][a-z.]*",
+    )
+    format: str = option("How values are encoded: `avro`, `json`, or a plugin's.", default="avro")
+    envelope: str = option("What stands around a change.", default="cep44", choices=("cep44",))
+    key: str = option(
+        "The columns of the key: those of the partition key, whose order is kept, or of the whole "
+        "primary key, as compaction wants them.",
+        default="partition",
+        choices=("partition", "primary"),
+    )
+    key_format: str | None = option(
+        "How keys are encoded, if not as values are: `avro`, `json`, `text`.",
+        name="key.format",
+        default=None,
+    )
+    tombstones_on_delete: bool = option(
+        "Send a tombstone after a deletion of all that is under its key.",
+        name="tombstones.on.delete",
+        default=False,
+    )
     headers: tuple[str, ...] = option(
         "The headers of a message: schemaId, table, keyspace and token cost next to nothing; "
         "those of one record cost much: mutation, index, of, op, timestamp, copies, node, segment, "
@@ -95,14 +140,28 @@ class KafkaConfig:
 
     def __post_init__(self) -> None:
         """Check what one option alone can show to be wrong."""
-        problems = [_server_problem(server) for server in self.bootstrap_servers.split(",")]
-        if not _TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
-            problems.append(
-                Problem("topic", f"{self.topic!r} is no topic name", "use letters, digits, . _ -")
-            )
-        found = [problem for problem in problems if problem] + header_problems(self.headers)
+        problems = [
+            *(_server_problem(server) for server in self.bootstrap_servers.split(",")),
+            _topic_problem("topic", re.sub(r"\{(keyspace|table)\}", "x", self.topic)),
+            *(_topic_problem(key, topic) for key, topic in self.topic_map.items()),
+            _codec_problem("format", self.format),
+            _codec_problem("key.format", self.key_format or "avro"),
+            *header_problems(self.headers),
+        ]
+        found = [problem for problem in problems if problem]
         if found:
             raise ConfigError(found)
+
+    def encoding(self) -> Encoding:
+        """Return what the records are to be."""
+        return Encoding(
+            codec=self.format,
+            key_codec=self.key_format or "",
+            envelope=self.envelope,
+            key=self.key,
+            tombstones=self.tombstones_on_delete,
+            headers=self.headers,
+        )
 
     def producer_config(self) -> dict[str, str]:
         """Return what a librdkafka producer is made with; it may hold passwords."""
@@ -115,9 +174,30 @@ class KafkaConfig:
             **DEFAULTS,
             **self.librdkafka,
             **{key: secret for key, secret in secrets.items() if secret is not None},
+            # What brokers make of themselves would have other settings than those asked for.
+            **({"allow.auto.create.topics": "false"} if self.topic_creation_enable else {}),
             **PROMISES,
             "bootstrap.servers": self.bootstrap_servers,
         }
+
+    def admin_config(self) -> dict[str, str | int | float | bool]:
+        """Return what an administrative client is made with; it may hold passwords."""
+        made = self.producer_config()
+        return {key: made[key] for key in made if key.startswith(_SHARED) or key == "log_level"}
+
+
+def _topic_problem(key: str, topic: str) -> Problem | None:
+    if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
+        return None
+    hint = "use letters, digits, . _ -, and {keyspace} and {table}"
+    return Problem(key, f"{topic!r} is no topic name", hint)
+
+
+def _codec_problem(key: str, name: str) -> Problem | None:
+    known = names("codecs")
+    if name in known:
+        return None
+    return Problem(key, f"there is no format {name!r}", f"there are {', '.join(known)}")
 
 
 def _server_problem(server: str) -> Problem | None:

@@ -18,7 +18,7 @@ class KafkaSink(Sink):
 
     def encoding(self) -> Encoding:
         """Ask for what the options say."""
-        return Encoding(codec=self._config.format, headers=self._config.headers)
+        return self._config.encoding()
 
     def open(self) -> KafkaWriter:
         """Return a writer whose broker has answered and whose topic is there.

@@ -1,16 +1,14 @@
-"""Producing: one `produce` per record, one callback object per delivery, no thread of our own.
+"""Producing: one `produce` per message, one callback object per delivery, no thread of our own.
 
 Callbacks run where this writer polls, on the thread that calls `submit` and `drain`: a second
 thread would fight for the interpreter once per record. So whoever waits calls `drain`, with a
 deadline in the past if it does not want to wait.
 """
 
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.plugins import (
     ConfigError,
@@ -25,95 +23,16 @@ from headrace.plugins import (
     Writer,
 )
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import (
-    BrokerUnreachableError,
-    QueueFullError,
-    TopicMissingError,
-    WriterClosedError,
-    code_of,
-    disposition,
-    hint_of,
-)
+from headrace.sinks.kafka.failures import QueueFullError, WriterClosedError, code_of, hint_of
+from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
+from headrace.sinks.kafka.topics import Topics
 
 POLL_MS: Final = 100
-TOO_LARGE: Final = "kafka_msg_size_too_large"
-
-# Answers about a topic that is being made.
-_NOT_YET: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 HeaderList = list[tuple[str, str | bytes | None]]
-Finish = Callable[["Outstanding", int, list[Failure]], None]
-
-
-class Outstanding:
-    """The records of one delivery that are not settled; librdkafka calls it once per record.
-
-    A failure brings its message, not its index. Equal messages are interchangeable, so the index
-    is looked up by content, and only when something failed.
-    """
-
-    __slots__ = ("_encoded", "_failed", "_failures", "_finish", "_left", "_singly")
-
-    def __init__(
-        self,
-        encoded: EncodedRecords,
-        finish: "Finish",
-        *,
-        singly: bool,
-    ) -> None:
-        """*finish* is called once, with the number delivered and the failures.
-
-        *singly* says that every message travels alone, so that "too large" means this one.
-        """
-        self._encoded = encoded
-        self._finish = finish
-        self._singly = singly
-        self._left = len(encoded)
-        self._failed: list[tuple[KafkaError, bytes | None, bytes | None]] = []
-        self._failures: list[Failure] = []
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Count one record that came back."""
-        if error is not None:
-            self._failed.append((error, message.key(), message.value()))
-        self._left -= 1
-        if not self._left:
-            self._end()
-
-    def fail(self, failure: Failure) -> None:
-        """Count one record that librdkafka did not take."""
-        self._failures.append(failure)
-        self._left -= 1
-        if not self._left:
-            self._end()
-
-    def _end(self) -> None:
-        failures = sorted(self._failures + self._resolved(), key=lambda failure: failure.index)
-        self._finish(self, len(self._encoded) - len(failures), failures)
-
-    def _resolved(self) -> list[Failure]:
-        if not self._failed:
-            return []
-        refused = {failure.index for failure in self._failures}
-        places: dict[tuple[bytes | None, bytes | None], list[int]] = defaultdict(list)
-        for index in reversed(range(len(self._encoded))):
-            if index not in refused:
-                places[self._encoded.keys[index], self._encoded.values[index]].append(index)
-        return [self._judged(places[key, value].pop(), error) for error, key, value in self._failed]
-
-    def _judged(self, index: int, error: KafkaError) -> Failure:
-        failure = failure_of(index, error)
-        if failure.code == TOO_LARGE and not self._singly:
-            return replace(failure, disposition=Disposition.RETRY)
-        return failure
-
-
-def failure_of(index: int, error: KafkaError) -> Failure:
-    """Return what to tell the framework about record *index*."""
-    return Failure(index, disposition(error), code_of(error), error.str())
 
 
 class KafkaWriter(Writer):
-    """Writes deliveries to one topic. Every method is called on one thread."""
+    """Writes deliveries. Every method is called on one thread."""
 
     def __init__(self, config: KafkaConfig, context: Context) -> None:
         """Make the producer; it connects in the background.
@@ -126,6 +45,7 @@ class KafkaWriter(Writer):
         self._clock = context.clock
         self._log = context.log
         self._place = f"kafka://{config.bootstrap_servers}?topic={config.topic}"
+        self._topics = Topics(config, context.clock, self._place)
         self._outstanding: dict[Outstanding, Settle] = {}
         self._last_error: KafkaError | None = None
         self._heard: set[int] = set()
@@ -135,41 +55,18 @@ class KafkaWriter(Writer):
         self._producer = self._new_producer()
 
     def connect(self) -> None:
-        """Wait for a broker and the topic, at most `connect.timeout.ms`.
+        """Wait for a broker, and for the topic if all tables share one: `connect.timeout.ms`.
 
         Raises:
             BrokerUnreachableError: no broker answered.
             TopicMissingError: the topic is not there and is not made.
 
         """
-        for left_ms in range(self._config.connect_timeout_ms, 0, -POLL_MS):
-            try:
-                found = self._producer.list_topics(self._config.topic, timeout=left_ms / 1000)
-            except KafkaException:
-                break
-            error = found.topics[self._config.topic].error
-            if error is None:
-                return
-            if error.code() not in _NOT_YET:
-                raise TopicMissingError(
-                    f"the topic cannot be used: {error.str()}",
-                    place=self._place,
-                    hint="correct its name, or give this user the right to write to it",
-                )
-            self._poll(POLL_MS)
+        topic = self._topics.fixed
+        if topic is None:
+            self._topics.find_broker(self._producer, self._last_heard)
         else:
-            raise TopicMissingError(
-                f"no such topic within {self._config.connect_timeout_ms} ms",
-                place=self._place,
-                hint="create the topic, or let the brokers create it on first use",
-            )
-        self._poll(0)
-        heard = f": {self._last_error.str()}" if self._last_error else ""
-        raise BrokerUnreachableError(
-            f"no broker answered within {self._config.connect_timeout_ms} ms{heard}",
-            place=self._place,
-            hint=hint_of(self._last_error),
-        )
+            self._topics.make_ready([topic], self._producer, self._last_heard)
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Hand every record to librdkafka.
@@ -179,18 +76,24 @@ class KafkaWriter(Writer):
 
         Raises:
             QueueFullError: there was no room for the first record.
+            BrokerUnreachableError: no broker told of a table's topic.
+            TopicMissingError: it is not there and is not made.
 
         """
         if self._closed:
             raise WriterClosedError("the writer is closed", place=self._place)
         if self._renewal_due:
             self._renew()
-        if not len(delivery.encoded):
+        encoded = delivery.encoded
+        if not len(encoded):
             settle(delivered=0)
             return
-        outstanding = Outstanding(delivery.encoded, self._settle, singly=self._singly)
+        if self._topics.fixed is None:
+            wanted = [self._topics.of(table) for table in dict.fromkeys(encoded.tables)]
+            self._topics.make_ready(wanted, self._producer, self._last_heard)
+        outstanding = Outstanding(encoded, self._settle, singly=self._singly)
         self._outstanding[outstanding] = settle
-        self._produce_all(delivery.encoded, outstanding)
+        self._produce_all(encoded, outstanding)
         self._poll(0)
 
     def drain(self, deadline_ms: int) -> bool:
@@ -215,55 +118,98 @@ class KafkaWriter(Writer):
         del self._producer  # Now, not when memory is collected: it has threads and connections.
 
     def _produce_all(self, encoded: EncodedRecords, outstanding: Outstanding) -> None:
-        produce, topic = self._producer.produce, self._config.topic
+        begin = 0
+        for index in encoded.tombstones:
+            if not self._produce_range(encoded, begin, index + 1, outstanding):
+                return
+            begin = index + 1
+            if not self._bury(encoded, index, outstanding):
+                return
+        self._produce_range(encoded, begin, len(encoded), outstanding)
+
+    def _produce_range(
+        self, encoded: EncodedRecords, begin: int, end: int, outstanding: Outstanding
+    ) -> bool:
+        """Produce records *begin* to *end*; say whether the rest may follow."""
+        produce, values, keys = self._producer.produce, encoded.values, encoded.keys
         shared: Headers | None = None
+        table: str | None = None
         headers: HeaderList = []
-        for index, value in enumerate(encoded.values):
+        topic = ""
+        for index in range(begin, end):
             if encoded.headers[index] is not shared:
                 shared = encoded.headers[index]
                 headers = list(shared)
-            key = encoded.keys[index]
+            if encoded.tables[index] is not table:
+                table = encoded.tables[index]
+                topic = self._topics.of(table)
+            value, key = values[index], keys[index]
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
-                if not self._produce_patiently(value, key, outstanding, headers):
-                    self._give_up(index, outstanding, len(encoded))
-                    return
+                if not self._produce_patiently(topic, value, key, outstanding, headers):
+                    self._give_up(encoded, index, outstanding, None)
+                    return False
             except KafkaException as error:
                 failure = failure_of(index, error.args[0])
-                if failure.disposition is Disposition.REJECT:
-                    outstanding.fail(failure)
-                    continue
-                for later in range(index, len(encoded)):  # I4: nothing overtakes a failed one.
-                    outstanding.fail(failure_of(later, error.args[0]))
-                return
+                if failure.disposition is not Disposition.REJECT:
+                    self._give_up(encoded, index, outstanding, failure)
+                    return False
+                outstanding.fail(failure)
+        return True
+
+    def _bury(self, encoded: EncodedRecords, index: int, outstanding: Outstanding) -> bool:
+        """Produce the tombstone of record *index*; say whether the rest may follow."""
+        topic, key = self._topics.of(encoded.tables[index]), encoded.keys[index]
+        failure: Failure | None = None
+        try:
+            if self._produce_patiently(topic, None, key, outstanding, list(encoded.headers[index])):
+                return True
+        except KafkaException as error:
+            failure = failure_of(index, error.args[0])
+        outstanding.fail(failure or self._no_room(index), tombstone=True)
+        self._give_up(encoded, index + 1, outstanding, failure)
+        return False
 
     def _produce_patiently(
         self,
-        value: bytes,
+        topic: str,
+        value: bytes | None,
         key: bytes | None,
         outstanding: Outstanding,
         headers: HeaderList,
     ) -> bool:
-        """Poll until the queue has room; say whether it had any in time."""
-        for _ in range(0, self._config.submit_timeout_ms + 1, POLL_MS):
-            self._poll(POLL_MS)
+        """Produce, and poll until the queue has room; say whether it had any in time."""
+        for wait_ms in (0, *[POLL_MS] * (self._config.submit_timeout_ms // POLL_MS + 1)):
+            self._poll(wait_ms)
             try:
-                self._producer.produce(
-                    self._config.topic, value, key, -1, outstanding, None, 0, headers
-                )
+                self._producer.produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
                 continue
             return True
         return False
 
-    def _give_up(self, index: int, outstanding: Outstanding, count: int) -> None:
-        message = f"the queue stayed full for {self._config.submit_timeout_ms} ms"
-        if not index:
+    def _give_up(
+        self, encoded: EncodedRecords, index: int, outstanding: Outstanding, why: Failure | None
+    ) -> None:
+        """Fail record *index* and all later ones (I4: nothing overtakes a failed one).
+
+        *why* is the failure of the first; without it there was no room.
+        """
+        if not index and why is None:
             del self._outstanding[outstanding]
-            raise QueueFullError(message, place=self._place, hint=hint_of(self._last_error))
-        for later in range(index, count):
-            outstanding.fail(Failure(later, Disposition.RETRY, QueueFullError.code, message))
+            full = self._no_room(0)
+            raise QueueFullError(full.message, place=self._place, hint=hint_of(self._last_error))
+        buried = frozenset(encoded.tombstones)
+        for later in range(index, len(encoded)):
+            failure = replace(why, index=later) if why else self._no_room(later)
+            outstanding.fail(failure)
+            if later in buried:
+                outstanding.fail(failure, tombstone=True)
+
+    def _no_room(self, index: int) -> Failure:
+        message = f"the queue stayed full for {self._config.submit_timeout_ms} ms"
+        return Failure(index, Disposition.RETRY, QueueFullError.code, message)
 
     def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
         settle = self._outstanding.pop(outstanding, None)
@@ -298,6 +244,10 @@ class KafkaWriter(Writer):
         except KafkaException as error:
             problem = Problem("", error.args[0].str(), "librdkafka's CONFIGURATION.md lists values")
             raise ConfigError([problem], place=self._place) from error
+
+    def _last_heard(self) -> KafkaError | None:
+        self._poll(0)
+        return self._last_error
 
     def _poll(self, wait_ms: int) -> None:
         try:

@@ -40,6 +40,12 @@ _NATIVE_TYPES: Final[Mapping[str, Value]] = {
     "uuid": _UUID_STRING,
     "varint": {"type": "bytes", "cqlType": "varint"},
 }
+# The payload's properties that list its columns by what they are.
+_ROLES: Final = {
+    "partitionKey": ColumnKind.PARTITION_KEY,
+    "clustering": ColumnKind.CLUSTERING,
+    "static": ColumnKind.STATIC,
+}
 # Named types that every path shares; written out where they come first.
 _SHARED_RECORDS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "decimal": (("scale", "int"), ("unscaled", "bytes")),
@@ -139,7 +145,11 @@ class _SchemaBuilder:
         for column, alias in self._columns:
             build = self._complex if column.is_complex else self._type
             fields.append(_optional(alias, build(column.type, f"col_{alias}"), column.name))
-        return self._record("Payload", fields)
+        roles = {
+            role: [alias for column, alias in self._columns if column.kind is kind]
+            for role, kind in _ROLES.items()
+        }
+        return self._record("Payload", fields) | roles
 
     def _cell_note(self) -> Value:
         fields = [

@@ -1,7 +1,11 @@
 """What only a real broker answers: refusals of whole batches, and of topics."""
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget them.
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+)
 
 from deliveries import Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import Disposition, parse_config
@@ -42,5 +46,44 @@ def test_a_topic_that_is_not_made_is_named(bootstrap_servers: str) -> None:
         "connect.timeout.ms": "1000",
     }
 
-    with pytest.raises(TopicMissingError, match="no such topic within 1000 ms"):
+    with pytest.raises(TopicMissingError, match="no topic nowhere within 1000 ms"):
         KafkaSink(parse_config(KafkaConfig, options), context()).open()
+
+
+def test_topics_are_made_as_the_options_say(bootstrap_servers: str) -> None:
+    """With their partitions and settings, also where the brokers would have made them otherwise."""
+    options = {
+        "bootstrap.servers": bootstrap_servers,
+        "topic": "made.{table}",
+        "topic.creation.enable": "true",
+        "topic.creation.default.partitions": "5",
+        "topic.creation.default.cleanup.policy": "compact",
+    }
+    writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
+    verdicts = Verdicts()
+
+    writer.submit(delivery_of((b"a", b"1")), verdicts)
+    assert drained(writer)
+
+    assert [(1, [])] == verdicts.all
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    assert 5 == len(admin.list_topics("made.t", timeout=10).topics["made.t"].partitions)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "made.t")
+    (settings,) = admin.describe_configs([resource]).values()
+    assert "compact" == settings.result(10)["cleanup.policy"].value
+    assert [b"1"] == [message.value() for message in consume(bootstrap_servers, "made.t")]
+
+
+def test_a_topic_that_cannot_be_made_is_named(bootstrap_servers: str) -> None:
+    """The brokers' own words, and what to correct."""
+    options = {
+        "bootstrap.servers": bootstrap_servers,
+        "topic": "unmade",
+        "topic.creation.enable": "true",
+        "topic.creation.default.replication.factor": "3",
+    }
+
+    with pytest.raises(TopicMissingError, match="unmade cannot be made") as caught:
+        KafkaSink(parse_config(KafkaConfig, options), context()).open()
+
+    assert "correct topic.creation.default.*" == caught.value.hint

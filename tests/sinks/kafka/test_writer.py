@@ -1,12 +1,14 @@
 """Producing into the embedded broker, and what happens when it is gone."""
 
+import gc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
 from deliveries import NO_BROKER, SystemClock, Verdicts, consume, context, delivery_of, drained
-from headrace.plugins import Disposition, Failure, parse_config
+from headrace.plugins import Delivery, Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import (
@@ -14,7 +16,7 @@ from headrace.sinks.kafka.failures import (
     QueueFullError,
     WriterClosedError,
 )
-from headrace.sinks.kafka.writer import Outstanding
+from headrace.sinks.kafka.outstanding import Outstanding
 
 # Murmur2 as Kafka's own Java tests pin it.
 JAVA_HASHES = {
@@ -97,6 +99,37 @@ def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
     ]
 
 
+def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
+    """It has the key and no value, comes next, and is no record of its own in the verdict."""
+    writer = KafkaSink(config_of(broker.bootstrap_servers, topic="buried"), context()).open()
+    verdicts = Verdicts()
+    plain = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
+    encoded = replace(plain.encoded, tombstones=(0, 2))
+
+    writer.submit(Delivery(plain.batch, encoded), verdicts)
+
+    assert drained(writer)
+    assert [(3, [])] == verdicts.all
+    found = consume(broker.bootstrap_servers, "buried")
+    assert [b"1", None, b"2", b"3", None] == [message.value() for message in found]
+    assert {b"a"} == {message.key() for message in found}
+
+
+def test_a_record_and_its_tombstone_fail_once() -> None:
+    """When neither arrives, or there is no room for one of them, the record is to be retried."""
+    options = {"queue_buffering_max_messages": 3, "delivery_timeout_ms": 500}
+    writer, verdicts = writer_of(NO_BROKER, submit_timeout_ms=0, **options), Verdicts()
+    plain = delivery_of((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
+
+    writer.submit(Delivery(plain.batch, replace(plain.encoded, tombstones=(0, 1, 2))), verdicts)
+
+    assert drained(writer)
+    ((delivered, failures),) = verdicts.all
+    assert delivered == 0
+    assert [0, 1, 2] == [failure.index for failure in failures]
+    assert {Disposition.RETRY} == {failure.disposition for failure in failures}
+
+
 def test_an_empty_delivery_settles_at_once(broker: EmbeddedBroker) -> None:
     """Nothing to write is delivered."""
     writer, verdicts = writer_of(broker.bootstrap_servers), Verdicts()
@@ -170,6 +203,7 @@ def test_a_closed_writer_settles_nothing_more() -> None:
 
 def test_a_closed_writer_leaves_no_thread(broker: EmbeddedBroker) -> None:
     """The client's threads end with `close`, also when something was unsettled."""
+    gc.collect()  # Writers of other tests end their threads now.
     threads = Path("/proc/self/task")
     before = len(list(threads.iterdir()))
     for servers in (broker.bootstrap_servers, NO_BROKER):

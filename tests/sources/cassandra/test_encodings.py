@@ -1,11 +1,16 @@
 """What a sink asked for is what it gets, whichever way the bytes are made."""
 
+import json
 from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
 
+import fastavro
 import pytest
 
 from headrace.connector.serde import Encoder, codec
-from headrace.plugins import Batch, Encoding, Headers
+from headrace.connector.serde.shaping import Shaper
+from headrace.plugins import Batch, Encoding, Headers, Record
 from headrace.plugins.codecs import RECORD_HEADERS, header_problems
 from recorded_batches import recorded_batches
 
@@ -97,3 +102,68 @@ def test_documents_stay_documents(batches: Sequence[Batch]) -> None:
     encoder = Encoder(Encoding(codec="json", headers=("op",)))
 
     assert codec("json").encode(batches[0]).values == encoder.encode(batches[0], token=1).values
+
+
+def test_a_primary_key_has_the_clustering_columns_too(batches: Sequence[Batch]) -> None:
+    """Its key is what the payload has, null where a change is of no single row."""
+    shaper = Shaper(Encoding(codec="avro", envelope="cep44", key="primary"))
+    encoder = Encoder(Encoding(codec="avro", envelope="cep44", key="primary"))
+    clustered = 0
+    for batch in batches:
+        encoded = encoder.encode(batch, token=1)
+        for key, record in zip(encoded.keys, batch.records(), strict=True):
+            assert key is not None
+            assert record.key is not None
+            schema = shaper.schema(record.schema)
+            names = [field["name"] for field in schema.key["fields"]]
+            found: Any = fastavro.schemaless_reader(BytesIO(key), dict(schema.key), None)
+            expected = {name: record.value["payload"][name] for name in names}
+            assert {name: str(value) for name, value in found.items()} == {
+                name: str(value) for name, value in expected.items()
+            }
+            clustered += len(names) > len(record.key)
+
+    assert clustered > 0
+
+
+def test_all_changes_of_a_row_have_one_primary_key(batches: Sequence[Batch]) -> None:
+    """Inserts, updates and deletions of a row fall together, and those of other rows do not."""
+    encoder = Encoder(Encoding(codec="json", envelope="cep44", key="primary"))
+    rows: dict[bytes, set[str]] = {}
+    for batch in batches:
+        encoded = encoder.encode(batch, token=1)
+        for key, table, record in zip(encoded.keys, encoded.tables, batch.records(), strict=True):
+            document = record.document()
+            row = json.dumps([document["key"], document["clustering"] or {}])
+            rows.setdefault(table.encode() + (key or b""), set()).add(row)
+
+    named = [names for names in rows.values() if len(names) > 1]
+    # A static row, a range and a partition share the key whose clustering columns are null.
+    assert [] == [names for names in named if not all("{}" in name for name in names)]
+
+
+def test_what_is_deleted_whole_gets_a_tombstone(batches: Sequence[Batch]) -> None:
+    """With the primary key that is a row, with the partition key a partition."""
+    for mode in ("primary", "partition"):
+        encoder = Encoder(Encoding(codec="avro", envelope="cep44", key=mode, tombstones=True))
+        buried: list[tuple[str, bool]] = []
+        for batch in batches:
+            encoded = encoder.encode(batch, token=1)
+            records = list(batch.records())
+            buried += [_deletion(records[index]) for index in encoded.tombstones]
+            others = set(range(len(records))) - set(encoded.tombstones)
+            assert not {_deletion(records[index]) for index in others} & WHOLE[mode]
+
+        assert set(buried)
+        assert WHOLE[mode] >= set(buried)
+
+
+WHOLE = {
+    "primary": {("DELETE", True), ("DELETE", False), ("DELETE_PARTITION", False)},
+    "partition": {("DELETE", False), ("DELETE_PARTITION", True), ("DELETE_PARTITION", False)},
+}
+
+
+def _deletion(record: Record) -> tuple[str, bool]:
+    """Return the operation, and whether the table has clustering columns."""
+    return record.operation.value, bool(record.schema.value["fields"][8]["type"]["clustering"])

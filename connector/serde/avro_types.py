@@ -1,0 +1,64 @@
+"""Avro schemas as parsed JSON: taking one apart, and putting its pieces into another."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from headrace.plugins import Document
+
+AvroType = Any  # Any: a name, a union or a definition, as JSON has them.
+
+NAMED: Final = ("record", "enum", "fixed")
+
+
+def definitions(schema: AvroType) -> dict[str, Document]:
+    """Return every named type defined in *schema*, by name."""
+    return {found["name"]: found for found in _named(schema)}
+
+
+def standalone(piece: AvroType, known: Mapping[str, Document], defined: set[str]) -> AvroType:
+    """Return *piece* with each named type of *known* defined where it comes first.
+
+    *defined* are the names that have their definition before it; those given here are added.
+    """
+    if isinstance(piece, str):
+        if piece not in known:
+            return piece
+        piece = known[piece]
+    if isinstance(piece, list):
+        return [standalone(branch, known, defined) for branch in piece]
+    made = dict(piece)
+    if made["type"] in NAMED:
+        if made["name"] in defined:
+            return made["name"]
+        defined.add(made["name"])
+    if "fields" in made:
+        made["fields"] = [
+            {**field, "type": standalone(field["type"], known, defined)} for field in made["fields"]
+        ]
+    for part in ("items", "values"):
+        if part in made:
+            made[part] = standalone(made[part], known, defined)
+    return made
+
+
+def field_of(record: AvroType, name: str) -> Document | None:
+    """Return the field *name* of a record's schema, or None."""
+    if not isinstance(record, Mapping) or record.get("type") != "record":
+        return None
+    return next((field for field in record["fields"] if field["name"] == name), None)
+
+
+def _named(schema: AvroType) -> Iterator[Document]:
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from _named(branch)
+    elif isinstance(schema, Mapping):
+        if schema["type"] in NAMED:
+            yield schema
+        for field in schema.get("fields", ()):
+            yield from _named(field["type"])
+        for part in ("items", "values"):
+            if part in schema:
+                yield from _named(schema[part])
+        if isinstance(schema["type"], Mapping | list):
+            yield from _named(schema["type"])

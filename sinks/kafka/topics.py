@@ -1,0 +1,138 @@
+"""Which topic a table's records go to; whether it is there; making it where that is allowed."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
+
+from headrace.plugins import Clock
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError, hint_of
+
+_PATIENCE_MS: Final = 100
+# Answers about a topic that is being made.
+_NOT_YET: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+_REFUSALS: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
+Heard = Callable[[], KafkaError | None]
+_CREATION_PREFIX: Final = "topic.creation.default."
+_MAP_PREFIX: Final = "topic.map."
+
+
+class Topics:
+    """The topics of one writer; called on its thread."""
+
+    def __init__(self, config: KafkaConfig, clock: Clock, place: str) -> None:
+        """Look at nothing yet; *place* is said in errors."""
+        self._config = config
+        self._clock = clock
+        self._place = place
+        self._ready: set[str] = set()
+        self._names: dict[str, str] = {}
+
+    @property
+    def fixed(self) -> str | None:
+        """The topic of all tables, if there is one."""
+        config = self._config
+        return None if "{" in config.topic or config.topic_map else config.topic
+
+    def of(self, table: str) -> str:
+        """Return the topic of `keyspace.table`, or of a table with a plain name."""
+        name = self._names.get(table)
+        if name is None:
+            keyspace, _, rest = table.rpartition(".")
+            name = self._config.topic_map.get(f"{_MAP_PREFIX}{table}")
+            if name is None:
+                name = self._config.topic.replace("{keyspace}", keyspace).replace("{table}", rest)
+            self._names[table] = name
+        return name
+
+    def find_broker(self, producer: Producer, heard: Heard) -> None:
+        """Wait until a broker answers. Raises BrokerUnreachableError."""
+        try:
+            producer.list_topics(timeout=self._config.connect_timeout_ms / 1000)
+        except KafkaException:
+            self._fail_unreachable(heard())
+
+    def make_ready(self, topics: Sequence[str], producer: Producer, heard: Heard) -> None:
+        """Wait until each of *topics* can be written to, at most `connect.timeout.ms` for each.
+
+        *heard* polls the producer and returns the last error of its connections.
+
+        Raises:
+            BrokerUnreachableError: no broker answered.
+            TopicMissingError: a topic is not there and is not made.
+
+        """
+        for topic in topics:
+            if topic not in self._ready:
+                self._await(topic, producer, heard)
+                self._ready.add(topic)
+
+    def _await(self, topic: str, producer: Producer, heard: Heard) -> None:
+        deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
+        asked = False
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            try:
+                found = producer.list_topics(topic, timeout=left_ms / 1000)
+            except KafkaException:
+                self._fail_unreachable(heard())
+            error = found.topics[topic].error
+            if error is None:
+                return
+            if error.code() not in _NOT_YET:
+                raise TopicMissingError(
+                    f"topic {topic} cannot be used: {error.str()}",
+                    place=self._place,
+                    hint="correct its name, or give this user the right to write to it",
+                )
+            if self._config.topic_creation_enable and not asked:
+                self._create(topic)
+                asked = True
+            producer.poll(_PATIENCE_MS / 1000)
+        raise TopicMissingError(
+            f"no topic {topic} within {self._config.connect_timeout_ms} ms",
+            place=self._place,
+            hint="create it, or set topic.creation.enable to true",
+        )
+
+    def _fail_unreachable(self, last: KafkaError | None) -> NoReturn:
+        said = f": {last.str()}" if last else ""
+        raise BrokerUnreachableError(
+            f"no broker answered within {self._config.connect_timeout_ms} ms{said}",
+            place=self._place,
+            hint=hint_of(last),
+        )
+
+    def _create(self, topic: str) -> None:
+        config = self._config
+        settings = {
+            key.removeprefix(_CREATION_PREFIX): value
+            for key, value in config.topic_creation_config.items()
+        }
+        wanted = NewTopic(
+            topic,
+            num_partitions=config.topic_creation_partitions,
+            replication_factor=config.topic_creation_replication,
+            config=settings,
+        )
+        seconds = config.connect_timeout_ms / 1000
+        admin = AdminClient(config.admin_config())  # Kept by a name: its futures need it.
+        try:
+            admin.create_topics([wanted], request_timeout=seconds)[topic].result(seconds)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            hint = "correct topic.creation.default.*"
+            if error.code() in _REFUSALS:
+                hint = "give this user the right to create it, or have it created"
+            raise TopicMissingError(
+                f"topic {topic} cannot be made: {error.str()}", place=self._place, hint=hint
+            ) from raised
+        except TimeoutError as late:
+            raise TopicMissingError(
+                f"topic {topic} was not made within {seconds:g} s", place=self._place
+            ) from late

@@ -1,0 +1,79 @@
+"""Where a table's records go."""
+
+import pytest
+
+from deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
+from headrace.plugins import ConfigError, Delivery, EncodedRecords, parse_config
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.topics import Topics
+
+
+def topics_of(**options: str) -> Topics:
+    """Return the topics of a sink; underscores in keys stand for dots."""
+    given = {key.replace("_", "."): value for key, value in options.items()}
+    config = parse_config(KafkaConfig, {"bootstrap.servers": "h:1", **given})
+    return Topics(config, SystemClock(), "here")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({"topic": "all"}, "all", id="static"),
+        pytest.param({"topic": "{keyspace}"}, "shop", id="keyspace"),
+        pytest.param({"topic": "{table}"}, "orders", id="table"),
+        pytest.param({"topic": "cdc.{keyspace}.{table}"}, "cdc.shop.orders", id="both"),
+        pytest.param({"topic": "x", "topic_map_shop_orders": "mine"}, "mine", id="mapped"),
+        pytest.param({"topic": "{table}", "topic_map_shop_users": "y"}, "orders", id="not mapped"),
+    ],
+)
+def test_a_topic_is_made_of_the_tables_name(options: dict[str, str], expected: str) -> None:
+    """The forms CEP-44 has: static, keyspace, table, both, and a map."""
+    assert expected == topics_of(**options).of("shop.orders")
+
+
+def test_a_table_without_a_keyspace_is_all_of_its_name() -> None:
+    """Sources other than Cassandra have no keyspaces."""
+    assert "-lines" == topics_of(topic="{keyspace}-{table}").of("lines")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"topic": "a"}, "a"),
+        ({"topic": "{table}"}, None),
+        ({"topic": "a", "topic_map_ks_t": "b"}, None),
+    ],
+)
+def test_one_topic_for_all_is_known_beforehand(
+    options: dict[str, str], expected: str | None
+) -> None:
+    """Only without a pattern and a map."""
+    assert expected == topics_of(**options).fixed
+
+
+@pytest.mark.parametrize("topic", ["{tabel}", "{keyspace", "a b", "{table} "])
+def test_a_wrong_pattern_is_refused(topic: str) -> None:
+    """What is no placeholder must be characters of a topic's name."""
+    with pytest.raises(ConfigError) as caught:
+        topics_of(topic=topic)
+
+    assert ["topic"] == [problem.key for problem in caught.value.problems]
+
+
+def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker) -> None:
+    """One delivery may hold several tables; each record's message is in its table's topic."""
+    given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "by.{table}"}
+    writer = KafkaSink(parse_config(KafkaConfig, given), context()).open()
+    tables = ["ks.one", "ks.two", "ks.one", "ks.two", "ks.two"]
+    plain = delivery_of(*((b"k", str(n).encode()) for n in range(len(tables)))).encoded
+    encoded = EncodedRecords(plain.keys, plain.values, [()] * len(tables), tables)
+    verdicts = Verdicts()
+
+    writer.submit(Delivery(delivery_of().batch, encoded), verdicts)
+
+    assert drained(writer)
+    assert [(5, [])] == verdicts.all
+    servers = broker.bootstrap_servers
+    assert [b"0", b"2"] == [m.value() for m in consume(servers, "by.one")]
+    assert [b"1", b"3", b"4"] == [m.value() for m in consume(servers, "by.two")]
