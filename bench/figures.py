@@ -74,6 +74,13 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             goal=0.3,
             alarm=0.5,
         ),
+        Figure(
+            "decode and fold: a cell of a row of 200 columns",
+            "µs",
+            read.per_cell("fold.200"),
+            {"of 20 columns": median(read.per_cell("fold.20"))},
+            alarm=20,
+        ),
     ]
 
 
@@ -138,6 +145,9 @@ class _Reading:
 
     def per_change(self, name: str) -> Sequence[float]:
         return self.numbers(name, lambda s: s["cpu_ns"] / s["changes"] / _NS_PER_US)
+
+    def per_cell(self, name: str) -> Sequence[float]:
+        return self.numbers(name, lambda s: s["cpu_ns"] / s["cells"] / _NS_PER_US)
 
     def above_start(self, name: str) -> Sequence[float]:
         """Return a worker's CPU per change, less what it takes to start and end."""

@@ -81,6 +81,8 @@ def _one_run(
         job = jobs.write(recording, recording.nodes, null)
         yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
         yield from _worker(name, jobs, recording, null)
+    for columns in (20, 200):
+        yield f"fold.{columns}", _probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}
     yield from _worker("kafka", jobs, wide, kafka)
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})

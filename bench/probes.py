@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 
 from bench.recordings import open_segment, segments
+from bench.wide import wide_ddl, wide_updates
 from headrace.connector.job import Job, read_job
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
@@ -28,7 +29,9 @@ from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure, Reader
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.folding import Fold
 from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.layout import Catalogue
@@ -41,6 +44,7 @@ _BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 sma
 _NO_BOUND: Final = 1 << 40
 _POLL_EVERY: Final = 5_000  # Records: a batch of the worker's.
 _FLUSH_SECONDS: Final = 60
+_FOLDED_CELLS: Final = 100_000
 _IDLE_ROUNDS: Final = 2  # As the worker ends: one split's read may bring another one something.
 
 
@@ -102,6 +106,23 @@ def intake(log: str, schema: str) -> Measured:
             cpu_ns += time.process_time_ns() - started
         os.close(descriptor)
     return {"entries": sum(feed.reads), "cpu_ns": cpu_ns}
+
+
+def fold(columns: int) -> Measured:
+    """Decode updates of a row of *columns*, fold their changes, and read the row."""
+    schema = parse_schema(wide_ddl(columns))
+    (table,) = schema.tables.values()
+    mutations = wide_updates(columns, _FOLDED_CELLS // columns)
+    decoder = MutationDecoder(schema)
+    folded = Fold(table)
+    started = time.process_time_ns()
+    for raw in mutations:
+        for change in decoder.decode(raw, messaging=12, segment_id=1, position=1).changes():
+            folded.add(change)
+    (row,) = folded.rows(0)
+    cpu_ns = time.process_time_ns() - started
+    assert len(row) == columns + 1  # noqa: S101 (else nothing was measured)
+    return {"cells": len(mutations) * columns, "cpu_ns": cpu_ns}
 
 
 def readers(job: str) -> Measured:
@@ -238,7 +259,7 @@ def _memory_bytes_max() -> int:
     return int(kilobytes) * 1024
 
 
-PROBES: Final = {p.__name__: p for p in (bare, frame, intake, readers, run, imports, produce)}
+PROBES: Final = {p.__name__: p for p in (bare, frame, intake, fold, readers, run, imports, produce)}
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ def _cell_notes(change: Change, cell: Cell) -> Document:
 def _complex_column(change: Change, column: Column) -> Document:
     """Return a collection or UDT that is written cell by cell.
 
-    In mode replace the cells are listed only when they differ in more than key and value.
+    In mode replace the cells are listed only where they say more than `value` does: the ids of a
+    list's elements, by which a later change removes them, or times that differ.
     """
     live = [cell for cell in column.cells if cell.raw is not None]
     removed = [_cell_key(cell) for cell in column.cells if cell.raw is None]
@@ -128,7 +129,7 @@ def _complex_column(change: Change, column: Column) -> Document:
         "value": value,
         "deletedAt": column.deletion.timestamp_us,
     }
-    if removed or any(note != notes[0] for note in notes):
+    if removed or _is_list(column.schema) or any(note != notes[0] for note in notes):
         return document | {"removed": removed, "cells": cells}
     return document | (notes[0] if notes else {"ts": column.deletion.timestamp_us})
 
@@ -137,9 +138,13 @@ def _collected(column: Column, live: list[Cell]) -> Value:
     cql_type = column.schema.type
     if not cql_type.is_udt and cql_type.name == "set":
         return [_cell_key(cell) for cell in live]
-    if not cql_type.is_udt and cql_type.name == "list":
+    if _is_list(column.schema):
         return [_cell_value(cell) for cell in live]
     return {json_key(_cell_key(cell)): _cell_value(cell) for cell in live}
+
+
+def _is_list(column: ColumnSchema) -> bool:
+    return not column.type.is_udt and column.type.name == "list"
 
 
 def _is_set(cell: Cell) -> bool:
