@@ -69,6 +69,24 @@ class RuntimeConfig:
         default=120.0,
         minimum=0.5,
     )
+    stall_seconds: float = option(
+        "A split that has not moved for so long, and is not idle, is called STALLED.",
+        default=30.0,
+        minimum=1,
+        maximum=3600,
+    )
+    restarts_max: int = option(
+        "A split that failed for a reason that may pass is begun anew so many times in a row.",
+        default=10,
+        minimum=0,
+        maximum=1_000_000,
+    )
+    restart_pause_seconds: float = option(
+        "The pause before the first restart; it doubles up to 10 minutes.",
+        default=1.0,
+        minimum=0.01,
+        maximum=600,
+    )
     stop_seconds_max: float = option(
         "A split that is stopped has so long to settle and commit.", default=10.0, minimum=0
     )
@@ -83,7 +101,9 @@ class RuntimeConfig:
 class JobFile:
     """The job file as written."""
 
-    job: str = option("The job's name; its state is kept under it.")
+    job: str | None = option(
+        "The job's name; its state is kept under it. A worker's file has none.", default=None
+    )
     state: str = option("The SQLite file that keeps the state.")
     source: Mapping[str, Any] = option("The source: `plugin` and its options.")
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
@@ -104,8 +124,27 @@ class Job:
     runtime: RuntimeConfig
 
 
-def read_job(path: Path) -> Job:
+def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
+    """Return the state file that the job file at *path* names, and the name of its job, or *job*.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+
+    """
+    written = parse_config(JobFile, _document(path), place=str(path))
+    name = job if job is not None else written.job
+    if name is None:
+        hint = "give the job a name; or run `headrace worker`, which runs all jobs of the state"
+        raise ConfigError([Problem("job", "is required", hint)], place=str(path))
+    if not name.strip() or "\n" in name:
+        raise ConfigError([Problem("job", f"expected a name, found {name!r}")], place=str(path))
+    return path.absolute().parent / written.state, name
+
+
+def read_job(path: Path, job: str | None = None) -> Job:
     """Read and check the job file at *path*; ask its state for the parts it leaves out.
+
+    *job* stands for the name in the file.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -114,25 +153,21 @@ def read_job(path: Path) -> Job:
 
     """
     place = str(path)
+    state, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=place)
-    directory = path.absolute().parent
-    state = directory / written.state
     source, sink = dict(written.source), written.sink
     if sink is None:
-        parts = _from_statements(state, written.job)
-        sink = parts.sink
-        source.setdefault("tables", parts.tables)
+        sink, tables = _from_statements(state, name)
+        source.setdefault("tables", tables)
     problems: list[Problem] = []
-    if not written.job.strip() or "\n" in written.job:
-        problems.append(Problem("job", f"expected a name, found {written.job!r}"))
     source_class, source_config = _part("source", source, problems)
     sink_class, sink_config = _part("sink", sink, problems)
     runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
     if problems or runtime is None:
         raise ConfigError(problems, place=place)
     return Job(
-        name=written.job,
-        directory=directory,
+        name=name,
+        directory=path.absolute().parent,
         state=state,
         source=source_class,
         source_config=source_config,

@@ -19,10 +19,14 @@ class Disposition(StrEnum):
 
 
 class HeadraceError(Exception):
-    """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 3)."""
+    """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 3).
+
+    `restartable` says that what failed of it may succeed when it is begun anew some time later.
+    """
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 1
+    restartable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, place: str = "", hint: str = "") -> None:
         """*place* is a file and byte, a line and column, or a config key."""
@@ -41,6 +45,7 @@ class RetriableError(HeadraceError):
     """The same call may succeed later: the framework waits and repeats it, within its budget."""
 
     code = "retriable"
+    restartable = True
 
 
 class FatalError(HeadraceError):
@@ -66,6 +71,7 @@ class MissingRequirementError(HeadraceError):
 
     code = "environment"
     exit_status = 3
+    restartable = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,11 +182,10 @@ class Catalogue:
 
 
 class JobParts(NamedTuple):
-    """What the statements give a job: its sink's options with `plugin`, its tables, its sources."""
+    """What the statements give a job: its sink's options with `plugin`, and its tables."""
 
     sink: dict[str, str]
     tables: list[str]
-    sources: list[str]
 
 
 def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
@@ -200,10 +199,7 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
 
     """
     catalogue = Catalogue(connection)
-    sources = {source.name: source for source in catalogue.sources()}
-    routes = {route.source: route.job for route in catalogue.board.routes()}
-    free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
-    mine = [sources[name] for name, owner in routes.items() if owner == job] or free
+    mine = _sources_for(catalogue, job)
     if not mine:
         raise JobUndefinedError(
             "",
@@ -223,8 +219,22 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
     return JobParts(
         {"plugin": sink.plugin} | options,
         [f"{source.table.keyspace}.{source.table.name}" for source in mine],
-        [source.name for source in mine],
     )
+
+
+def adopt_sources(connection: sqlite3.Connection, job: str) -> None:
+    """Let the board say that *job* runs its sources, also those that name no job."""
+    catalogue = Catalogue(connection)
+    mine = _sources_for(catalogue, job)
+    if len({source.sink for source in mine}) == 1:
+        catalogue.board.adopt(job, [source.name for source in mine])
+
+
+def _sources_for(catalogue: Catalogue, job: str) -> list[SourceEntry]:
+    sources = {source.name: source for source in catalogue.sources()}
+    routes = {route.source: route.job for route in catalogue.board.routes()}
+    free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
+    return [sources[name] for name, owner in routes.items() if owner == job] or free
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -15,8 +15,9 @@ import structlog
 
 from headrace.connector.job import Job, read_job
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import books_differences, books_text, summary_of
-from headrace.connector.runtime.worker import Worker, committed_books
+from headrace.connector.runtime.worker import committed_books
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import ConfigError, Context, FatalError, Problem
@@ -33,7 +34,8 @@ class BooksDifferError(FatalError):
 def run_main(arguments: Sequence[str]) -> int:
     """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="headrace run", description="Run a job.")
-    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
     parser.add_argument(
         "--until-idle", action="store_true", help="take what is there, settle, commit, and end"
     )
@@ -42,12 +44,13 @@ def run_main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_args(arguments)
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
-    job = _enter(given.job)
-    worker = Worker(job, log=structlog.stdlib.get_logger())
-    with _stopped_by_signals(worker):
-        report = worker.run(until_idle=given.until_idle)
+    host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
+    with stopped_by_signals(host.stop):
+        name, report = host.run(until_idle=given.until_idle)
+    if report is None:
+        return 0
     if summary_path:
-        _write(summary_path, json.dumps(summary_of(job.name, report), indent=1) + "\n")
+        _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
     if given.until_idle:
         sys.stdout.write(books_text(report.books))
         sys.stdout.write(
@@ -104,19 +107,19 @@ def _enter(path: Path) -> Job:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(worker: Worker) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
     signals = 0
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def heard(number: int, frame: FrameType | None) -> None:
         del number, frame
         nonlocal signals
         signals += 1
         if signals > 1:
             os._exit(1)
-        worker.stop()
+        stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -68,7 +68,7 @@ class LeaseKeeper:
         self._alive = alive
         self._held: dict[str, Lease] = {}
         self._leaving: set[str] = set()
-        self._barred: set[str] = set()
+        self._barred: dict[str, int | None] = {}
         self._seen: dict[tuple[str, str], _Sighting] = {}
         self._renewed_ms = clock.monotonic_ms()
         self.others_live = False
@@ -101,13 +101,27 @@ class LeaseKeeper:
         """Renew when it is time, and claim nothing: the worker is stopping."""
         return Changes(lost=self._renew())
 
-    def closed(self, split: str, token: int, *, failed: bool) -> None:
-        """Forget a lease that the data thread gave back; a failed split is not claimed again."""
+    def closed(self, split: str, token: int, *, failed: bool, again_ms: int | None = None) -> None:
+        """Forget a lease that the data thread gave back.
+
+        A failed split is not claimed before *again_ms* on the clock; None is never.
+        """
         if split in self._held and self._held[split].token == token:
             del self._held[split]
             self._leaving.discard(split)
         if failed:
-            self._barred.add(split)
+            self._barred[split] = again_ms
+
+    def admit(self, split: str) -> None:
+        """Let a split that failed be claimed again."""
+        self._barred.pop(split, None)
+
+    def leave(self, split: str) -> bool:
+        """Note that *split* is to be handed over; False when it is not held, or leaves already."""
+        if split not in self._held or split in self._leaving:
+            return False
+        self._leaving.add(split)
+        return True
 
     def _renew(self) -> list[str]:
         sent_ms = self._clock.monotonic_ms()  # Before the request: the answer may take its time.
@@ -142,7 +156,7 @@ class LeaseKeeper:
         free: list[LeaseRow] = []
         self.others_live = True
         for row in rows:
-            if row.split in self._held or row.split in self._barred:
+            if row.split in self._held or self._is_barred(row.split, now_ms):
                 continue
             still_ms = self._still_ms(("lease", row.split), row, now_ms)
             owner = owners.get(row.owner or "")
@@ -155,6 +169,13 @@ class LeaseKeeper:
             elif owner is None or not self._alive(owner):
                 self.others_live = False
         return free
+
+    def _is_barred(self, split: str, now_ms: int) -> bool:
+        until_ms = self._barred.get(split, 0)
+        if until_ms is not None and now_ms >= until_ms:
+            self.admit(split)
+            return False
+        return True
 
     def _still_ms(self, key: tuple[str, str], row: LeaseRow | WorkerRow, now_ms: int) -> int:
         """Return for how long *row* has looked as it does."""

@@ -5,7 +5,7 @@ calls are caught here and nowhere else: a split that fails stops alone (I8).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -16,6 +16,7 @@ from headrace.connector.runtime.clock import Wake
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.runtime.watch import Pulse
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import (
     CloseReason,
@@ -29,6 +30,7 @@ from headrace.plugins import (
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
+PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
 
 
@@ -36,6 +38,7 @@ class PluginBrokenError(FatalError):
     """A plugin raised something that is no named error, again and again."""
 
     code = "internal"
+    restartable = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,14 @@ class Stop:
     """Hand over all splits, then end."""
 
 
-Command = Gain | Lose | HandOver | Stop
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Read nothing, or go on reading; what is under way settles and is committed."""
+
+    paused: bool
+
+
+Command = Gain | Lose | HandOver | Stop | Pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ class Stats:
 class Pipeline:
     """See the module. Commands may come from any thread; `run` is the data thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its surroundings)
         self,
         around: Callable[[Callable[[Verdict], None]], Surroundings],
         limits: Limits,
@@ -122,11 +132,12 @@ class Pipeline:
         tell: Callable[[Closed | Idled], None],
         *,
         until_idle: bool = False,
+        pulse: Callable[[Pulse], None] | None = None,
     ) -> None:
         """*around* is called on the data thread, with where verdicts go; it opens the sink.
 
-        *tell* is called on the data thread. With *until_idle* the pipeline does not wait for the
-        tick while something is under way.
+        *tell* and *pulse* are called on the data thread. With *until_idle* the pipeline does not
+        wait for the tick while something is under way.
         """
         self._make_around = around
         self._limits = limits
@@ -138,6 +149,9 @@ class Pipeline:
         self._verdicts: deque[Verdict] = deque()
         self._runs: dict[str, SplitRun] = {}
         self._stopping = False
+        self._paused = False
+        self._pulse = pulse
+        self._pulse_ms = 0
         self._quiet_passes = 0
         self._committed_ms = 0
         self._store_retry = Retry(limits.retry_ms_max)
@@ -181,6 +195,7 @@ class Pipeline:
         self._take_commands()
         progress = [self._step(run) for run in list(self._runs.values())]
         self._take_verdicts()
+        self._note_movement(progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
         self._commit_if_due(at_once=quiet and self._until_idle)
         self._release()
@@ -210,6 +225,8 @@ class Pipeline:
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
                     self._close_finished()  # Before the next command, which may gain it anew.
+                case Pause(paused):
+                    self._paused = paused
                 case HandOver(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.HANDED_OVER)
                 case Stop():
@@ -237,7 +254,7 @@ class Pipeline:
         runs = self._runs.values()
         demand = Demand(
             records_max=min(
-                limits.batch_records_max,
+                0 if self._paused else limits.batch_records_max,
                 limits.outstanding_records_max - sum(r.ledger.outstanding_records for r in runs),
             ),
             bytes_max=min(
@@ -274,6 +291,7 @@ class Pipeline:
             self._pause(run, error)
 
     def _pause(self, run: SplitRun, error: Exception) -> None:
+        run.trouble = told(error).partition("\n")[0]
         try:
             run.not_before_ms = run.retry.failed(self._around.clock.monotonic_ms(), error)
         except RetriesExhaustedError as exhausted:
@@ -354,6 +372,7 @@ class Pipeline:
             refusal = refused.get(run.split)
             if refusal is None:
                 run.committed(offer)
+                run.moved_ms = self._around.clock.monotonic_ms()
                 self.stats.batches += 1
                 self.stats.changes += sum(c.cut for c in offer.settled.counters.values())
             else:
@@ -428,8 +447,21 @@ class Pipeline:
             self._tell_control(Idled(self._commands_done, for_ever=done))
         self._idled = idle
 
+    def _note_movement(self, progress: Sequence[Progress]) -> None:
+        now_ms = self._around.clock.monotonic_ms()
+        for run, came_to in zip(self._runs.values(), progress, strict=True):
+            idle = came_to is Progress.QUIET and run.drained()
+            if idle or came_to in (Progress.MOVED, Progress.MORE):
+                run.moved_ms = now_ms
+
     def _tell(self) -> None:
         now_ms = self._around.clock.monotonic_ms()
+        if self._pulse is not None and now_ms - self._pulse_ms >= PULSE_EVERY_MS:
+            self._pulse_ms = now_ms
+            runs = self._runs.values()
+            moved_ms = {run.split: run.moved_ms for run in runs}
+            reasons = {run.split: run.held_up(now_ms) for run in runs}
+            self._pulse(Pulse(moved_ms, reasons, self._paused))
         if now_ms - self._told_ms >= PROGRESS_EVERY_MS:
             self._told_ms = now_ms
             self._around.log.info(

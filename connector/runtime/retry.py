@@ -14,6 +14,7 @@ class RetriesExhaustedError(FatalError):
     """A call that may succeed later did not do so within `retry_seconds_max`."""
 
     code = "retries_exhausted"
+    restartable = True
 
 
 def told(error: Exception) -> str:

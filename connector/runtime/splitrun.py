@@ -41,6 +41,7 @@ class SettleTimeoutError(FatalError):
     """The sink gave no verdict on a batch within `settle_seconds_max`."""
 
     code = "settle_timeout"
+    restartable = True
 
 
 class Progress(Enum):
@@ -93,6 +94,8 @@ class SplitRun:
         self.error: HeadraceError | None = None
         self.close_by_ms = 0
         self.done = False
+        self.moved_ms = around.clock.monotonic_ms()
+        self.trouble = ""
         self.retry = Retry(around.retry_ms_max)
         self.not_before_ms = 0
         self.release_retry = Retry(around.retry_ms_max)
@@ -137,6 +140,19 @@ class SplitRun:
             return Progress.BLOCKED
         return self._read(reader, demand)
 
+    def held_up(self, now_ms: int) -> str:
+        """Return what keeps this split from moving, as far as can be told; no row, no secret."""
+        if now_ms < self.not_before_ms:
+            return f"repeated after an error: {self.trouble}"
+        oldest_ms = self.ledger.oldest_sent_ms()
+        if oldest_ms is not None:
+            return f"the sink has given no verdict for {(now_ms - oldest_ms) / 1000:g} s"
+        if not self.lease.allows(now_ms):
+            return "its lease could not be renewed"
+        if self._offer is not None:
+            return "what is settled could not be committed"
+        return "nothing was read"
+
     def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
         """Enter a verdict. Raises when the split must stop or pause."""
         before = self.ledger.retrying
@@ -148,6 +164,7 @@ class SplitRun:
             raise RetriableError(f"batch {seq} was not delivered: {first}")
         if not self.ledger.retrying:
             self.retry.succeeded()
+            self.moved_ms = self._around.clock.monotonic_ms()
 
     def offer(self) -> Offer | None:
         """Return what to commit: what is still unsure from the last time, or the new prefix."""

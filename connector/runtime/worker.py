@@ -9,7 +9,8 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -28,13 +29,17 @@ from headrace.connector.runtime.pipeline import (
     Idled,
     Limits,
     Lose,
+    Pause,
     Pipeline,
     Stop,
 )
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.serde import Encoder
+from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, StoreUnavailableError
+from headrace.connector.stores.board import WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, FatalError, HeadraceError, Sink, Source
 
@@ -45,6 +50,20 @@ class PluginHungError(FatalError):
     """A call of a plugin did not return (R8): the process ends, so that others may take over."""
 
     code = "plugin_hung"
+    restartable = True
+
+
+class Outcome(Enum):
+    """Why a run ended."""
+
+    ENDED = "ended"
+    """It was told to, or there is nothing more, or everything failed."""
+    CHANGED = "changed"
+    """The job's configuration is another one now: read it and run again."""
+    RESTART = "restart"
+    """Somebody asked for a restart."""
+    STOPPED = "stopped"
+    """The job is to stop until it is wanted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ class Report:
     wall_seconds: float
     cpu_seconds: float
     memory_bytes_max: int
+    outcome: Outcome = Outcome.ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +100,24 @@ class _Course:
     sent: int = 0
     stopping: bool = False
     idled: Idled | None = None
-    failures: list[HeadraceError] = field(default_factory=list)
+    outcome: Outcome = Outcome.ENDED
+    paused: bool = False
+    pulsed: bool = False
+    failures: dict[str, HeadraceError] = field(default_factory=dict)
 
 
 class Worker:
     """See the module. `run` once; `stop` at any time."""
 
-    def __init__(self, job: Job, *, log: structlog.stdlib.BoundLogger) -> None:
-        """Open nothing yet."""
+    def __init__(
+        self, job: Job, *, log: structlog.stdlib.BoundLogger, wanted: Wanted | None = None
+    ) -> None:
+        """Open nothing yet. *wanted* is what the board said before *job* was read."""
         self._job = job
+        self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
-        self._inbox: SimpleQueue[Closed | Idled | _Stopped | _Ended] = SimpleQueue()
+        self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -134,9 +160,11 @@ class Worker:
                 ThreadWake(),
                 self._inbox.put,
                 until_idle=until_idle,
+                pulse=self._inbox.put,
             )
             self._log.info("started", splits=len(store.leases()), until_idle=until_idle)
-            failures = self._keep(store, owner, pipeline, until_idle=until_idle)
+            course = self._keep(store, owner, pipeline, until_idle=until_idle)
+            failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
                 books=committed_books(store, source),
@@ -147,6 +175,7 @@ class Worker:
                 wall_seconds=time.monotonic() - started,
                 cpu_seconds=time.process_time() - cpu_before,
                 memory_bytes_max=usage.ru_maxrss * 1024,
+                outcome=course.outcome,
             )
             self._log.info("stopped", changes=report.changes, failures=len(failures))
             return report
@@ -179,20 +208,36 @@ class Worker:
 
     def _keep(
         self, store: SqliteStore, owner: Owner, pipeline: Pipeline, *, until_idle: bool
-    ) -> Sequence[HeadraceError]:
-        """Keep the leases while the data thread runs; return why splits failed."""
-        lease_ms = _ms(self._job.runtime.lease_seconds)
-        keeper = LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms)
+    ) -> _Course:
+        """Keep the leases while the data thread runs; return how it went."""
+        runtime = self._job.runtime
+        lease_ms = _ms(runtime.lease_seconds)
         store.enroll(owner)
+        policy = RestartPolicy(
+            restarts_max=0 if until_idle else runtime.restarts_max,
+            pause_ms=_ms(runtime.restart_pause_seconds),
+        )
+        hands = _Hands(
+            store,
+            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms),
+            pipeline,
+            SplitWatch(
+                worker=owner.worker,
+                generation=self._wanted.generation,
+                stall_ms=_ms(runtime.stall_seconds),
+                policy=policy,
+            ),
+            self._clock.monotonic_ms(),
+        )
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
         )
         course = _Course()
         try:
-            self._step(keeper, pipeline, course)
+            self._step(hands, course)
             crash.reached("claimed")
             thread.start()
-            self._control(keeper, pipeline, course, lease_ms=lease_ms, until_idle=until_idle)
+            self._control(hands, course, lease_ms=lease_ms, until_idle=until_idle)
         except PluginHungError:
             pipeline.command(Stop())  # Should it ever return. Its leases run out meanwhile.
             raise
@@ -202,7 +247,7 @@ class Worker:
             raise
         _end(thread, pipeline)
         _dismiss(store, owner, self._log)
-        return course.failures
+        return course
 
     def _run_pipeline(self, pipeline: Pipeline) -> None:
         error: BaseException | None = None
@@ -213,13 +258,7 @@ class Worker:
         self._inbox.put(_Ended(error))
 
     def _control(
-        self,
-        keeper: LeaseKeeper,
-        pipeline: Pipeline,
-        course: _Course,
-        *,
-        lease_ms: int,
-        until_idle: bool,
+        self, hands: "_Hands", course: _Course, *, lease_ms: int, until_idle: bool
     ) -> None:
         poll_ms = min(POLL_MS_MAX, lease_ms // 3)
         step_ms = self._clock.monotonic_ms() + poll_ms
@@ -228,26 +267,29 @@ class Worker:
             try:
                 message = self._inbox.get(timeout=wait_ms / 1000)
             except Empty:
-                self._check_hung(pipeline)
-                self._step(keeper, pipeline, course)
+                self._check_hung(hands)
+                self._step(hands, course)
                 step_ms = self._clock.monotonic_ms() + poll_ms
             else:
                 if isinstance(message, _Ended):
                     if message.error is not None:
                         raise message.error
                     return
-                self._receive(message, keeper, pipeline, course)
+                self._receive(message, hands, course)
                 if isinstance(message, Closed) and not course.stopping:
                     step_ms = self._clock.monotonic_ms()  # Perhaps there is one to claim.
-            if self._finished(keeper, course, until_idle=until_idle):
-                self._stop(pipeline, course)
+            if self._finished(hands, course, until_idle=until_idle):
+                self._stop(hands.pipeline, course, Outcome.ENDED)
 
-    def _check_hung(self, pipeline: Pipeline) -> None:
-        runtime = self._job.runtime
+    def _check_hung(self, hands: "_Hands") -> None:
+        runtime, pipeline = self._job.runtime, hands.pipeline
         bound_ms = max(_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
-        if pipeline.pass_ms is None:  # The sink is still being opened.
+        now_ms = self._clock.monotonic_ms()
+        if pipeline.pass_ms is None:
+            hands.watch.silent(now_ms - hands.since_ms, "the sink is being opened")
             return
-        silent_ms = self._clock.monotonic_ms() - pipeline.pass_ms
+        silent_ms = now_ms - pipeline.pass_ms
+        hands.watch.silent(silent_ms, f"split {pipeline.split_last}")
         if silent_ms > bound_ms:
             raise PluginHungError(
                 f"a call has not returned for {silent_ms / 1000:g} s",
@@ -256,47 +298,105 @@ class Worker:
             )
 
     def _receive(
-        self,
-        message: Closed | Idled | _Stopped,
-        keeper: LeaseKeeper,
-        pipeline: Pipeline,
-        course: _Course,
+        self, message: Closed | Idled | Pulse | _Stopped, hands: "_Hands", course: _Course
     ) -> None:
         match message:
             case _Stopped():
-                self._stop(pipeline, course)
+                self._stop(hands.pipeline, course, Outcome.ENDED)
             case Idled():
                 course.idled = message
-            case Closed(split, token, problem):
-                keeper.closed(split, token, failed=problem is not None)
-                if problem is not None:
-                    course.failures.append(problem)
+            case Pulse():
+                if not course.pulsed:  # It runs: what stopped it last is over.
+                    course.pulsed = True
+                    _record_problem(hands.store, "")
+                hands.watch.pulse(message, self._clock.monotonic_ms())
+            case Closed(split, token, None):
+                hands.keeper.closed(split, token, failed=False)
+                if split not in hands.keeper.held:  # Else it was lost, and gained anew since.
+                    hands.watch.released(split)
+            case Closed(split, token, HeadraceError() as error):
+                again_ms = hands.watch.failed(
+                    split,
+                    error,
+                    now_ms=self._clock.monotonic_ms(),
+                    wall_ms=self._clock.wall_ms(),
+                )
+                hands.keeper.closed(split, token, failed=True, again_ms=again_ms)
+                course.failures[split] = error
 
-    def _step(self, keeper: LeaseKeeper, pipeline: Pipeline, course: _Course) -> None:
+    def _step(self, hands: "_Hands", course: _Course) -> None:
+        """Look at leases and wishes, and let others see how the splits fare."""
+        keeper = hands.keeper
         try:
+            commands = [] if course.stopping else self._heed(hands, course)
             changes = keeper.renew_only() if course.stopping else keeper.step()
+            hands.watch.claimed(lease.split for lease in changes.gained)
+            for split in changes.lost:
+                hands.watch.released(split)
+            self._show(hands)
         except StoreUnavailableError as error:
             self._log.warning("store_unavailable", error=str(error))
             return
-        commands: list[Command] = [Lose(split) for split in changes.lost]
+        commands += [Lose(split) for split in changes.lost]
         commands += [HandOver(split) for split in changes.hand_over]
         commands += [Gain(lease) for lease in changes.gained]
+        for lease in changes.gained:
+            course.failures.pop(lease.split, None)
         for command in commands:
-            pipeline.command(command)
+            hands.pipeline.command(command)
         course.sent += len(commands)
 
-    def _finished(self, keeper: LeaseKeeper, course: _Course, *, until_idle: bool) -> bool:
-        if course.failures and not keeper.held:
+    def _show(self, hands: "_Hands") -> None:
+        rows = hands.watch.changed_rows(self._clock.monotonic_ms())
+        if rows:
+            hands.store.board.see(self._job.name, rows)
+
+    def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
+        """Return what the pipeline must do because of what is wanted now."""
+        before, now = self._wanted, hands.store.board.wanted(self._job.name)
+        self._wanted = replace(now, generation=before.generation)
+        asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
+        if now.state is Desired.STOPPED:
+            self._stop(hands.pipeline, course, Outcome.STOPPED)
+        elif now.mixed or now.generation != before.generation:
+            self._stop(hands.pipeline, course, Outcome.CHANGED)
+        elif WHOLE_JOB in asked:
+            self._stop(hands.pipeline, course, Outcome.RESTART)
+        if course.stopping:
+            return []
+        for split in asked:
+            hands.keeper.admit(split)
+            hands.watch.asked(split)
+        commands: list[Command] = [HandOver(s) for s in asked if hands.keeper.leave(s)]
+        if course.paused is not (now.state is Desired.PAUSED):
+            course.paused = not course.paused
+            commands.append(Pause(course.paused))
+        return commands
+
+    def _finished(self, hands: "_Hands", course: _Course, *, until_idle: bool) -> bool:
+        keeper = hands.keeper
+        if course.failures and not keeper.held and not hands.watch.waiting:
             return not until_idle or keeper.others_live
         idled = course.idled
         if idled is None or idled.commands != course.sent or not keeper.others_live:
             return False
-        return until_idle or idled.for_ever
+        return not hands.watch.waiting and (until_idle or idled.for_ever)
 
-    def _stop(self, pipeline: Pipeline, course: _Course) -> None:
+    def _stop(self, pipeline: Pipeline, course: _Course, outcome: Outcome) -> None:
         if not course.stopping:
-            course.stopping = True
+            course.stopping, course.outcome = True, outcome
             pipeline.command(Stop())
+
+
+@dataclass(frozen=True, slots=True)
+class _Hands:
+    """What the control thread works with."""
+
+    store: SqliteStore
+    keeper: LeaseKeeper
+    pipeline: Pipeline
+    watch: SplitWatch
+    since_ms: int
 
 
 def committed_books(store: SqliteStore, source: Source) -> Sequence[SplitBooks]:

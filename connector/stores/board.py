@@ -163,10 +163,20 @@ class Board:
                 )
 
     def adopt(self, job: str, sources: Iterable[str]) -> None:
-        """Note that *job* runs *sources* from now on."""
+        """Note that *job* runs *sources* from now on; its generation is the highest of theirs."""
+        routes = {route.source: route.job for route in self.routes()}
+        moved = [name for name in sources if routes.get(name) != job]
+        if not moved:
+            return
         with transaction(self._connection):
+            generations = [self.wanted(routes[name]).generation for name in moved]
             self._connection.executemany(
-                "UPDATE routes SET job = ? WHERE source = ?", [(job, name) for name in sources]
+                "UPDATE routes SET job = ? WHERE source = ?", [(job, name) for name in moved]
+            )
+            self._connection.execute(
+                "INSERT INTO wishes (job, generation) VALUES (?1, ?2) ON CONFLICT (job) "
+                "DO UPDATE SET generation = MAX(generation, ?2)",
+                (job, max(generations)),
             )
 
     def separate(self, job: str, *, busy: frozenset[str]) -> bool:

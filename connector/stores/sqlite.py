@@ -20,6 +20,7 @@ from headrace.connector.stores import (
     StateLostError,
     WorkerRow,
 )
+from headrace.connector.stores.board import Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_state import (
     QUARANTINE_BYTES_MAX,
@@ -46,6 +47,7 @@ class SqliteStore:
         """Own *connection*, which `connect` made on this thread."""
         self._connection = connection
         self._job = job
+        self.board = Board(connection)
         self._writer = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
         self._schemas_known: set[bytes] = set()
 

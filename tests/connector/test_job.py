@@ -52,7 +52,7 @@ def test_reads_a_job(tmp_path: Path) -> None:
         (GOOD + "runtime: {tick_min_ms: 0}", "runtime.tick_min_ms", "at least 1", ""),
         (GOOD + "runtime: {tick_min_ms: soon}", "runtime.tick_min_ms", "whole number", ""),
         (GOOD + "runtime: []", "runtime", "expected a mapping", ""),
-        (GOOD.replace("orders", "''"), "job", "expected a name", ""),
+        (GOOD.replace("orders", "''"), "job", "is required", ""),
     ],
 )
 def test_names_every_mistake(tmp_path: Path, text: str, key: str, message: str, hint: str) -> None:

@@ -1,4 +1,4 @@
-"""A stranger's plugins: a source and a sink that are only ever declared, never opened."""
+"""A stranger's plugins: a source and a sink that are never opened, and a source that runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins import ConfigError, Problem, Sink, Source, option
+from headrace.plugins import ConfigError, Position, Problem, Reader, Sink, Source, Split, option
+from headrace.sources.files import FileSource, FileSourceConfig
 
 ENTRY_POINTS = """\
 [headrace.sources]
 river = toys:RiverSource
+brook = toys:BrookSource
 [headrace.sinks]
 bus = toys:BusSink
 torn-sink = no_such_module:TornSink
@@ -63,3 +65,29 @@ class RiverSource(Source):
 
     word = "flow"
     config_class = RiverConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrookConfig:
+    """Options of a source of lines that pretends to have tables."""
+
+    path: str = option("The files to follow.")
+    tables: tuple[str, ...] = option("The tables, of which it knows nothing.", default=())
+
+
+class BrookSource(Source):
+    """`CREATE DATA_SOURCE brook`: follows files, whatever the tables are."""
+
+    word = "brook"
+    config_class = BrookConfig
+
+    def plan(self) -> list[Split]:
+        """Plan as the file source does."""
+        return self._files().plan()
+
+    def open(self, split: Split, resume: Position | None) -> Reader:
+        """Read as the file source does."""
+        return self._files().open(split, resume)
+
+    def _files(self) -> FileSource:
+        return FileSource(FileSourceConfig(path=self.config.path), self.context)

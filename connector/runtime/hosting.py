@@ -1,0 +1,148 @@
+"""Runs a job as it is wanted: run by run, for as long as this process lives.
+
+A run ends when the job is to stop, to begin anew, or is configured otherwise; what was read by then
+is settled and committed. The next one starts with what the board and the job file say at that time.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.control.catalogue import adopt_sources
+from headrace.connector.control.status import live_workers
+from headrace.connector.job import Job, read_job, state_of
+from headrace.connector.runtime.processes import is_dead
+from headrace.connector.runtime.worker import Outcome, Report, Worker
+from headrace.connector.states import Desired
+from headrace.connector.stores import StateFileError, StoreUnavailableError
+from headrace.connector.stores.board import Board, Wanted
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins import HeadraceError
+
+LOOK_EVERY_SECONDS: Final = 0.2
+
+
+class Host:
+    """Runs the job of one job file. `run` once; `stop` at any time."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        log: structlog.stdlib.BoundLogger,
+        job: str | None = None,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        """Take *job* instead of the name in the file, if given; open nothing yet."""
+        self._path = path.absolute()
+        self._name = job
+        self._log = log
+        self._wait = wait
+        self._stopped = threading.Event()
+        self._worker: Worker | None = None
+
+    def stop(self) -> None:
+        """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
+        self._stopped.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
+        """Run until stopped or, with *until_idle*, until all there is was taken.
+
+        Returns the job's name and what all runs came to; None if it was to stop all the time.
+
+        Raises:
+            HeadraceError: the job as a whole cannot run. What stops single splits is reported.
+
+        """
+        state, name = state_of(self._path, self._name)
+        whole: Report | None = None
+        while True:
+            wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
+            if wanted is None:
+                return name, whole
+            report = self._run_once(name, wanted, until_idle=until_idle)
+            whole = report if whole is None else _together(whole, report)
+            if report.outcome is Outcome.ENDED or self._stopped.is_set():
+                return name, whole
+            self._log.info("run_again", job=name, reason=report.outcome.value)
+
+    def _run_once(self, name: str, wanted: Wanted, *, until_idle: bool) -> Report:
+        job = self._read(name)
+        os.chdir(job.directory)
+        self._worker = Worker(job, log=self._log, wanted=wanted)
+        if self._stopped.is_set():
+            self._worker.stop()
+        return self._worker.run(until_idle=until_idle)
+
+    def _read(self, name: str) -> Job:
+        try:
+            return read_job(self._path, name)
+        except HeadraceError as error:
+            _record(self._path, name, error)
+            raise
+
+    def _wait_until_wanted(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+        """Wait while the job is to stop, or others still run what must be separated first."""
+        told = False
+        while not self._stopped.is_set():
+            wanted = _separated(state, name)
+            if wanted is not None and wanted.state is not Desired.STOPPED:
+                return wanted
+            if wanted is not None and until_idle:
+                return None
+            if not told:
+                told = True
+                self._log.info("waiting", job=name, wanted=wanted.state if wanted else "")
+            self._wait(self._stopped, LOOK_EVERY_SECONDS)
+        return None
+
+
+def _separated(state: Path, name: str) -> Wanted | None:
+    """Return what is wanted of the job, or None while its parts cannot be separated yet."""
+    try:
+        connection = connect(state, create=False)
+    except StateFileError:
+        if state.exists():
+            raise
+        return Wanted()  # There is no file yet: the run makes it.
+    try:
+        adopt_sources(connection, name)
+        board = Board(connection)
+        if not board.separate(name, busy=frozenset(live_workers(connection, name, is_dead))):
+            return None
+        return board.wanted(name)
+    finally:
+        connection.close()
+
+
+def _record(path: Path, name: str, error: HeadraceError) -> None:
+    """Let others see why the job cannot even be read; a courtesy, the error itself is raised."""
+    with contextlib.suppress(HeadraceError):
+        store = SqliteStore.open(state_of(path, name)[0], name, create=False)
+        try:
+            store.job_key()
+            store.report(f"{error.code}: {error}")
+        except StoreUnavailableError:
+            pass
+        finally:
+            store.close()
+
+
+def _together(first: Report, second: Report) -> Report:
+    return replace(
+        second,
+        changes=first.changes + second.changes,
+        batches=first.batches + second.batches,
+        commits=first.commits + second.commits,
+        wall_seconds=first.wall_seconds + second.wall_seconds,
+        cpu_seconds=first.cpu_seconds + second.cpu_seconds,
+    )
