@@ -20,6 +20,7 @@ from headrace.plugins.discovery import load, names
 COMMANDS: Final = {
     "run": ("headrace.connector.runtime.commands:run_main", "run a job"),
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
+    "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),
     "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
 }

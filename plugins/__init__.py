@@ -52,6 +52,7 @@ from headrace.plugins.references import (
     literal_problem,
     resolve,
 )
+from headrace.plugins.sink_options import SinkOptions
 
 __all__ = [
     "BadRecordError",
@@ -92,6 +93,7 @@ __all__ = [
     "SecretUnavailableError",
     "Settle",
     "Sink",
+    "SinkOptions",
     "Source",
     "Split",
     "Writer",

@@ -9,6 +9,7 @@ from headrace.plugins.errors import BadRecordError, Problem
 from headrace.plugins.records import Batch, EncodedRecords, Headers, Quarantined, Record
 
 SCHEMA_ID_HEADER: Final = "schemaId"
+_STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")
 # Of one record: each costs time, and keeps batches from encoding themselves.
@@ -101,4 +102,4 @@ def _quarantined(record: Record, error: BadRecordError) -> Quarantined:
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
     pair = {"key": record.key, "value": record.value}
     content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
-    return Quarantined(place or error.place, error.code, error.message, content)
+    return Quarantined(place or error.place, error.code, error.message, content, _STAGE)

@@ -20,6 +20,7 @@ from headrace.plugins.records import (
     EncodedPosition,
     NumberPosition,
     Position,
+    Quarantined,
 )
 
 
@@ -120,6 +121,10 @@ class Source(ABC):
         """Read what `Position.encode` wrote, also by an older version of this plugin."""
         return NumberPosition.decode(encoded)
 
+    def recover(self, lost: Quarantined) -> Batch | None:  # noqa: ARG002 (for those that override)
+        """Make records of what could not be made into records before; None if that cannot be."""
+        return None
+
     def merge(self, positions: Sequence[Position]) -> Position:
         """Join the positions of overlapping splits into one."""
         (position,) = positions
@@ -175,6 +180,8 @@ class Sink(ABC):
 
     schemes: ClassVar[tuple[str, ...]] = ()
     config_class: ClassVar[type]
+    heeds_topics: ClassVar[bool] = False
+    """Whether its writers send a record where `EncodedRecords.topics` says."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""

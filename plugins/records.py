@@ -196,12 +196,18 @@ def offset_numbers(offset: Mapping[str, int | str], *names: str) -> Sequence[int
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Something read and agreed that could not be made into records, with its bytes (I8)."""
+    """Something read and agreed that could not be made into records, with its bytes (I8).
+
+    `stage` is where it failed, in Kafka Connect's words: TASK_POLL is the source. `origin` is what
+    the source needs to make records of the bytes later: numbers and texts.
+    """
 
     place: str
     code: str
     message: str
     content: bytes
+    stage: str = "TASK_POLL"
+    origin: Document = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ class EncodedRecords:
 
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
     `tombstones` are the indexes, ascending, of records that a message with the same key and without
-    a value follows.
+    a value follows. `topics`, if given, says where each record goes, whatever its table.
     """
 
     keys: Sequence[bytes | None]
@@ -219,6 +225,7 @@ class EncodedRecords:
     tables: Sequence[str]
     quarantined: Sequence[Quarantined] = ()
     tombstones: Sequence[int] = ()
+    topics: Sequence[str] | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""

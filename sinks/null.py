@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from headrace.plugins import Context, Delivery, Encoding, Settle, Sink, Writer, option
+from headrace.plugins import Context, Delivery, Encoding, Settle, Sink, SinkOptions, Writer, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NullConfig:
+class NullConfig(SinkOptions):
     """Options of the null sink."""
 
     format: str = option(

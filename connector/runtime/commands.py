@@ -71,7 +71,7 @@ def verify_main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
     given = parser.parse_args(arguments)
-    job = _enter(given.job)
+    job = enter(given.job)
     store = SqliteStore.open(job.state, job.name, create=False)
     try:
         if not store.leases():
@@ -99,7 +99,7 @@ def verify_main(arguments: Sequence[str]) -> int:
     return BOOKS_DIFFER_STATUS if wrong else 0
 
 
-def _enter(path: Path) -> Job:
+def enter(path: Path) -> Job:
     """Read a job file and go to its directory, to which the paths in it are relative."""
     job = read_job(path)
     os.chdir(job.directory)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import compress
+from typing import Final
 
 from headrace.connector.stores import Counters, Loss, TableCounts, add_counters
 from headrace.plugins import (
@@ -22,6 +23,8 @@ from headrace.plugins import (
     Position,
     Record,
 )
+
+PRODUCE_STAGE: Final = "KAFKA_PRODUCE"  # Kafka Connect's word for delivering.
 
 
 class DeliveryFailedError(FatalError):
@@ -240,6 +243,8 @@ class Ledger:
                         message=failure.message,
                         key=encoded.keys[failure.index],
                         content=encoded.values[failure.index],
+                        headers=encoded.headers[failure.index],
+                        stage=PRODUCE_STAGE,
                     )
                 )
         retries = [f.index for f in failures if f.disposition is Disposition.RETRY]
@@ -297,6 +302,8 @@ def _tally(split: str, seq: int, encoded: EncodedRecords) -> tuple[Counters, lis
             code=item.code,
             message=item.message,
             content=item.content,
+            stage=item.stage,
+            origin=item.origin,
         )
         for item in encoded.quarantined
     ]
@@ -313,4 +320,5 @@ def _rows(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
         headers=list(compress(encoded.headers, keep)),
         tables=list(compress(encoded.tables, keep)),
         tombstones=[sum(keep[:index]) for index in encoded.tombstones if keep[index]],
+        topics=None if encoded.topics is None else list(compress(encoded.topics, keep)),
     )

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import Wake
+from headrace.connector.runtime.dead_letters import DeadLetters
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
@@ -158,6 +159,7 @@ class Pipeline:
         self._store_not_before_ms = 0
         self._told_ms = 0
         self._around: Surroundings
+        self._dead_letters: DeadLetters
         self.stats = Stats()
         self._idled = False
         self.pass_ms: int | None = None
@@ -181,7 +183,15 @@ class Pipeline:
 
     def open(self) -> None:
         """Open the sink and the store. Whoever does not call `run` calls it before `run_pass`."""
-        self._around = self._make_around(self._verdicts.append)
+        self._around = around = self._make_around(self._verdicts.append)
+        self._dead_letters = DeadLetters(
+            around.errors,
+            around.store,
+            around.writer,
+            job=around.job,
+            clock=around.clock,
+            log=around.log,
+        )
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
 
     def close(self) -> None:
@@ -198,6 +208,7 @@ class Pipeline:
         self._note_movement(progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
         self._commit_if_due(at_once=quiet and self._until_idle)
+        self._dead_letters.step([run.split for run in self._runs.values() if not run.closing])
         self._release()
         self._close_finished()
         self._note_idle(quiet=quiet)
@@ -342,7 +353,7 @@ class Pipeline:
     # All splits together.
 
     def _sent(self) -> bool:
-        return any(run.ledger.sent for run in self._runs.values())
+        return self._dead_letters.sent or any(run.ledger.sent for run in self._runs.values())
 
     def _commit_if_due(self, *, at_once: bool) -> None:
         now_ms = self._around.clock.monotonic_ms()
@@ -373,6 +384,8 @@ class Pipeline:
             if refusal is None:
                 run.committed(offer)
                 run.moved_ms = self._around.clock.monotonic_ms()
+                if offer.settled.losses:
+                    self._dead_letters.more()
                 self.stats.batches += 1
                 self.stats.changes += sum(c.cut for c in offer.settled.counters.values())
             else:
@@ -437,7 +450,9 @@ class Pipeline:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
 
     def _note_idle(self, *, quiet: bool) -> None:
-        still = quiet and all(run.drained() for run in self._runs.values())
+        still = (
+            quiet and self._dead_letters.idle and all(run.drained() for run in self._runs.values())
+        )
         self._quiet_passes = self._quiet_passes + 1 if still else 0
         # Twice: what one split's read took from the logs may belong to a split asked before it.
         idle = self._quiet_passes > 1 or not self._runs

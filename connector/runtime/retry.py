@@ -25,9 +25,10 @@ def told(error: Exception) -> str:
 class Retry:
     """The budget of one kind of call. It is full again after each success."""
 
-    def __init__(self, budget_ms: int) -> None:
-        """*budget_ms* runs from the first failure in a row."""
+    def __init__(self, budget_ms: int, *, pause_ms_max: int = PAUSE_MAX_MS) -> None:
+        """*budget_ms* runs from the first failure in a row; no pause exceeds *pause_ms_max*."""
         self._budget_ms = budget_ms
+        self._pause_ms_max = pause_ms_max
         self._since_ms: int | None = None
         self._failures = 0
 
@@ -50,7 +51,7 @@ class Retry:
                 f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {told(error)}",
                 hint="runtime.retry_seconds_max says how long to go on trying",
             ) from error
-        pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), PAUSE_MAX_MS)
+        pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), self._pause_ms_max)
         self._failures += 1
         return now_ms + pause_ms
 

@@ -5,15 +5,16 @@ of errors belong to the pipeline.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import structlog
 
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.leases import Lease
-from headrace.connector.runtime.ledger import Ledger, Settled, Shipment
+from headrace.connector.runtime.ledger import PRODUCE_STAGE, Ledger, Settled, Shipment
 from headrace.connector.runtime.retry import Retry
+from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Commit, Counters, Store, add_counters
 from headrace.plugins import (
@@ -21,6 +22,7 @@ from headrace.plugins import (
     Clock,
     CloseReason,
     Demand,
+    Disposition,
     Done,
     EncodedPosition,
     Failure,
@@ -69,8 +71,9 @@ class Surroundings:
     store: Store
     clock: Clock
     log: structlog.stdlib.BoundLogger
+    job: str
     worker: str
-    retry_ms_max: int
+    errors: ErrorPolicy
     settle_ms_max: int
     tick_ms: int
     post: Callable[[Verdict], None]
@@ -96,12 +99,14 @@ class SplitRun:
         self.done = False
         self.moved_ms = around.clock.monotonic_ms()
         self.trouble = ""
-        self.retry = Retry(around.retry_ms_max)
+        errors = around.errors
+        self.retry = Retry(errors.retry_ms_max, pause_ms_max=errors.pause_ms_max)
         self.not_before_ms = 0
-        self.release_retry = Retry(around.retry_ms_max)
+        self.release_retry = Retry(errors.retry_ms_max, pause_ms_max=errors.pause_ms_max)
         self.release_not_before_ms = 0
         self.release_due: Position | None = None
         self._around = around
+        self._budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
         self._reader: Reader | None = None
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
@@ -156,12 +161,18 @@ class SplitRun:
     def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
         """Enter a verdict. Raises when the split must stop or pause."""
         before = self.ledger.retrying
+        rejected = [f for f in failures if f.disposition is Disposition.REJECT]
+        if rejected and not self._around.errors.tolerant:
+            failures = [replace(f, disposition=Disposition.FATAL) for f in failures]
         error = self.ledger.settle(seq, attempt, delivered, failures)
         if error:
             raise error
         if self.ledger.retrying and not before:
             first = failures[0].message if failures else "the verdict did not add up"
             raise RetriableError(f"batch {seq} was not delivered: {first}")
+        for each in rejected:
+            self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
+        self._budget.spend(len(rejected), self._around.clock.monotonic_ms())
         if not self.ledger.retrying:
             self.retry.succeeded()
             self.moved_ms = self._around.clock.monotonic_ms()
@@ -252,14 +263,27 @@ class SplitRun:
         batch = self._read_last
         encoded = self._around.encoder.encode(batch, token=self.lease.token)
         crash.reached("encoded")
+        quarantined = encoded.quarantined
+        if quarantined and not self._around.errors.tolerant:
+            lost = quarantined[0]
+            raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
         self._around.store.put_schemas(batch.schemas())
         crash.reached("schemas_stored")
         self.ledger.add(batch, encoded)
         self._read_last = None
+        for each in quarantined:
+            self._tell(each.code, each.stage, each.place)
+        self._budget.spend(len(quarantined), self._around.clock.monotonic_ms())
         self._send()
         if batch.more:
             return Progress.MORE
         return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
+
+    def _tell(self, code: str, stage: str, place: str) -> None:
+        if self._around.errors.logged:
+            self._around.log.warning(
+                "record_set_aside", split=self.split, code=code, stage=stage, place=place
+            )
 
     def _send(self) -> bool:
         """Submit what is unsent; say whether nothing is left."""

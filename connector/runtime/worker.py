@@ -35,15 +35,25 @@ from headrace.connector.runtime.pipeline import (
 )
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.serde import Encoder
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.board import WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Context, FatalError, HeadraceError, Sink, Source
+from headrace.plugins import (
+    ConfigError,
+    Context,
+    FatalError,
+    HeadraceError,
+    Problem,
+    Sink,
+    Source,
+)
 
 POLL_MS_MAX: Final = 1_000
+DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 
 
 class PluginHungError(FatalError):
@@ -117,6 +127,9 @@ class Worker:
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
+        self._errors = ErrorPolicy.of(
+            job.sink_config, retry_ms_max=_ms(job.runtime.retry_seconds_max)
+        )
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
 
     def stop(self) -> None:
@@ -152,6 +165,10 @@ class Worker:
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
             encoder = Encoder(sink.encoding())
+            if self._errors.topic and not sink.heeds_topics:
+                hint = "leave it out: `headrace dlq` has what was set aside"
+                problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
+                raise ConfigError([problem])
             store.register([split.split_id for split in source.plan()])
             owner = this_process()
             pipeline = Pipeline(
@@ -199,8 +216,9 @@ class Worker:
             store=_open_store(self._job),
             clock=self._clock,
             log=self._log,
+            job=self._job.name,
             worker=owner.worker,
-            retry_ms_max=_ms(runtime.retry_seconds_max),
+            errors=self._errors,
             settle_ms_max=_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,
             post=post,

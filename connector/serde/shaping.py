@@ -1,7 +1,7 @@
 """What a record becomes before it is encoded: its envelope, its key, its headers, its tombstone.
 
-A plan is made once per schema. Where a record is not a change as the envelope `cep44` describes it,
-all of its value counts as written columns.
+A plan is made once per schema. A record that is not a change as the envelope `cep44` describes it
+has no envelope: in JSON it is its own document.
 """
 
 from collections.abc import Mapping
@@ -121,6 +121,7 @@ class _Plan:
     schema: RecordSchema
     key: KeyPlan
     envelope: Envelope
+    is_change: bool
 
 
 class Shaper:
@@ -166,7 +167,7 @@ class Shaper:
             plan.schema,
             plan.key.of(record),
             plan.envelope.of(record),
-            enveloped=bool(self._wanted.envelope),
+            enveloped=bool(self._wanted.envelope) and plan.is_change,
         )
         shaped.headers = record.headers + self._headers.of(record)
         shaped.tombstone = self._wanted.tombstones and plan.key.is_buried(record)
@@ -180,5 +181,7 @@ class Shaper:
             made = RecordSchema(
                 schema.table, schema.text, schema.schema_id, key.schema, envelope.schema
             )
-            plan = self._plans[schema.schema_id] = _Plan(made, key, envelope)
+            plan = self._plans[schema.schema_id] = _Plan(
+                made, key, envelope, field_of(schema.value, "payload") is not None
+            )
         return plan

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.plugins import (
+    Document,
     EncodedPosition,
     FatalError,
+    Headers,
     HeadraceError,
     MissingRequirementError,
     RecordSchema,
@@ -134,7 +136,7 @@ class Loss:
     """A change that did not reach the sink, with its bytes.
 
     `kind` is `quarantined` (it could not be made into a record) or `dead_letter` (the sink
-    rejected it for good).
+    rejected it for good). `stage` is where it failed, in Kafka Connect's words.
     """
 
     kind: str
@@ -144,6 +146,20 @@ class Loss:
     message: str
     key: bytes | None = field(default=None, repr=False)
     content: bytes = field(default=b"", repr=False)
+    headers: Headers = field(default=(), repr=False)
+    stage: str = ""
+    origin: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLoss:
+    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too."""
+
+    number: int
+    split: str
+    lost_ms: int
+    sent: bool
+    loss: Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +241,17 @@ class Store(Protocol):
     def schema(self, schema_id: bytes) -> RecordSchema | None:
         """Return a schema, or None when the id is unknown."""
 
-    def losses(self) -> Iterator[Loss]:
+    def losses(self) -> Iterator[KeptLoss]:
         """Return what was quarantined or dead-lettered, oldest first."""
+
+    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """Return the oldest losses of *splits* that the topic for dead letters has not got.
+
+        At least one, if there is any, and then as many as fit into *bytes_max*.
+        """
+
+    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
+        """Note that the topic for dead letters has them."""
 
     def states(self) -> Sequence[SplitState]:
         """Return the committed state of every split, without claiming anything."""

@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 from headrace.connector.stores import (
     Commit,
+    KeptLoss,
     LeaseRow,
-    Loss,
     Owner,
     PlanChangedError,
     SplitState,
@@ -22,6 +22,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.board import Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
+from headrace.connector.stores.sqlite_losses import Losses
 from headrace.connector.stores.sqlite_state import (
     QUARANTINE_BYTES_MAX,
     StateWriter,
@@ -49,6 +50,7 @@ class SqliteStore:
         self._job = job
         self.board = Board(connection)
         self._writer = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+        self.kept = Losses(connection, job)
         self._schemas_known: set[bytes] = set()
 
     @classmethod
@@ -257,23 +259,17 @@ class SqliteStore:
         table, text, key, value = row
         return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
 
-    def losses(self) -> Iterator[Loss]:
+    def losses(self) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
-        rows = self._connection.execute(
-            "SELECT kind, tbl, place, code, message, key, content FROM quarantine "
-            "WHERE job = ? ORDER BY id",
-            (self._job,),
-        )
-        for kind, table, place, code, message, key, content in rows:
-            yield Loss(
-                kind=kind,
-                table=table,
-                place=place,
-                code=code,
-                message=message,
-                key=key,
-                content=content,
-            )
+        return self.kept.all()
+
+    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """See `Store.unsent_losses`."""
+        return self.kept.unsent(splits, bytes_max=bytes_max)
+
+    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
+        """See `Store.mark_losses_sent`."""
+        self.kept.mark_sent(numbers)
 
     def close(self) -> None:
         """See `Store.close`."""

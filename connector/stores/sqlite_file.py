@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
 
-VERSION: Final = 1
+VERSION: Final = 2
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_ATTEMPTS_MAX: Final = 100
@@ -57,6 +57,17 @@ CREATE TABLE schemas (
     value TEXT NOT NULL
 ) STRICT;
 """
+# What each version of the file adds to the one before.
+_STEPS: Final = (
+    _TABLES,
+    """
+ALTER TABLE quarantine ADD COLUMN stage TEXT NOT NULL DEFAULT '';
+ALTER TABLE quarantine ADD COLUMN headers TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE quarantine ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE quarantine ADD COLUMN origin TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE quarantine ADD COLUMN sent INTEGER NOT NULL DEFAULT 0;
+""",
+)
 
 
 def connect(path: str | Path, *, create: bool = True) -> sqlite3.Connection:
@@ -206,9 +217,11 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
     with transaction(connection):
-        if _identity(connection)[1] < VERSION:  # Asked again: another process may have made it.
-            for statement in _TABLES.split(";"):
-                connection.execute(statement)
+        version = _identity(connection)[1]  # Asked again: another process may have made it.
+        if version < VERSION:
+            for step in _STEPS[version:]:
+                for statement in step.split(";"):
+                    connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -12,14 +12,13 @@ from headrace.connector.runtime import crash
 from headrace.connector.stores import (
     Commit,
     Counters,
-    Loss,
-    QuarantineFullError,
     SplitState,
     StateLostError,
     StoreUnavailableError,
     TableCounts,
 )
 from headrace.connector.stores.sqlite_file import named_errors, snapshot, transaction
+from headrace.connector.stores.sqlite_losses import Losses
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -108,6 +107,7 @@ class StateWriter:
         """*quarantine_bytes_max* bounds what this job keeps in quarantine."""
         self._connection = connection
         self._job = job
+        self._losses = Losses(connection, job)
         self._quarantine_bytes_max = quarantine_bytes_max
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
@@ -144,7 +144,7 @@ class StateWriter:
             return None
         if seq != commit.previous:
             return _lost(*place, f"head is number {seq}, expected {commit.previous}")
-        full = self._keep(commit.split, commit.losses)
+        full = self._losses.keep(commit.split, commit.losses, bytes_max=self._quarantine_bytes_max)
         if full:
             return full
         self._put_chunks(commit)
@@ -179,34 +179,6 @@ class StateWriter:
             "DELETE FROM chunks WHERE job = ? AND split = ? AND name = ?",
             [(*place, name) for name in stored if name not in chunks],
         )
-
-    def _keep(self, split: str, losses: Sequence[Loss]) -> QuarantineFullError | None:
-        """Put losses away (I8), in the transaction of the commit that covers them."""
-        if not losses:
-            return None
-        (used,) = self._connection.execute(
-            "SELECT COALESCE(SUM(size_bytes), 0) FROM quarantine WHERE job = ?", (self._job,)
-        ).fetchone()
-        sizes = [len(loss.content) + len(loss.key or b"") for loss in losses]
-        if used + sum(sizes) > self._quarantine_bytes_max:
-            return QuarantineFullError(
-                f"the quarantine holds {used} bytes, {sum(sizes)} more exceed its bound of "
-                f"{self._quarantine_bytes_max}",
-                place=f"split {split}",
-                hint="see why changes are quarantined, then raise runtime.quarantine_bytes_max",
-            )
-        self._connection.executemany(
-            "INSERT INTO quarantine (job, split, kind, tbl, place, code, message, size_bytes, "
-            "key, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    *(self._job, split, x.kind, x.table, x.place, x.code, x.message),
-                    *(size, x.key, x.content),
-                )
-                for x, size in zip(losses, sizes, strict=True)
-            ],
-        )
-        return None
 
     def _was_applied(self, commits: Sequence[Commit]) -> bool:
         """Learn whether a commit that failed took effect all the same (agreement line 30).

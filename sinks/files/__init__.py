@@ -11,7 +11,7 @@ from headrace.sinks.files.lines import append_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileSinkConfig:
+class FileSinkConfig(plugins.SinkOptions):
     """Options of the file sink."""
 
     path: str = plugins.option("The file to append to; it is made if it is not there.")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.plugins import ConfigError, Encoding, Problem, option
+from headrace.plugins import ConfigError, Encoding, Problem, SinkOptions, option
 from headrace.plugins.codecs import header_problems
 from headrace.plugins.discovery import names
 
@@ -53,7 +53,7 @@ _PORT_MAX: Final = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaConfig:
+class KafkaConfig(SinkOptions):
     """Options of the Kafka sink; keys of librdkafka stand beside them."""
 
     bootstrap_servers: str = option(
@@ -140,10 +140,12 @@ class KafkaConfig:
 
     def __post_init__(self) -> None:
         """Check what one option alone can show to be wrong."""
+        SinkOptions.__post_init__(self)
         problems = [
             *(_server_problem(server) for server in self.bootstrap_servers.split(",")),
             _topic_problem("topic", re.sub(r"\{(keyspace|table)\}", "x", self.topic)),
             *(_topic_problem(key, topic) for key, topic in self.topic_map.items()),
+            _topic_problem("errors.deadletterqueue.topic.name", self.errors_topic or "x"),
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
             *header_problems(self.headers),

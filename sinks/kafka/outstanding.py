@@ -23,7 +23,7 @@ class Outstanding:
     is looked up by content, and only when something failed.
     """
 
-    __slots__ = ("_encoded", "_failed", "_failures", "_finish", "_left", "_singly", "_untaken")
+    __slots__ = ("_encoded", "_failed", "_failures", "_finish", "_left", "_untaken", "singly")
 
     def __init__(self, encoded: EncodedRecords, finish: Finish, *, singly: bool) -> None:
         """*finish* is called once, with the number of records delivered and the failures.
@@ -32,7 +32,7 @@ class Outstanding:
         """
         self._encoded = encoded
         self._finish = finish
-        self._singly = singly
+        self.singly = singly
         self._left = len(encoded) + len(encoded.tombstones)
         self._failed: list[tuple[KafkaError, bytes | None, bytes | None]] = []
         self._failures: dict[int, Failure] = {}
@@ -77,7 +77,7 @@ class Outstanding:
 
     def _judged(self, index: int, error: KafkaError) -> Failure:
         failure = failure_of(index, error)
-        if failure.code == TOO_LARGE and not self._singly:
+        if failure.code == TOO_LARGE and not self.singly:
             return replace(failure, disposition=Disposition.RETRY)
         return failure
 

@@ -10,6 +10,7 @@ class KafkaSink(Sink):
 
     schemes = ("kafka",)
     config_class = KafkaConfig
+    heeds_topics = True
 
     def __init__(self, config: KafkaConfig, context: Context) -> None:
         """Keep the configuration."""

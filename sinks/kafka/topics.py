@@ -1,12 +1,12 @@
 """Which topic a table's records go to; whether it is there; making it where that is allowed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
 
-from headrace.plugins import Clock
+from headrace.plugins import Clock, EncodedRecords
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError, hint_of
 
@@ -56,7 +56,15 @@ class Topics:
         except KafkaException:
             self._fail_unreachable(heard())
 
-    def make_ready(self, topics: Sequence[str], producer: Producer, heard: Heard) -> None:
+    def wanted(self, encoded: EncodedRecords) -> Iterable[str]:
+        """Return the topics of these records, but for the one that is ready from the start."""
+        if encoded.topics is not None:
+            return dict.fromkeys(encoded.topics)
+        if self.fixed is not None:
+            return ()
+        return [self.of(table) for table in dict.fromkeys(encoded.tables)]
+
+    def make_ready(self, topics: Iterable[str], producer: Producer, heard: Heard) -> None:
         """Wait until each of *topics* can be written to, at most `connect.timeout.ms` for each.
 
         *heard* polls the producer and returns the last error of its connections.
@@ -115,7 +123,9 @@ class Topics:
         wanted = NewTopic(
             topic,
             num_partitions=config.topic_creation_partitions,
-            replication_factor=config.topic_creation_replication,
+            replication_factor=config.errors_topic_replication
+            if topic == config.errors_topic
+            else config.topic_creation_replication,
             config=settings,
         )
         seconds = config.connect_timeout_ms / 1000

@@ -88,9 +88,7 @@ class KafkaWriter(Writer):
         if not len(encoded):
             settle(delivered=0)
             return
-        if self._topics.fixed is None:
-            wanted = [self._topics.of(table) for table in dict.fromkeys(encoded.tables)]
-            self._topics.make_ready(wanted, self._producer, self._last_heard)
+        self._topics.make_ready(self._topics.wanted(encoded), self._producer, self._last_heard)
         outstanding = Outstanding(encoded, self._settle, singly=self._singly)
         self._outstanding[outstanding] = settle
         self._produce_all(encoded, outstanding)
@@ -132,17 +130,18 @@ class KafkaWriter(Writer):
     ) -> bool:
         """Produce records *begin* to *end*; say whether the rest may follow."""
         produce, values, keys = self._producer.produce, encoded.values, encoded.keys
+        places = encoded.tables if encoded.topics is None else encoded.topics
         shared: Headers | None = None
-        table: str | None = None
+        place: str | None = None
         headers: HeaderList = []
         topic = ""
         for index in range(begin, end):
             if encoded.headers[index] is not shared:
                 shared = encoded.headers[index]
                 headers = list(shared)
-            if encoded.tables[index] is not table:
-                table = encoded.tables[index]
-                topic = self._topics.of(table)
+            if places[index] is not place:
+                place = places[index]
+                topic = self._topics.of(place) if places is encoded.tables else place
             value, key = values[index], keys[index]
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
@@ -161,6 +160,8 @@ class KafkaWriter(Writer):
     def _bury(self, encoded: EncodedRecords, index: int, outstanding: Outstanding) -> bool:
         """Produce the tombstone of record *index*; say whether the rest may follow."""
         topic, key = self._topics.of(encoded.tables[index]), encoded.keys[index]
+        if encoded.topics is not None:
+            topic = encoded.topics[index]
         failure: Failure | None = None
         try:
             if self._produce_patiently(topic, None, key, outstanding, list(encoded.headers[index])):
@@ -222,6 +223,9 @@ class KafkaWriter(Writer):
         if any(f.code == TOO_LARGE and f.disposition is Disposition.RETRY for f in failures):
             self._singly = self._renewal_due = True
             self._log.warning("kafka_batch_too_large", place=self._place)
+        elif self._singly and outstanding.singly and not self._outstanding:
+            self._singly = False  # The guilty are found.
+            self._renewal_due = True
         settle(delivered=delivered, failures=failures)
 
     def _renew(self) -> None:

@@ -2,11 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.pipeline import Closed, Gain, Idled, Limits, Pipeline
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.serde import Encoder
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Batch, Demand, Encoding
@@ -75,6 +77,7 @@ class Rig:
             }
             | limits
         )
+        self.errors = ErrorPolicy(retry_ms_max=0)
         self.source: MemorySource
         self.sink: ChaosSink
         self.pipeline: Pipeline
@@ -138,8 +141,9 @@ class Rig:
             store=SqliteStore.open(self.path, "job"),
             clock=self.clock,
             log=context().log,
+            job="job",
             worker="w1",
-            retry_ms_max=self.limits.retry_ms_max,
+            errors=replace(self.errors, retry_ms_max=self.limits.retry_ms_max),
             settle_ms_max=300_000,
             tick_ms=TICK_MS,
             post=post,

@@ -68,7 +68,7 @@ def test_rejected_record_is_kept(rig: Rig) -> None:
 
     assert expected(10, 1) == rig.written()
     assert [("dead_letter", expected(1)[0], "chaos")] == [
-        (loss.kind, loss.content, loss.code) for loss in rig.store.losses()
+        (kept.loss.kind, kept.loss.content, kept.loss.code) for kept in rig.store.losses()
     ]
 
 

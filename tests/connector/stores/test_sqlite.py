@@ -166,7 +166,7 @@ def test_repeated_commit_is_recognised(store: SqliteStore) -> None:
 
     assert {} == store.commit([commit])
     assert {} == store.commit([commit])
-    assert [loss] == list(store.losses())
+    assert [loss] == [kept.loss for kept in store.losses()]
 
 
 class Forgetful(sqlite3.Connection):
@@ -297,7 +297,7 @@ def test_quarantine_is_bounded(path: Path, store: SqliteStore) -> None:
     assert isinstance(refused["a"], QuarantineFullError)
     assert "bound of 10" in str(refused["a"])
     assert 1 == store.load("a", token).seq
-    assert [loss, loss] == list(store.losses())
+    assert [loss, loss] == [kept.loss for kept in store.losses()]
     small.close()
 
 

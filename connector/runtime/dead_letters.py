@@ -1,0 +1,168 @@
+"""Sends what was set aside to the topic for dead letters, from the quarantine, behind the stream.
+
+The quarantine has it first, with the commit that covers it, so nothing is lost whatever becomes of
+the topic, and the stream waits for nothing here. A crash repeats at most one delivery.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
+from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.stores import KeptLoss, Store, StoreUnavailableError
+from headrace.plugins import (
+    Clock,
+    Delivery,
+    Disposition,
+    EncodedRecords,
+    Failure,
+    FatalError,
+    Headers,
+    HeadraceError,
+    NumberPosition,
+    RecordBatch,
+    RetriableError,
+    Writer,
+)
+
+DELIVERY_BYTES_MAX: Final = 4 * 1024 * 1024
+CONNECT: Final = "__connect.errors."
+OURS: Final = "__headrace.errors."
+
+
+class DeadLetters:
+    """The dead letters of one pipeline. Belongs to the data thread."""
+
+    def __init__(  # noqa: PLR0913 (what it is lent)
+        self,
+        policy: ErrorPolicy,
+        store: Store,
+        writer: Writer,
+        *,
+        job: str,
+        clock: Clock,
+        log: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """Do nothing without a topic."""
+        self._policy = policy
+        self._store = store
+        self._writer = writer
+        self._job = job
+        self._clock = clock
+        self._log = log
+        self._retry = Retry(policy.retry_ms_max, pause_ms_max=policy.pause_ms_max)
+        self._not_before_ms = 0
+        self._verdicts: deque[tuple[int, Sequence[Failure]]] = deque()
+        self._sending: Sequence[KeptLoss] = ()
+        self._due = bool(policy.topic)
+
+    @property
+    def sent(self) -> bool:
+        """Whether a delivery is on its way."""
+        return bool(self._sending)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to send, or no use in trying."""
+        return not self._sending and not self._due
+
+    def more(self) -> None:
+        """Note that something was set aside and committed."""
+        self._due = bool(self._policy.topic)
+
+    def step(self, splits: Sequence[str]) -> None:
+        """Take the verdict on the last delivery, or send what waits of *splits*."""
+        try:
+            if self._verdicts:
+                self._judge(*self._verdicts.popleft())
+            if self._due and not self._sending and splits:
+                self._send(splits)
+        except (RetriableError, StoreUnavailableError) as error:
+            self._pause(error)
+        except HeadraceError as error:
+            self._give_up(error)
+
+    def _send(self, splits: Sequence[str]) -> None:
+        if self._clock.monotonic_ms() < self._not_before_ms:
+            return
+        kept = self._store.unsent_losses(splits, bytes_max=DELIVERY_BYTES_MAX)
+        if not kept:
+            self._due = False
+            return
+        self._sending = kept
+        try:
+            self._writer.submit(self._delivery(kept), self._settle)
+        except HeadraceError:
+            self._sending = ()
+            raise
+
+    def _settle(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
+        """Queue the verdict; called on any thread."""
+        self._verdicts.append((delivered, failures))
+
+    def _judge(self, delivered: int, failures: Sequence[Failure]) -> None:
+        sending, self._sending = self._sending, ()
+        if delivered + len(failures) != len(sending):  # R6.
+            raise RetriableError("the verdict on dead letters did not add up")
+        lasting = {f.index for f in failures if f.disposition is not Disposition.REJECT}
+        for failure in failures:
+            if failure.index not in lasting:  # It stays where it is.
+                self._log.warning(
+                    "dead_letter_refused", number=sending[failure.index].number, code=failure.code
+                )
+        done = [kept.number for index, kept in enumerate(sending) if index not in lasting]
+        self._store.mark_losses_sent(done)
+        if lasting:
+            first = next(f for f in failures if f.index in lasting)
+            fatal = any(f.disposition is Disposition.FATAL for f in failures)
+            kind = FatalError if fatal else RetriableError
+            raise kind(f"dead letters were not delivered: {first.message}")
+        self._retry.succeeded()
+
+    def _pause(self, error: RetriableError) -> None:
+        try:
+            self._not_before_ms = self._retry.failed(self._clock.monotonic_ms(), error)
+        except RetriesExhaustedError as exhausted:
+            self._give_up(exhausted)
+        else:
+            self._log.warning("dead_letters_pause", error=str(error))
+
+    def _give_up(self, error: HeadraceError) -> None:
+        """Send nothing more until something else is set aside, or the next start."""
+        self._due = False
+        self._log.error("dead_letters_failed", error_code=error.code, error=str(error))
+
+    def _delivery(self, kept: Sequence[KeptLoss]) -> Delivery:
+        losses = [each.loss for each in kept]
+        encoded = EncodedRecords(
+            keys=[loss.key for loss in losses],
+            values=[loss.content for loss in losses],
+            headers=[self._headers(each) for each in kept],
+            tables=[loss.table for loss in losses],
+            topics=[self._policy.topic] * len(kept),
+        )
+        size_bytes = sum(len(loss.content) for loss in losses)
+        batch = RecordBatch(kept[0].split, NumberPosition(0), size_bytes, made=())
+        return Delivery(batch, encoded)
+
+    def _headers(self, kept: KeptLoss) -> Headers:
+        loss = kept.loss
+        if not self._policy.context:
+            return loss.headers
+        said = {
+            f"{CONNECT}connector.name": self._job,
+            f"{CONNECT}task.id": kept.split,
+            f"{CONNECT}stage": loss.stage,
+            f"{CONNECT}exception.class.name": loss.code,
+            f"{CONNECT}exception.message": loss.message,
+            f"{OURS}kind": loss.kind,
+            f"{OURS}code": loss.code,
+            f"{OURS}place": loss.place,
+            f"{OURS}table": loss.table,
+            f"{OURS}time": str(kept.lost_ms),
+            f"{OURS}number": str(kept.number),
+        }
+        return (*loss.headers, *((name, text.encode()) for name, text in said.items()))

@@ -1,0 +1,247 @@
+"""`headrace dlq`: what was set aside, shown, and sent again."""
+
+import argparse
+import datetime as dt
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.job import Job
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.commands import enter
+from headrace.connector.serde import Encoder
+from headrace.connector.stores import KeptLoss
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import (
+    ConfigError,
+    Context,
+    Delivery,
+    Disposition,
+    EncodedRecords,
+    Failure,
+    FatalError,
+    HeadraceError,
+    NumberPosition,
+    Problem,
+    Quarantined,
+    RecordBatch,
+    Sink,
+    Source,
+    Writer,
+)
+
+DELIVERY_MS_MAX: Final = 60_000
+_SHOWN_MAX: Final = 4_096
+
+
+class NotRedrivenError(FatalError):
+    """Some of what was to be sent again was not delivered; it stays where it was."""
+
+    code = "not_redriven"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what *arguments* say; return 0."""
+    given = _parser().parse_args(arguments)
+    job = enter(given.job)
+    store = SqliteStore.open(job.state, job.name, create=False)
+    try:
+        chosen = _chosen(store, given)
+        if given.verb == "list":
+            _list(chosen, as_json=given.json)
+        elif given.verb == "show":
+            _show(chosen[0], given.content)
+        else:
+            _Redrive(job, store).run(chosen, dry=given.dry_run)
+    finally:
+        store.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace dlq",
+        description="What was set aside because it could not be processed or delivered.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    listing = verbs.add_parser("list", help="one line each, oldest first")
+    listing.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    showing = verbs.add_parser("show", help="all about one, with its bytes")
+    showing.add_argument("--content", type=Path, metavar="FILE", help="write its bytes there")
+    again = verbs.add_parser("redrive", help="send again; what arrives leaves the quarantine")
+    again.add_argument("--dry-run", action="store_true", help="say what would be sent")
+    again.add_argument("--all", action="store_true", help="all that the filters leave")
+    for verb in (listing, showing, again):
+        verb.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    showing.add_argument("numbers", nargs=1, type=int, metavar="NUMBER", help="as list has it")
+    again.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="as list has it")
+    for verb in (listing, again):
+        verb.add_argument("--code", help="only those with this code")
+        verb.add_argument("--table", help="only those of this table")
+    return parser
+
+
+def _chosen(store: SqliteStore, given: argparse.Namespace) -> Sequence[KeptLoss]:
+    numbers: Sequence[int] = getattr(given, "numbers", ())
+    if given.verb == "redrive" and bool(numbers) == given.all:
+        raise ConfigError([Problem("", "give numbers, or --all", "`headrace dlq list` has them")])
+    if numbers:
+        found = store.kept.numbered(numbers)
+        missing = set(numbers) - {kept.number for kept in found}
+        if missing:
+            problem = Problem("", f"there is no number {min(missing)}", "see headrace dlq list")
+            raise ConfigError([problem])
+        return found
+    return [
+        kept
+        for kept in store.losses()
+        if given.code in (None, kept.loss.code) and given.table in (None, kept.loss.table)
+    ]
+
+
+def _list(chosen: Sequence[KeptLoss], *, as_json: bool) -> None:
+    for kept in chosen:
+        loss = kept.loss
+        if as_json:
+            sys.stdout.write(json.dumps(_facts(kept)) + "\n")
+        else:
+            sys.stdout.write(
+                f"{kept.number}\t{_time(kept)}\t{loss.kind}\t{loss.code}\t{loss.table or '-'}\t"
+                f"{len(loss.content)} bytes\t{loss.place}\n"
+            )
+
+
+def _show(kept: KeptLoss, path: Path | None) -> None:
+    for name, fact in _facts(kept).items():
+        sys.stdout.write(f"{name}: {fact}\n")
+    for name, content in kept.loss.headers:
+        sys.stdout.write(f"header {name}: {_readable(content)}\n")
+    if kept.loss.key is not None:
+        sys.stdout.write(f"key: {_readable(kept.loss.key)}\n")
+    if path is None:
+        sys.stdout.write(f"content: {_readable(kept.loss.content)}\n")
+        return
+    try:
+        path.write_bytes(kept.loss.content)
+    except OSError as error:
+        problem = Problem("--content", f"cannot be written: {error.strerror}")
+        raise ConfigError([problem], place=str(path)) from error
+
+
+def _facts(kept: KeptLoss) -> dict[str, object]:
+    loss = kept.loss
+    return {
+        "number": kept.number,
+        "time": _time(kept),
+        "kind": loss.kind,
+        "stage": loss.stage,
+        "code": loss.code,
+        "message": loss.message,
+        "table": loss.table,
+        "split": kept.split,
+        "place": loss.place,
+        "bytes": len(loss.content),
+        "in_topic": kept.sent,
+    }
+
+
+def _time(kept: KeptLoss) -> str:
+    moment = dt.datetime.fromtimestamp(kept.lost_ms / 1000, tz=dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _readable(content: bytes) -> str:
+    """Return text as text, and other bytes as hex digits; of much, its beginning."""
+    shown = content[:_SHOWN_MAX]
+    more = f" … and {len(content) - len(shown)} bytes" if len(content) > len(shown) else ""
+    try:
+        text = shown.decode()
+    except UnicodeDecodeError:
+        return f"0x{shown.hex()}{more}"
+    return (text if text.isprintable() else f"0x{shown.hex()}") + more
+
+
+class _Redrive:
+    """Sends again what was set aside, in the order in which it was."""
+
+    def __init__(self, job: Job, store: SqliteStore) -> None:
+        self._store = store
+        self._context = Context(
+            job=job.name,
+            clock=SystemClock(),
+            job_key=store.job_key(),
+            log=structlog.stdlib.get_logger(),
+        )
+        self._source: Source = job.source(job.source_config, self._context)
+        self._sink: Sink = job.sink(job.sink_config, self._context)
+        self._encoder = Encoder(self._sink.encoding())
+
+    def run(self, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
+        """Deliver each, one by one, and forget what arrived.
+
+        Raises:
+            NotRedrivenError: something was not delivered.
+
+        """
+        failed = 0
+        writer = None if dry else self._sink.open()
+        try:
+            for kept in chosen:
+                problem = self._redrive(kept, writer)
+                failed += bool(problem)
+                sys.stdout.write(f"{kept.number}\t{problem or ('ready' if dry else 'delivered')}\n")
+        finally:
+            if writer:
+                writer.close()
+            self._source.close()
+        if failed:
+            raise NotRedrivenError(f"{failed} of {len(chosen)} were not delivered")
+
+    def _redrive(self, kept: KeptLoss, writer: Writer | None) -> str:
+        """Return why it was not delivered, or nothing."""
+        try:
+            encoded = self._encoded(kept)
+        except HeadraceError as error:
+            return f"{error.code}: {error.message}"
+        if encoded is None:
+            return "its bytes cannot be made into records again"
+        if encoded.quarantined:
+            lost = encoded.quarantined[0]
+            return f"{lost.code}: {lost.message}"
+        if writer is None:
+            return ""
+        problem = _delivered(writer, encoded, self._context)
+        if not problem:
+            self._store.kept.remove([kept.number])
+        return problem
+
+    def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
+        loss = kept.loss
+        if loss.kind == "dead_letter":
+            return EncodedRecords([loss.key], [loss.content], [loss.headers], [loss.table])
+        lost = Quarantined(
+            loss.place, loss.code, loss.message, loss.content, loss.stage, loss.origin
+        )
+        batch = self._source.recover(lost)
+        return None if batch is None else self._encoder.encode(batch, token=0)
+
+
+def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:
+    """Deliver; return why not, or nothing."""
+    verdicts: list[Sequence[Failure]] = []
+
+    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+        missing = len(encoded) - delivered - len(failures)
+        unsaid = Failure(0, Disposition.RETRY, "unreported", f"{missing} records unreported")
+        verdicts.append((*failures, unsaid) if missing else failures)
+
+    batch = RecordBatch("redrive", NumberPosition(0), 0, made=())
+    writer.submit(Delivery(batch, encoded), settle)
+    writer.drain(context.clock.monotonic_ms() + DELIVERY_MS_MAX)
+    if not verdicts:
+        return f"no verdict within {DELIVERY_MS_MAX // 1000} s"
+    return "; ".join(f"{failure.code}: {failure.message}" for failure in verdicts[0])

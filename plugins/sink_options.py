@@ -1,0 +1,79 @@
+"""Options that every sink may take, because the framework does what they ask for."""
+
+from dataclasses import dataclass
+
+from headrace.plugins.config import option
+from headrace.plugins.errors import ConfigError, Problem
+
+FOR_EVER: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Inherit a sink's options from this to let its users say what becomes of errors.
+
+    The keys that begin with `errors.` are Kafka Connect's, but for the budget, which it lacks.
+    """
+
+    errors_tolerance: str = option(
+        "`all`: a record that cannot be processed is set aside, the others go on. `none`: the "
+        "split stops before it.",
+        name="errors.tolerance",
+        default="all",
+        choices=("all", "none"),
+    )
+    errors_retry_timeout: int | None = option(
+        "How long, in ms, a call that may succeed later is repeated; -1: for ever. By default "
+        "runtime.retry_seconds_max.",
+        name="errors.retry.timeout",
+        default=None,
+        minimum=FOR_EVER,
+    )
+    errors_retry_delay_max: int = option(
+        "The longest pause between two tries, in ms.",
+        name="errors.retry.delay.max.ms",
+        default=10_000,
+        minimum=100,
+    )
+    errors_log_enable: bool = option(
+        "Log each record that is set aside: where, and why.",
+        name="errors.log.enable",
+        default=False,
+    )
+    errors_log_include_messages: bool = option(
+        "Kafka Connect's wish to log the records themselves: never done.",
+        name="errors.log.include.messages",
+        default=False,
+    )
+    errors_topic: str | None = option(
+        "The topic that gets what is set aside too.",
+        name="errors.deadletterqueue.topic.name",
+        default=None,
+    )
+    errors_topic_replication: int = option(
+        "Replication of that topic when it is made; -1: as the brokers have it.",
+        name="errors.deadletterqueue.topic.replication.factor",
+        default=-1,
+        minimum=-1,
+    )
+    errors_context: bool = option(
+        "Say in headers there what happened.",
+        name="errors.deadletterqueue.context.headers.enable",
+        default=True,
+    )
+    errors_budget_records: int | None = option(
+        "A split stops when more than so many records were set aside within the window.",
+        name="errors.budget.records",
+        default=None,
+        minimum=0,
+    )
+    errors_budget_seconds: float = option(
+        "The window of the budget.", name="errors.budget.window.seconds", default=60.0, minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what would put a row's values into the log."""
+        if self.errors_log_include_messages:
+            hint = "look at a record with: headrace dlq show"
+            problem = Problem("errors.log.include.messages", "rows are never logged", hint)
+            raise ConfigError([problem])
