@@ -55,7 +55,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     *name* is the key where it cannot be the field's name (`bootstrap.servers`). *minimum* and
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
     strings, then takes every key that matches it and belongs to no other field. The value of a
-    *secret* option is in no message.
+    *secret* option is in no message and no `repr`.
 
     A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas), a
     mapping, or an `object`, which is not looked at; `| None` makes the empty text, and nothing at
@@ -72,12 +72,12 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     )
     metadata = {"option": declared}
     if keys_allowed:
-        return dataclasses.field(default_factory=dict, metadata=metadata)
+        return dataclasses.field(default_factory=dict, metadata=metadata, repr=not secret)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     if default is _MISSING:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str = "") -> C:

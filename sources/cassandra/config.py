@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
 
 _NODE_TEXTS = ("dc", "rack")
@@ -53,10 +54,32 @@ class CassandraConfig:
     records_max: int = option(
         "Records remembered over all splits of the job.", default=200_000, minimum=1_000
     )
+    keystore: str | None = option(
+        "A copy of the nodes' key store (JCEKS or PKCS12), for encrypted segments.", default=None
+    )
+    keystore_password: str | None = option("Opens the key store.", default=None, secret=True)
+    key_password: str | None = option(
+        "Opens the keys in it; default: keystore_password.", default=None, secret=True
+    )
+    raw_key: str | None = option(
+        "Instead of a key store: the AES key of all segments, in hexadecimal digits.",
+        default=None,
+        secret=True,
+    )
+
+    @property
+    def key_options(self) -> KeyOptions:
+        """What is said of keys."""
+        return KeyOptions(
+            keystore=self.keystore,
+            keystore_password=self.keystore_password,
+            key_password=self.key_password,
+            raw_key=self.raw_key,
+        )
 
     def __post_init__(self) -> None:
         """Check what one option's type cannot say."""
-        problems = []
+        problems = self.key_options.problems()
         if not self.nodes:
             problems.append(Problem("nodes", "is empty", "name each replica and its cdc_raw"))
         for name, node in self.nodes.items():

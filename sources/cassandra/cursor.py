@@ -17,20 +17,15 @@ from headrace.sources.cassandra.errors import (
     CorruptSegmentError,
     LogGapError,
 )
-from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.frame import Framer, ReadInto
 from headrace.sources.cassandra.intake import Intake
-from headrace.sources.cassandra.segment import (
-    HEADER_BYTES_MAX,
-    Descriptor,
-    header_length,
-    parse_descriptor,
-)
+from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker
 
 CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
 PIECE_BYTES: Final = 1024 * 1024  # Of a large damaged part, kept as one item.
 START: Final = Marker(0, 0)
-_HEADER_BYTES: Final = 64  # Of most headers; longer ones take a second read.
 
 # Takes what is damaged before a marker: its bytes in pieces, none when they are to come yet.
 Lose = Callable[[Marker, HeadraceError, Sequence[Quarantined]], None]
@@ -39,8 +34,8 @@ Lose = Callable[[Marker, HeadraceError, Sequence[Quarantined]], None]
 class LogCursor:
     """Where reading of one node's log stands."""
 
-    def __init__(self, node: str, reader: LogReader, lose: Lose) -> None:
-        """Begin before the oldest segment; *lose* is told of damage."""
+    def __init__(self, node: str, reader: LogReader, lose: Lose, keys: Keys) -> None:
+        """Begin before the oldest segment; *lose* is told of damage, *keys* open what is locked."""
         self.node = node
         self._lose = lose
         self.marker = START
@@ -48,10 +43,12 @@ class LogCursor:
         self.fetched_ms = 0
         self.segments_begun = 0
         self._reader = reader
+        self._keys = keys
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
+        self._logical: ReadInto = _nothing
         self._broken: HeadraceError | None = None
 
     def seek(self, marker: Marker) -> None:
@@ -161,8 +158,9 @@ class LogCursor:
             self._lose(marker, error, ())
             self.at_end = True
             return
+        read_into = self._bytes.read_into if error.raw else self._logical
         first, last = error.raw or (error.begin, error.end)
-        pieces = [_kept(error, piece) for piece in _pieces(self._bytes, first, last)]
+        pieces = [_kept(error, piece) for piece in _pieces(read_into, first, last)]
         self._lose(marker, error, pieces or [_kept(error, b"")])
         self._framer.go_on(error)
         self.marker = marker
@@ -194,8 +192,16 @@ class LogCursor:
         except FileNotFoundError as error:
             raise self._gap(segment.segment_id) from error
         self._current, self._bytes = segment, opened
+        self._logical = opened.read_into
         try:
-            descriptor = _descriptor(opened, segment, place)
+            _, self._logical = open_segment(
+                self._framer,
+                opened.read_into,
+                keys=self._keys,
+                place=place,
+                resume=after.offset if segment.segment_id == after.segment_id else 0,
+                segment_id=segment.segment_id,
+            )
         except CorruptSegmentError as error:
             self._leave(error)
             self.close()
@@ -203,42 +209,17 @@ class LogCursor:
         except HeadraceError:
             self.close()
             raise
-        resume = after.offset if segment.segment_id == after.segment_id else 0
-        self._framer.open(
-            opened.read_into,
-            segment_id=segment.segment_id,
-            header_bytes=descriptor.header_bytes,
-            messaging=descriptor.messaging,
-            resume=resume,
-            place=place,
-        )
         self._framer.allow(segment.limit)
         self.segments_begun += 1
         return True
 
 
-def _descriptor(opened: SegmentBytes, segment: SegmentInfo, place: str) -> Descriptor:
-    header = bytearray(HEADER_BYTES_MAX)
-    length = opened.read_into(0, memoryview(header)[:_HEADER_BYTES])
-    if length == _HEADER_BYTES:
-        longer = min(header_length(bytes(header[:length])), HEADER_BYTES_MAX)
-        length += opened.read_into(length, memoryview(header)[length : max(length, longer)])
-    descriptor = parse_descriptor(bytes(header[:length]), place=place)
-    if descriptor.segment_id != segment.segment_id:
-        raise CorruptSegmentError(
-            f"the header says segment {descriptor.segment_id}",
-            place=f"{place}: byte 4",
-            hint="the file was renamed or overwritten",
-        )
-    return descriptor
-
-
-def _pieces(opened: SegmentBytes, first: int, last: int) -> Iterator[bytes]:
-    """Yield the file bytes from *first* to *last*, without what is zero to the end."""
+def _pieces(read_into: ReadInto, first: int, last: int) -> Iterator[bytes]:
+    """Yield the bytes from *first* to *last*, without what is zero to the end."""
     pieces: list[bytes] = []
     while first < last:
         piece = bytearray(min(PIECE_BYTES, last - first))
-        came = opened.raw_into(first, memoryview(piece))
+        came = read_into(first, memoryview(piece))
         if came == 0:
             break
         first += came
@@ -246,6 +227,10 @@ def _pieces(opened: SegmentBytes, first: int, last: int) -> Iterator[bytes]:
         if any(piece):
             yield from pieces
             pieces.clear()
+
+
+def _nothing(_offset: int, _buffer: memoryview) -> int:
+    return 0
 
 
 def _kept(error: HeadraceError, content: bytes) -> Quarantined:

@@ -38,10 +38,7 @@ class SegmentBytes(Protocol):
     """An open segment."""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read bytes at logical *offset* and return how many came; 0 is the end of the segment."""
-
-    def raw_into(self, offset: int, buffer: memoryview) -> int:
-        """Read bytes of the file at *offset* as they are; 0 is its end."""
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
 
     def close(self) -> None:
         """Give the file back."""
@@ -86,8 +83,6 @@ class SegmentFile:
             raise _unreadable(self._path, error) from error
         self.bytes_read += came
         return came
-
-    raw_into = read_into
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

@@ -5,6 +5,7 @@ from typing import Final
 from headrace.plugins import BadRecordError, FatalError, MissingRequirementError, RetriableError
 
 END_OFFSET: Final = 0x7FFF_FFFF  # "To its end": no logical position in a segment is as large.
+DOES_NOT_OPEN: Final = "the password does not open it, or it is damaged"
 
 
 class SegmentError(FatalError):
@@ -48,36 +49,69 @@ class CorruptSegmentError(SegmentError):
 class DamagedSectionError(CorruptSegmentError):
     """A section of a compressed or encrypted segment that cannot be unpacked.
 
-    `file_range` and `positions` are what is lost: bytes of the file, and logical positions. Both
-    begin at the section's sync marker. Where the second position is known, opening the segment
-    again with it as the position to resume after reads on behind the damage. It is None when the
-    chain of markers is broken: then the rest of the segment is lost.
+    `raw` is the whole section, with its sync marker. When the chain of markers is broken, `end` is
+    END_OFFSET and the rest of the segment is lost.
     """
 
     code = "damaged_section"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        file_range: tuple[int, int | None],
-        positions: tuple[int, int | None],
-        place: str = "",
-        hint: str = "",
-    ) -> None:
-        """*place* says the byte of the file at which it was found."""
-        first, last = file_range
-        begin, end = positions
-        super().__init__(
-            message,
-            place=place,
-            hint=hint,
-            begin=begin,
-            end=END_OFFSET if end is None else end,
-            raw=(first, END_OFFSET if last is None else last),
-        )
-        self.file_range = file_range
-        self.positions = positions
+
+class BadLengthError(DamagedSectionError):
+    """A section, or a block in it, that says a length which its bytes, or another one, contradict.
+
+    The positions behind it are counted as if the length were right, or were 0 if it cannot be.
+    """
+
+    code = "bad_length"
+
+
+class BadBlockError(DamagedSectionError):
+    """A compressed block that does not decompress."""
+
+    code = "bad_block"
+
+
+class BadCipherTextError(DamagedSectionError):
+    """An encrypted block that its key does not open, though it opens others."""
+
+    code = "bad_cipher_text"
+
+
+class SegmentKeyError(FatalError):
+    """What is given to open encrypted segments does not open them. Never says any of it."""
+
+    code = "segment_key"
+    exit_status = 2
+
+
+class NoKeyError(SegmentKeyError):
+    """An encrypted segment, and no key or none of its name."""
+
+    code = "no_key"
+
+
+class WrongKeyError(SegmentKeyError):
+    """A key that opens nothing of the segment."""
+
+    code = "wrong_key"
+
+
+class KeySizeError(SegmentKeyError):
+    """A key of a size that AES does not have."""
+
+    code = "key_size"
+
+
+class KeyStoreError(SegmentKeyError):
+    """A key store that is damaged, or is of a kind or uses a way that we do not read."""
+
+    code = "key_store"
+
+
+class KeyStorePasswordError(SegmentKeyError):
+    """A password that does not open the key store, or the key in it."""
+
+    code = "key_store_password"
 
 
 class BadMutationError(BadRecordError):

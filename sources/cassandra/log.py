@@ -16,14 +16,10 @@ from headrace.sources.cassandra.errors import (
     UnknownTableError,
 )
 from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import (
-    Descriptor,
-    header_length,
-    parse_descriptor,
-)
 
-_FIXED_HEADER_BYTES: Final = 14
 _SKIP_BYTES: Final = 64 * 1024
 
 
@@ -72,35 +68,37 @@ class LogEntries:
     """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
 
     def __init__(
-        self, stream: BinaryStream, *, place: str = "stream", limit: int = -1, span: Span = WHOLE
+        self,
+        stream: BinaryStream,
+        *,
+        place: str = "stream",
+        limit: int = -1,
+        span: Span = WHOLE,
+        keys: Keys | None = None,
     ) -> None:
         """Read the header; *place* names the stream in errors.
 
         *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
-        what is valid. Entries that end outside *span* are passed over.
+        what is valid. Entries that end outside *span* are passed over. *keys* open encrypted
+        segments. A compressed or encrypted segment takes memory for one section at a time.
 
         Raises:
             CorruptSegmentError: the header is damaged.
-            UnsupportedSegmentError: compressed, encrypted, or another version.
+            UnsupportedSegmentError: another version, compressor or cipher.
+            SegmentKeyError: it is encrypted, and *keys* have none for it.
 
         """
         self._stream = stream
         self._place = place
         self._until = span.until
         self._read = 0
-        self._ahead = b""
-        head = self._exactly(_FIXED_HEADER_BYTES)
-        rest = header_length(head) - len(head) if len(head) == _FIXED_HEADER_BYTES else 0
-        head += self._exactly(rest)
-        self.descriptor: Descriptor = parse_descriptor(head, place=place)
         self._framer = Framer()
-        self._framer.open(
+        self.descriptor, _ = open_segment(
+            self._framer,
             self._read_into,
-            segment_id=self.descriptor.segment_id,
-            header_bytes=self.descriptor.header_bytes,
-            messaging=self.descriptor.messaging,
-            resume=span.after,
+            keys=keys or Keys(KeyOptions()),
             place=place,
+            resume=span.after,
         )
         self._framer.allow(limit)
 
@@ -115,6 +113,7 @@ class LogEntries:
         Raises:
             CorruptSegmentError: a checksum is wrong; what came before is good. After `go_on`
                 iterate anew for what comes behind.
+            WrongKeyError: the key opens nothing of it.
 
         """
         while self._framer.next_entry() == codes.ENTRY and self.position <= self._until:
@@ -149,7 +148,12 @@ class LogEntries:
 
 
 def read_mutations(
-    stream: BinaryStream, schema: Schema, *, place: str = "stream", limit: int = -1
+    stream: BinaryStream,
+    schema: Schema,
+    *,
+    place: str = "stream",
+    limit: int = -1,
+    keys: Keys | None = None,
 ) -> Iterator[Mutation]:
     """Yield the mutations of the segment in *stream*, in log order, to the end of its valid data.
 
@@ -157,12 +161,13 @@ def read_mutations(
 
     Raises:
         CorruptSegmentError: a checksum is wrong; what was yielded before is good.
-        UnsupportedSegmentError: compressed, encrypted, or another version.
+        UnsupportedSegmentError: another version, compressor or cipher.
+        SegmentKeyError: it is encrypted, and *keys* do not open it.
         BadMutationError: an entry does not fit the schema.
 
     """
     decoder = MutationDecoder(schema)
-    entries = LogEntries(stream, place=place, limit=limit)
+    entries = LogEntries(stream, place=place, limit=limit, keys=keys)
     for raw in entries:
         try:
             yield _decode(decoder, entries, raw, place)
@@ -178,16 +183,18 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     place: str = "stream",
     limit: int = -1,
     span: Span = WHOLE,
+    keys: Keys | None = None,
 ) -> None:
     """Read the segment in *stream* and call *handler* for all that is in it.
 
     Raises:
         CorruptSegmentError: the header is damaged, or what *handler* makes of other damage.
-        UnsupportedSegmentError: compressed, encrypted, or another version.
+        UnsupportedSegmentError: another version, compressor or cipher.
+        SegmentKeyError: it is encrypted, and *keys* do not open it.
 
     """
     decoder = MutationDecoder(schema)
-    entries = LogEntries(stream, place=place, limit=limit, span=span)
+    entries = LogEntries(stream, place=place, limit=limit, span=span, keys=keys)
     while True:
         try:
             for raw in entries:

@@ -16,6 +16,7 @@ from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.hold import Disposal, Hold
 from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.records import Groups
@@ -58,12 +59,14 @@ class Parts:
             ConfigError: an option does not fit the schema or another option.
             MissingRequirementError: a directory or a cluster is not there, or not for us.
             TopologyError: the replicas cannot be told.
+            SegmentKeyError: the key store cannot be read.
 
         """
         _ = self.groups
         for log in self.logs.values():
             log.segments()
         _ = self.holds
+        _ = self.keys
 
     @cached_property
     def splits(self) -> Sequence[str]:
@@ -170,6 +173,11 @@ class Parts:
         return [known[name] for name in self.keyspaces]
 
     @cached_property
+    def keys(self) -> Keys:
+        """The keys of encrypted segments."""
+        return Keys(self.config.key_options)
+
+    @cached_property
     def pump(self) -> Pump:
         """The one reader of all logs."""
         catalogue = Catalogue(self.schema)
@@ -184,6 +192,7 @@ class Parts:
             intake,
             self.logs,
             self.context.clock.monotonic_ms,
+            keys=self.keys,
             segments_per_batch_max=config.segments_per_batch_max,
         )
 

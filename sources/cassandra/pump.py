@@ -14,6 +14,7 @@ from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.cursor import CHUNK_BYTES, START, LogCursor
 from headrace.sources.cassandra.directory import LogReader
 from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.state import Marker
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
@@ -51,12 +52,13 @@ class Pump:
         logs: Mapping[str, LogReader],
         now_ms: Callable[[], int],
         *,
+        keys: Keys,
         segments_per_batch_max: int,
     ) -> None:
-        """Read nothing yet; the order of *logs* numbers the hosts."""
+        """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes."""
         self.intake = intake
         self.cursors = [
-            LogCursor(node, reader, partial(self._lose, host))
+            LogCursor(node, reader, partial(self._lose, host), keys)
             for host, (node, reader) in enumerate(logs.items())
         ]
         self.damage: dict[str, HeadraceError] = {}

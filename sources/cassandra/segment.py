@@ -3,7 +3,8 @@
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSegmentError
@@ -15,7 +16,24 @@ MARKER_BYTES: Final = 8
 
 _LOG = re.compile(r"CommitLog-(\d+)-(\d+)\.log")
 _INDEX = re.compile(rb"(\d{1,10})(\nCOMPLETED)?\n?")
-_COMPRESSION, _KEY, _CIPHER = "compressionClass", "encKeyAlias", "encCipher"
+_COMPRESSION, _KEY, _CIPHER, _IV = "compressionClass", "encKeyAlias", "encCipher", "encIV"
+_CIPHERS: Final = frozenset({"AES/CBC/PKCS5PADDING", "AES/CBC/PKCS7PADDING"})
+_IV_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """Each section is one block that this compressor made (2.5)."""
+
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """Each section is encrypted blocks (2.6): the name of the key, and what each starts from."""
+
+    alias: str
+    iv: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +43,7 @@ class Descriptor:
     version: int
     segment_id: int
     header_bytes: int
-    parameters: dict[str, object] = field(default_factory=dict)
+    wrapping: Compression | Encryption | None = None
 
     @property
     def messaging(self) -> int:
@@ -68,7 +86,7 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
 
     Raises:
         CorruptSegmentError: it is cut short or its checksum is wrong.
-        UnsupportedSegmentError: the version, or compressed or encrypted content.
+        UnsupportedSegmentError: the version, or a cipher.
 
     """
     if len(raw) < 14 or len(raw) < header_length(raw):
@@ -94,19 +112,44 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
             place=f"{place}: byte 0",
             hint="Cassandra 4.0 to 6.0 write these; 3.x is not supported",
         )
+    wrapping = _wrapping(raw[14 : length - 4], place=f"{place}: byte 14")
+    return Descriptor(version, segment_id, length, wrapping)
+
+
+def _wrapping(raw: bytes, *, place: str) -> Compression | Encryption | None:
     try:
-        parameters = json.loads(raw[14 : length - 4])
-    except ValueError as error:
-        raise CorruptSegmentError("header parameters are no JSON", place=place) from error
+        parameters = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise CorruptSegmentError("header parameters are no JSON", place=place) from None
     if not isinstance(parameters, dict):
         raise CorruptSegmentError("header parameters are no JSON object", place=place)
-    for key, what in ((_KEY, "encrypted"), (_COMPRESSION, "compressed")):
-        if key in parameters:
-            raise UnsupportedSegmentError(
-                f"an {what} segment ({parameters.get(_CIPHER, parameters[key])})"
-                if key == _KEY
-                else f"a {what} segment ({parameters[key]})",
-                place=f"{place}: byte 14",
-                hint="this release reads uncompressed, unencrypted segments",
-            )
-    return Descriptor(version, segment_id, length, parameters)
+    if _KEY in parameters and _CIPHER in parameters:  # Wins over compression, as in Cassandra.
+        return _encryption(parameters, place=place)
+    if _COMPRESSION not in parameters:
+        return None
+    return Compression(_text(parameters, _COMPRESSION, place=place))
+
+
+def _encryption(parameters: Mapping[str, object], *, place: str) -> Encryption:
+    cipher = _text(parameters, _CIPHER, place=place)
+    if cipher.upper() not in _CIPHERS:
+        raise UnsupportedSegmentError(
+            f"a segment encrypted by {cipher!r}",
+            place=place,
+            hint="this release reads AES/CBC/PKCS5Padding, Cassandra's default",
+        )
+    try:
+        iv = bytes.fromhex(_text(parameters, _IV, place=place))
+    except ValueError:
+        iv = b""
+    if len(iv) != _IV_BYTES:
+        expected = f"header parameter {_IV}: expected {2 * _IV_BYTES} hexadecimal digits"
+        raise CorruptSegmentError(expected, place=place)
+    return Encryption(_text(parameters, _KEY, place=place), iv)
+
+
+def _text(parameters: Mapping[str, object], key: str, *, place: str) -> str:
+    found = parameters.get(key)
+    if not isinstance(found, str):
+        raise CorruptSegmentError(f"header parameter {key}: expected a text", place=place)
+    return found

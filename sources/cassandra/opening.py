@@ -1,0 +1,104 @@
+"""How a segment's bytes are opened, wherever they come from: its header, its wrapping, its framer."""
+
+from typing import Final
+
+from headrace.sources.cassandra.compression import LZ4, compressor
+from headrace.sources.cassandra.encryption import SectionCipher
+from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentKeyError
+from headrace.sources.cassandra.frame import Framer, ReadInto
+from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.segment import (
+    Compression,
+    Descriptor,
+    header_length,
+    parse_descriptor,
+)
+from headrace.sources.cassandra.wrapped import Unwrapped
+
+_START_BYTES: Final = 14  # Of a header: what says how long it is.
+
+
+def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
+    framer: Framer,
+    read_into: ReadInto,
+    *,
+    keys: Keys,
+    place: str,
+    resume: int = 0,
+    segment_id: int | None = None,
+) -> tuple[Descriptor, ReadInto]:
+    """Read a segment's header and set *framer* at its first sync marker.
+
+    Returns the header, and what reads the segment by logical positions: forwards only, from where
+    the framer is. Bytes of *read_into* are asked for in order. Entries that end at or before
+    *resume* are passed over. *place* names the segment in errors; what is wrong inside of a
+    compressed or encrypted one is said to be in `<place>, unpacked`, at logical positions.
+
+    Raises:
+        CorruptSegmentError: the header is damaged, or is not that of segment *segment_id*.
+        UnsupportedSegmentError: the version, the compressor, or the cipher.
+        SegmentKeyError: it is encrypted, and there is no key for it.
+
+    """
+    descriptor = parse_descriptor(_header(read_into), place=place)
+    if segment_id is not None and descriptor.segment_id != segment_id:
+        raise CorruptSegmentError(
+            f"the header says segment {descriptor.segment_id}",
+            place=f"{place}: byte 4",
+            hint="the file was renamed or overwritten",
+        )
+    logical = _logical(framer, descriptor, read_into, keys, resume, place)
+    framer.open(
+        logical,
+        segment_id=descriptor.segment_id,
+        header_bytes=descriptor.header_bytes,
+        messaging=descriptor.messaging,
+        resume=resume,
+        place=f"{place}, unpacked" if descriptor.wrapping else place,
+        by_section=descriptor.wrapping is not None,
+    )
+    return descriptor, logical
+
+
+def _header(read_into: ReadInto) -> bytes:
+    """Return the header, or what there is of it."""
+    start = _read(read_into, 0, _START_BYTES)
+    if len(start) < _START_BYTES:
+        return start
+    return start + _read(read_into, _START_BYTES, header_length(start) - _START_BYTES)
+
+
+def _read(read_into: ReadInto, at: int, size: int) -> bytes:
+    room = memoryview(bytearray(size))
+    count = 0
+    while count < size and (came := read_into(at + count, room[count:])):
+        count += came
+    return bytes(room[:count])
+
+
+def _logical(  # noqa: PLR0913, PLR0917 (see open_segment)
+    framer: Framer, descriptor: Descriptor, read_into: ReadInto, keys: Keys, resume: int, place: str
+) -> ReadInto:
+    wrapping = descriptor.wrapping
+    if wrapping is None:
+        return read_into
+    header = f"{place}: byte {_START_BYTES}"
+    if isinstance(wrapping, Compression):
+        found = compressor(wrapping.class_name, place=header)
+        unpack, growth_max = found.unpack, found.growth_max
+    else:
+        try:
+            key = keys.key(wrapping.alias)
+        except SegmentKeyError as error:
+            error.place = header
+            raise
+        unpack, growth_max = SectionCipher(key, wrapping.iv).unpack, LZ4.growth_max
+    return Unwrapped(
+        read_into,
+        descriptor,
+        unpack,
+        growth_max=growth_max,
+        resume=resume,
+        is_live=lambda: framer.limit >= 0,
+        place=place,
+    ).read_into

@@ -1,0 +1,222 @@
+"""Compressed and encrypted segments as the stream that was wrapped: sections 2.5, 2.6 and 3.1.
+
+`Unwrapped` stands between the bytes of a file and the Framer, and answers in logical positions: for
+every section the sync marker that an uncompressed segment would have there, then what is inside.
+Separate so that nothing else knows of wrappings. Blocking reads; for one thread.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from headrace.sources.cassandra.compression import BlockError
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    BadLengthError,
+    DamagedSectionError,
+    SegmentKeyError,
+)
+from headrace.sources.cassandra.frame import ReadInto
+from headrace.sources.cassandra.segment import MARKER_BYTES, Descriptor
+
+# Fills the second from the first, or raises BlockError.
+Unpack: TypeAlias = Callable[[memoryview, memoryview], None]
+
+# What a section may come to: so much memory at most, and 5/4 of it for what is packed.
+SECTION_BYTES_MAX: Final = 256 * 1024 * 1024
+
+_HEAD_BYTES: Final = MARKER_BYTES + 4  # The marker, and the length of what is inside.
+_PACKED_EXTRA: Final = 1024  # Bytes that a block may take beyond 5/4 of what is in it.
+_HINT: Final = "compare with the node's own copy; the other replicas' logs are not affected"
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Where a section is: `at` and `end` in the file, `begin` and `stop` logically.
+
+    `length` is how much it says is inside, true or not.
+    """
+
+    at: int
+    end: int
+    begin: int
+    stop: int
+    length: int
+
+
+class Unwrapped:
+    """The logical stream of one segment. It is read forwards, as the Framer does."""
+
+    def __init__(  # noqa: PLR0913 (what a wrapped segment is)
+        self,
+        read_into: ReadInto,
+        descriptor: Descriptor,
+        unpack: Unpack,
+        *,
+        growth_max: int,
+        resume: int,
+        is_live: Callable[[], bool],
+        place: str,
+    ) -> None:
+        """Begin at the first section; those that end at or before *resume* are not unpacked.
+
+        A byte that is packed stands for *growth_max* bytes at most. While the segment *is_live*,
+        what is missing of it may still come. *place* names the segment.
+        """
+        self._read_into = read_into
+        self._unpack = unpack
+        self._growth_max = growth_max
+        self._resume = resume
+        self._is_live = is_live
+        self._place = place
+        number = descriptor.segment_id
+        halves = (number & 0xFFFF_FFFF, number >> 32)
+        self._id_crc = zlib.crc32(b"".join(half.to_bytes(4, "big") for half in halves))
+        start = descriptor.header_bytes
+        self._section = _Section(start, start, start, start, 0)
+        self._memory = bytearray()
+        self._unpacked = False
+
+    def read_into(self, offset: int, room: memoryview) -> int:
+        """Fill *room* from the logical *offset* and return how many bytes came.
+
+        Never more than the rest of a marker or of a section's content; none when the segment ends
+        there, or is not written yet.
+
+        Raises:
+            DamagedSectionError: a marker is wrong, or the section asked for cannot be unpacked.
+                Reading can go on at its `end`.
+
+        """
+        if offset > self._section.stop:  # Behind a broken chain.
+            return 0
+        if offset == self._section.stop:
+            part = self._next_marker()
+        elif offset < self._section.begin + MARKER_BYTES:
+            part = self._marker(self._section)[offset - self._section.begin :]
+        else:
+            part = self._content(self._section)[offset - self._section.begin - MARKER_BYTES :]
+        count = min(len(room), len(part))
+        room[:count] = part[:count]
+        return count
+
+    def _next_marker(self) -> memoryview:
+        """Enter the section behind this one, and return its marker or what there is of it (2.3)."""
+        at, begin = self._section.end, self._section.stop
+        head = memoryview(bytearray(_HEAD_BYTES))
+        head = head[: self._fill(at, head)]
+        marker = head[:MARKER_BYTES]
+        if len(marker) < MARKER_BYTES or not any(marker):
+            return marker  # The chain ends here; whether it may is the Framer's to say.
+        if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
+            return head[:0]
+        self._section = self._parsed(head, at, begin)
+        self._unpacked = False
+        return self._marker(self._section)
+
+    def _parsed(self, head: memoryview, at: int, begin: int) -> _Section:
+        """Return the section whose head is *head*."""
+        pointer, stored = _number(head[:4]), int.from_bytes(head[4:MARKER_BYTES], "big")
+        if stored != self._crc(at):
+            raise self._broken(at, begin, "the checksum of a sync marker is wrong")
+        if pointer < at + _HEAD_BYTES:
+            raise self._broken(at, begin, f"a sync marker points back to {pointer}")
+        if len(head) < _HEAD_BYTES:
+            raise self._broken(at, begin, "a sync marker, then the file ends")
+        length = _number(head[MARKER_BYTES:])
+        stop = begin + MARKER_BYTES + (length if 0 <= length <= SECTION_BYTES_MAX else 0)
+        if stop >= END_OFFSET:
+            raise self._broken(at, begin, f"a section would end at position {stop}")
+        return _Section(at, pointer, begin, stop, length)
+
+    def _marker(self, section: _Section) -> memoryview:
+        """Return the marker that an uncompressed segment would have at the section's beginning."""
+        if section.stop > self._resume:
+            self._check_length(section)
+        marker = section.stop.to_bytes(4, "big") + self._crc(section.begin).to_bytes(4, "big")
+        return memoryview(marker)
+
+    def _check_length(self, section: _Section) -> None:
+        """Check that a section can be as long as it says, before memory is given to it."""
+        packed, length = section.end - section.at - _HEAD_BYTES, section.length
+        if not 0 <= length <= min(SECTION_BYTES_MAX, packed * self._growth_max):
+            found = f"a section says that {packed} bytes stand for {length}"
+        elif packed > length + length // 4 + _PACKED_EXTRA:
+            found = f"a section takes {packed} bytes for {length}"
+        else:
+            return
+        raise self._damaged(section, section.at + MARKER_BYTES, found, BadLengthError)
+
+    def _crc(self, position: int) -> int:
+        """Return the checksum of a marker at *position*."""
+        return zlib.crc32(position.to_bytes(4, "big"), self._id_crc)
+
+    def _content(self, section: _Section) -> memoryview:
+        """Return what is inside of *section*, unpacked when it is first asked for; else nothing."""
+        size = section.stop - section.begin - MARKER_BYTES
+        if not self._unpacked:
+            if size > len(self._memory):
+                self._memory = bytearray()  # The old goes before the new comes.
+                self._memory = bytearray(size)
+            self._unpacked = self._unpack_section(section, memoryview(self._memory)[:size])
+        return memoryview(self._memory)[: size if self._unpacked else 0]
+
+    def _unpack_section(self, section: _Section, content: memoryview) -> bool:
+        """Fill *content*; say whether all of the section is there."""
+        start = section.at + _HEAD_BYTES
+        packed = memoryview(bytearray(section.end - start))
+        count = self._fill(start, packed)
+        if count < len(packed) and self._is_live():
+            return False
+        if count < len(packed):
+            found = f"{count} of a section's {len(packed)} bytes, then the file ends"
+            raise self._damaged(section, start + count, found)
+        try:
+            self._unpack(packed, content)
+        except BlockError as error:
+            raise self._damaged(section, start, error.message, error.kind) from None
+        except SegmentKeyError as error:
+            error.place = f"{self._place}: byte {start}"
+            raise
+        return True
+
+    def _fill(self, at: int, room: memoryview) -> int:
+        """Read file bytes from *at* until *room* is full or the file ends; return how many."""
+        count = 0
+        while count < len(room):
+            came = self._read_into(at + count, room[count:])
+            if came == 0:
+                break
+            count += came
+        return count
+
+    def _damaged(
+        self,
+        section: _Section,
+        at: int,
+        found: str,
+        kind: type[DamagedSectionError] = DamagedSectionError,
+    ) -> DamagedSectionError:
+        return kind(
+            found,
+            place=f"{self._place}: byte {at}",
+            hint=_HINT,
+            begin=section.begin,
+            end=section.stop,
+            raw=(section.at, section.end),
+        )
+
+    def _broken(self, at: int, begin: int, found: str) -> DamagedSectionError:
+        return DamagedSectionError(
+            found,
+            place=f"{self._place}: byte {at}",
+            hint=_HINT,
+            begin=begin,
+            end=END_OFFSET,
+            raw=(at, END_OFFSET),
+        )
+
+
+def _number(content: memoryview) -> int:
+    return int.from_bytes(content, "big", signed=True)
