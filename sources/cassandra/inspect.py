@@ -23,6 +23,8 @@ from headrace.sources.cassandra.errors import (
     CorruptSegmentError,
     UnknownTableError,
 )
+from headrace.sources.cassandra.key_arguments import add_key_arguments, keys_of
+from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import WHOLE, BinaryStream, LogHandler, Span, read_log
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
@@ -84,7 +86,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         files = list(segment_files([Path(p) for p in options.paths if p != STDIN]))
         schema = schema_for(options.schema, files)
-        inspector = Inspector(schema, selection_of(options, schema), options, sys.stdout)
+        keys = keys_of(options)
+        selected = selection_of(options, schema)
+        inspector = Inspector(schema, selected, options, sys.stdout, keys=keys)
         if STDIN in options.paths:
             inspector.read_standard_input()
         for file in files:
@@ -130,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_selection(parser.add_argument_group("what is shown"))
     _add_output(parser.add_argument_group("how it is shown"))
+    add_key_arguments(parser)
     return parser
 
 
@@ -206,12 +211,15 @@ class Inspector(LogHandler):
         selection: Selection,
         options: argparse.Namespace,
         output: TextIO,
+        *,
+        keys: Keys,
     ) -> None:
-        """Print to *output*; *options* are those of the command."""
+        """Print to *output*; *options* are those of the command, *keys* of encrypted segments."""
         self.exit_status = 0
         self._schema = schema
         self._selection = selection
         self._options = options
+        self._keys = keys
         self._silent = options.stats or options.count
         self._output = output
         self._node: str | None = None
@@ -246,7 +254,9 @@ class Inspector(LogHandler):
         self._place = where
         self._counts["segments"] += 1
         try:
-            read_log(stream, self._schema, self, place=where, limit=limit, span=span)
+            read_log(
+                stream, self._schema, self, place=where, limit=limit, span=span, keys=self._keys
+            )
         except HeadraceError as error:
             self._failed(error)
         except BrokenPipeError:  # Of what we print to.

@@ -1,4 +1,4 @@
-"""How a segment's bytes are opened, wherever they come from: its header, its wrapping, its framer."""
+"""Opens a segment's bytes, wherever they come from: header, wrapping, framer."""
 
 from typing import Final
 

@@ -107,9 +107,10 @@ class Unwrapped:
         head = memoryview(bytearray(_HEAD_BYTES))
         head = head[: self._fill(at, head)]
         marker = head[:MARKER_BYTES]
-        if len(marker) < MARKER_BYTES or not any(marker):
+        if len(marker) == MARKER_BYTES and not any(marker):
             return marker  # The chain ends here; whether it may is the Framer's to say.
-        if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
+        unwritten = len(head) < _HEAD_BYTES or not any(marker[4:])
+        if len(marker) < MARKER_BYTES or (unwritten and self._is_live()):
             return head[:0]
         self._section = self._parsed(head, at, begin)
         self._unpacked = False

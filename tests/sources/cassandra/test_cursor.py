@@ -239,7 +239,6 @@ def test_a_disk_that_fails_is_no_damage(tmp_path: Path, monkeypatch: pytest.Monk
         return true_read(self, offset, buffer)
 
     monkeypatch.setattr(SegmentFile, "read_into", read_into)
-    monkeypatch.setattr(SegmentFile, "raw_into", read_into)
     found = through_errors(readers)
 
     assert ALL == published(found)

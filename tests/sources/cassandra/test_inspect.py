@@ -12,17 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from corpora import recording
-from forge import segment
+from forge import header, segment
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
 from headrace.sources.cassandra.inspect import main
 from headrace.sources.cassandra.segment_files import segment_files
 from sample_log import MUTATIONS, SCHEMA, SEGMENT, SEGMENT_ID, segments
 
 NAME = f"CommitLog-7-{SEGMENT_ID}.log"
-LZ4 = bytes.fromhex(
-    "000000070000018bcfe56800003f7b22636f6d7072657373696f6e436c617373223a224c5a34436f6d70726573736f"
-    "72222c22636f6d7072657373696f6e506172616d6574657273223a7b7d7dd74abc95"
-)
+UNREADABLE = header(parameters=b'{"compressionClass":"a.B"}')
 
 
 @pytest.fixture
@@ -297,7 +294,7 @@ ERRORS = {
     "no schema": (["-"], 2, "no_schema: the log holds no types"),
     "no such schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
     "bad schema": (["-", "--schema", "bad.cql"], 2, "schema_text: bad.cql: line 1, column 1"),
-    "compressed": (["lz4.log", "--schema", "good.cql"], 1, "unsupported_segment: lz4.log: byte 14"),
+    "compressor": (["a-b.log", "--schema", "good.cql"], 1, "unsupported_segment: a-b.log: byte 14"),
     "no segment": (["good.cql", "--schema", "good.cql"], 1, "corrupt_segment: good.cql: byte"),
     "wrong schema": (
         [NAME, "--schema", "wrong.cql"],
@@ -325,7 +322,7 @@ def test_errors_are_named(
         "types.cql": good.replace("(id int", "(id uuid"),
     }.items():
         (tmp_path / file).write_text(text)
-    (tmp_path / "lz4.log").write_bytes(LZ4)
+    (tmp_path / "a-b.log").write_bytes(UNREADABLE)
     (tmp_path / NAME).write_bytes(SEGMENT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(SEGMENT)))
@@ -338,7 +335,7 @@ def test_a_bad_segment_does_not_stop_the_others(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After an error in one segment the next is printed, and the status stays 1."""
-    (node / "CommitLog-7-5.log").write_bytes(LZ4)
+    (node / "CommitLog-7-5.log").write_bytes(UNREADABLE)
     assert 1 == main([str(node)])
     assert 1 == len(lines(capsys))
 

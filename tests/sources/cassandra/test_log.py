@@ -1,6 +1,7 @@
 """Any binary stream is read as mutations, and damage is a named error, never a wrong mutation."""
 
 import io
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -13,11 +14,18 @@ from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import (
     BadMutationError,
     CorruptSegmentError,
+    NoKeyError,
     SegmentError,
     UnknownTableError,
-    UnsupportedSegmentError,
 )
-from headrace.sources.cassandra.log import LogEntries, LogHandler, read_log, read_mutations
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.log import (
+    BinaryStream,
+    LogEntries,
+    LogHandler,
+    read_log,
+    read_mutations,
+)
 from headrace.sources.cassandra.schema import Schema
 from sample_log import MUTATIONS, SEGMENT, SEGMENT_ID, sample_mutation, sample_schema, segments
 
@@ -26,9 +34,23 @@ WRONG = parse_schema(
     "CREATE TABLE shop.users (id int PRIMARY KEY, age int)"
     " WITH ID = 6f0c2f80-3b1e-11ef-9d2b-0f1e2d3c4b5a"
 )
+# The INSERT and the range deletion of sample_log, and an empty section.
 LZ4 = bytes.fromhex(
     "000000070000018bcfe56800003f7b22636f6d7072657373696f6e436c617373223a224c5a34436f6d70726573736f"
-    "72222c22636f6d7072657373696f6e506172616d6574657273223a7b7d7dd74abc95"
+    "72222c22636f6d7072657373696f6e506172616d6574657273223a7b7d7dd74abc95000000acdcb1f92b0000004949"
+    "000000f03a0000003d792c930d016f0c2f803b1e11ef9d2b0f1e2d3c4b5a040000000710fce9d96a43c00000000203"
+    "616765046e616d650124000000000100080000001e0803416e6e011549fac2000001041fbd778a0000004848000000"
+    "f12a0000003c0e2ba39b016f0c2f803b1e11ef9d2b0f1e2d3c4b5a040000000710fce9d96a43c000ef535700000000"
+    "0201000100000000010000020600a00000050000014feb107b00000115deab6d11000000000000000000"
+)
+# The INSERT, and an empty section, under the key 00 01 … 0f.
+AES = bytes.fromhex(
+    "000000080000018bcfe5680000697b22656e63436970686572223a224145532f4342432f504b43533550616464696e"
+    "67222c22656e634956223a223130313131323133313431353136313731383139316131623163316431653166222c22"
+    "656e634b6579416c696173223a2274657374696e673a31227d9a5c9466000000ef070a30fd00000049000000600000"
+    "0053263d31015d23d921931c0ce127772b4acd178ed0e8e6aac09e7610db2c63c0cb26ecf38d9f99297e2f8bec959f"
+    "bbcd806f039a1cd8d1f193a06857a562a29ae0cbb2b8d0a2c1e431bac5394685519bcea8221785e83c033e9170153c"
+    "d45f617c000000fbf06867a000000000"
 )
 
 
@@ -186,10 +208,29 @@ def test_the_handler_gets_every_mutation() -> None:
     assert read(SEGMENT) == notes.mutations
 
 
-def test_compressed_segments_are_refused_by_name() -> None:
-    """A compressed segment is refused with what it is compressed by."""
-    with pytest.raises(UnsupportedSegmentError, match="LZ4Compressor"):
-        read(LZ4)
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(LZ4, [("insert", 162), ("range", 242)]), (AES, [("insert", 204)])],
+    ids=["LZ4", "AES"],
+)
+@pytest.mark.parametrize("stream", [io.BytesIO, Dribble])
+def test_wrapped_segments_are_read(
+    content: bytes, expected: list[tuple[str, int]], stream: Callable[[bytes], BinaryStream]
+) -> None:
+    """What is compressed or encrypted comes out with its logical positions, from any stream."""
+    entries = LogEntries(stream(content), keys=Keys(KeyOptions(raw_key=bytes(range(16)).hex())))
+
+    assert [(MUTATIONS[name], at) for name, at in expected] == [
+        (raw, entries.position) for raw in entries
+    ]
+
+
+def test_encrypted_segments_need_a_key() -> None:
+    """Without one the error names the key, and the place is the header's."""
+    with pytest.raises(NoKeyError, match="called 'testing:1'") as no:
+        LogEntries(io.BytesIO(AES), place="a.log")
+
+    assert "a.log: byte 14" == no.value.place
 
 
 def test_raw_entries_need_no_schema() -> None:

@@ -10,7 +10,9 @@ from headrace.sources.cassandra.errors import (
     UnsupportedSegmentError,
 )
 from headrace.sources.cassandra.segment import (
+    Compression,
     Descriptor,
+    Encryption,
     Index,
     header_length,
     index_name,
@@ -23,6 +25,8 @@ ENCRYPTED = (
     rb'{"encCipher":"AES\/CBC\/PKCS5Padding","encIV":"00112233445566778899aabbccddeeff",'
     rb'"encKeyAlias":"testing:1"}'
 )
+LZ4 = Compression("LZ4Compressor")
+LOCKED = Encryption("testing:1", bytes.fromhex("00112233445566778899aabbccddeeff"))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_published_headers_are_read(version: int, known: str) -> None:
     """The version decides about the messaging version of the mutations."""
     found = parse_descriptor(bytes.fromhex(known), place="x")
 
-    assert Descriptor(version, SEGMENT_ID, 20, {}) == found
+    assert Descriptor(version, SEGMENT_ID, 20) == found
     assert version + 5 == found.messaging
     assert bytes.fromhex(known) == header(version)
 
@@ -86,18 +90,36 @@ def test_published_headers_are_read(version: int, known: str) -> None:
     [
         (header(6), UnsupportedSegmentError, "commit log version 6; this release reads 7, 8 and 9"),
         (header(10), UnsupportedSegmentError, "commit log version 10"),
-        (header(8, parameters=ENCRYPTED), UnsupportedSegmentError, "encrypted"),
         (
-            header(7, parameters=b'{"compressionClass":"LZ4Compressor"}'),
+            header(parameters=ENCRYPTED.replace(b"CBC", b"GCM")),
             UnsupportedSegmentError,
-            "a compressed segment .LZ4Compressor.",
+            "a segment encrypted by 'AES/GCM/PKCS5Padding'",
+        ),
+        (
+            header(parameters=ENCRYPTED.replace(b"0011", b"001")),
+            CorruptSegmentError,
+            "encIV: expected 32 hexadecimal digits",
+        ),
+        (
+            header(parameters=b'{"encCipher":1,"encKeyAlias":"a"}'),
+            CorruptSegmentError,
+            "encCipher: expected a text",
+        ),
+        (
+            header(parameters=b'{"compressionClass":null}'),
+            CorruptSegmentError,
+            "compressionClass: expected a text",
         ),
         (header(flip=1), CorruptSegmentError, "header checksum: expected 52ecfd5a, found 52ecfd5b"),
         (header(parameters=b"{"), CorruptSegmentError, "no JSON"),
         (header(parameters=b"[]"), CorruptSegmentError, "no JSON object"),
         (header(parameters=b"\xff"), CorruptSegmentError, "no JSON"),
+        (header(parameters=b"[" * 60_000), CorruptSegmentError, "no JSON"),
     ],
-    ids=["3.x", "future", "encrypted", "compressed", "checksum", "cut JSON", "list", "no text"],
+    ids=[
+        *("3.x", "future", "cipher", "IV", "no cipher", "no compressor"),
+        *("checksum", "cut JSON", "list", "no text", "deep"),
+    ],
 )
 def test_what_cannot_be_read_is_named(
     raw: bytes, error: type[HeadraceError], expected: str
@@ -107,6 +129,21 @@ def test_what_cannot_be_read_is_named(
         parse_descriptor(raw + bytes(50), place="node1: CommitLog")
 
     assert caught.value.place.startswith("node1: CommitLog")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (b'{"compressionClass":"LZ4Compressor","compressionParameters":null}', LZ4),
+        (ENCRYPTED, LOCKED),
+        (b'{"compressionClass":"LZ4Compressor",' + ENCRYPTED[1:], LOCKED),
+        (b'{"encKeyAlias":"testing:1"}', None),
+    ],
+    ids=["compressed", "encrypted", "both", "half"],
+)
+def test_the_header_tells_the_wrapping(parameters: bytes, expected: object) -> None:
+    """Encryption needs a cipher and a key's name, and then wins over compression."""
+    assert expected == parse_descriptor(header(parameters=parameters), place="x").wrapping
 
 
 def test_unknown_parameters_are_ignored() -> None:
