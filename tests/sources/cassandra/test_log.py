@@ -1,7 +1,7 @@
 """Any binary stream is read as mutations, and damage is a named error, never a wrong mutation."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
