@@ -3,15 +3,53 @@
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from servers.maven import jars, program
+from servers.java import java
+from servers.maven import jars
 from servers.process import HOST, ServerProcess, free_ports
 
-VERSION: Final = "5.0.9"
+_COORDINATES: Final = "org.apache.cassandra:cassandra-all"
+_JAVA_11, _JAVA_17 = 11, 17
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Cassandra, the Java it runs on, and settings beyond a small node's."""
+
+    version: str
+    java: int
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def class_path(self) -> str:
+        """Return its jars, which are fetched the first time."""
+        return jars(f"cassandra-{self.version}", f"{_COORDINATES}:{self.version}")
+
+
+CURRENT: Final = Release("5.0.9", _JAVA_17)
+RELEASES: Final[Mapping[str, Release]] = {
+    "4.0": Release("4.0.19", _JAVA_11),
+    "4.1": Release("4.1.10", _JAVA_11),
+    "5.0": CURRENT,
+    "5.0-none": Release("5.0.9", _JAVA_17, {"storage_compatibility_mode": "NONE"}),
+}
+# What 4.0 calls a setting, and in which unit; later releases have the unit in the value.
+_NAMES_40: Final = {
+    "cdc_total_space": "cdc_total_space_in_mb",
+    "commitlog_sync_period": "commitlog_sync_period_in_ms",
+    "commitlog_segment_size": "commitlog_segment_size_in_mb",
+    "commitlog_total_space": "commitlog_total_space_in_mb",
+    "memtable_heap_space": "memtable_heap_space_in_mb",
+    "memtable_offheap_space": "memtable_offheap_space_in_mb",
+    "key_cache_size": "key_cache_size_in_mb",
+    "file_cache_size": "file_cache_size_in_mb",
+    "request_timeout": "request_timeout_in_ms",
+    "write_request_timeout": "write_request_timeout_in_ms",
+}
+_UNITS_40: Final = {"ms": 1, "s": 1_000, "MiB": 1}
 
 # What Cassandra reaches into on Java 17, from its own start script.
 _EXPORTS: Final = (
@@ -76,8 +114,10 @@ class Cassandra:
 
 
 @contextlib.contextmanager
-def cassandra(folder: Path, *, sync_ms: int = 500, segment_mib: int = 1) -> Iterator[Cassandra]:
-    """Run a node whose files lie in *folder*."""
+def cassandra(
+    folder: Path, *, release: Release = CURRENT, sync_ms: int = 500, segment_mib: int = 1
+) -> Iterator[Cassandra]:
+    """Run a node whose files lie in *folder*; they stay there when it has ended."""
     folder.mkdir(parents=True)
     storage_port, port, jmx_port = free_ports(3)
     settings = _settings(folder, sync_ms=sync_ms, segment_mib=segment_mib)
@@ -88,10 +128,13 @@ def cassandra(folder: Path, *, sync_ms: int = 500, segment_mib: int = 1) -> Iter
             "parameters": [{"seeds": f"{HOST}:{storage_port}"}],
         }
     ]
+    settings |= release.settings
+    if release.version.startswith("4.0."):
+        settings = dict(_setting_40(name, value) for name, value in settings.items())
     # JSON is YAML too.
     (folder / "cassandra.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
-    with ServerProcess(_command(folder, jmx_port), folder) as process:
+    with ServerProcess(_command(folder, jmx_port, release), folder) as process:
         process.wait_until(lambda: _answers(port))
         yield Cassandra(HOST, port, folder / "cdc_raw")
 
@@ -131,12 +174,17 @@ def _settings(folder: Path, *, sync_ms: int, segment_mib: int) -> dict[str, obje
     }
 
 
-def _command(folder: Path, jmx_port: int) -> list[str]:
+def _setting_40(name: str, value: object) -> tuple[str, object]:
+    if name not in _NAMES_40:
+        return name, value
+    number = str(value).rstrip("MiBms")
+    return _NAMES_40[name], int(number) * _UNITS_40[str(value).removeprefix(number)]
+
+
+def java_options(folder: Path) -> list[str]:
+    """Return what every program of Cassandra's needs that keeps its files in *folder*."""
     return [
-        program("java"),
-        *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        *("-XX:-UsePerfData", "-Djava.awt.headless=true", "-Djava.security.manager=allow"),
-        *("-Djava.net.preferIPv4Stack=true", "-Djdk.attach.allowAttachSelf=true"),
+        *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
         *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
         f"-Dcassandra.config=file://{folder}/cassandra.yaml",
@@ -144,11 +192,23 @@ def _command(folder: Path, jmx_port: int) -> list[str]:
         f"-Dcassandra.logdir={folder}",
         f"-Dcassandra.storagedir={folder}",
         f"-Dcassandra.triggers_dir={folder}",
+    ]
+
+
+def _command(folder: Path, jmx_port: int, release: Release) -> list[str]:
+    only = {
+        _JAVA_11: "-Dio.netty.tryReflectionSetAccessible=true",
+        _JAVA_17: "-Djava.security.manager=allow",
+    }
+    return [
+        java(release.java),
+        *("-Xms512M", "-Xmx512M", "-Xss512k", "-Djava.awt.headless=true", only[release.java]),
+        *("-Djava.net.preferIPv4Stack=true", "-Djdk.attach.allowAttachSelf=true"),
+        *java_options(folder),
         f"-Dcassandra.jmx.local.port={jmx_port}",
         *("-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=100"),
         *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
-        *("-cp", jars(f"cassandra-{VERSION}", f"org.apache.cassandra:cassandra-all:{VERSION}")),
-        "org.apache.cassandra.service.CassandraDaemon",
+        *("-cp", release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
     ]
 
 

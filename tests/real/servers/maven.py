@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _FETCH_SECONDS_MAX: Final = 300
 _DONE: Final = ".complete"
@@ -48,7 +49,7 @@ def program(name: str) -> str:
 
 def jars(name: str, *coordinates: str) -> str:
     """Return a class path of *coordinates* (`group:artifact:version`) and all they need."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / name
+    cache = CACHE / name
     if not (cache / _DONE).exists():
         cache.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
