@@ -5,18 +5,21 @@ other ids, in an order a little different, as replicas have them.
 """
 
 import os
+import random
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.forge import shuffled, write_log
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.segments import write_log
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.segment import HEADER_BYTES_MAX, parse_descriptor, parse_name
 
 DATA: Final = Path(__file__).parent / "data"
+SHUFFLE_WINDOW: Final = 200  # Entries; about how far apart replicas log the same mutation.
 _FIRST_ID: Final = 1_790_000_000_000
 
 
@@ -57,7 +60,7 @@ def prepare(
     for number in forged:
         node = f"node{number}"
         nodes[node] = folder / "forged" / node
-        order = entries if number == 1 else shuffled(entries, seed=number)
+        order = entries if number == 1 else _shuffled(entries, seed=number)
         write_log(nodes[node], order, first_id=_FIRST_ID + 1_000 * number)
     empty_nodes = {node: folder / "empty" / node for node in nodes}
     for number, path in enumerate(empty_nodes.values()):
@@ -102,3 +105,10 @@ def _entries(schema: Path) -> list[bytes]:
                 found.append(entry)
         os.close(descriptor)
     return found
+
+
+def _shuffled(entries: Sequence[bytes], *, seed: int) -> list[bytes]:
+    """Return *entries* in another order, no entry more than SHUFFLE_WINDOW places from its own."""
+    places = random.Random(seed)  # noqa: S311 (the same order in every run, not a secret)
+    order = sorted(range(len(entries)), key=lambda place: place + places.random() * SHUFFLE_WINDOW)
+    return [entries[place] for place in order]

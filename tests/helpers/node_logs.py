@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from forge import SCHEMA, segment, write_segment
+from forged import SCHEMA
 from headrace.plugins import Batch, Demand, Position, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.source import CassandraSource
 
 READS_MAX = 10_000

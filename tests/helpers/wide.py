@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from forge import vint
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.wire import vint
 from headrace.sources.cassandra.schema import Schema
 
 _ID = UUID("3f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a")

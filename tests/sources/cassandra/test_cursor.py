@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from forge import SEGMENT_ID, header, insert, segment, write_segment
+from forged import header, insert
 from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import Batch, Demand, Position, Quarantined, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.cursor import PIECE_BYTES
 from headrace.sources.cassandra.directory import SegmentFile
 from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from node_logs import batches, forged_nodes, open_all, source
 
 NODES = ("n1", "n2", "n3")

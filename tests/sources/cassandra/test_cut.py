@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora import recording
-from forge import SCHEMA, insert
+from forged import SCHEMA, insert
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.ddl import parse_schema

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from forge import write_segment
 from headrace.sources.cassandra.directory import (
     NO_LIMIT,
     LogDirectory,
@@ -12,6 +11,7 @@ from headrace.sources.cassandra.directory import (
     SegmentInfo,
 )
 from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
+from headrace.sources.cassandra.forge.segments import write_segment
 
 
 def limits(log: LogDirectory) -> dict[int, int]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge import MESSAGING, SEGMENT_ID, Forged, insert, marker, segment
+from forged import insert, marker
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.directory import SegmentFile
 from headrace.sources.cassandra.errors import (
@@ -20,6 +20,8 @@ from headrace.sources.cassandra.errors import (
     LogUnreadableError,
     SegmentError,
 )
+from headrace.sources.cassandra.forge.mutations import MESSAGING
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, Forged, segment
 from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer, ReadInto, digest
 from headrace.sources.cassandra.log import LogEntries
 

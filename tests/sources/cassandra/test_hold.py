@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from forge import write_segment
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.forge.segments import write_segment
 from headrace.sources.cassandra.hold import FOLDER, Disposal, Hold, HoldDeniedError, HoldError
 from headrace.sources.cassandra.state import Marker
 

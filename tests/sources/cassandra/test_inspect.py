@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from corpora import recording
-from forge import header, segment
+from forged import header
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.forge.segments import segment
 from headrace.sources.cassandra.inspect import main
 from headrace.sources.cassandra.segment_files import segment_files
 from sample_log import MUTATIONS, SCHEMA, SEGMENT, SEGMENT_ID, segments

@@ -8,11 +8,13 @@ from cassandra import murmur3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge import MESSAGING, OTHER, SCHEMA, SEGMENT_ID, TABLE, UNKNOWN, insert, mutation, segment
-from forge import update as updated
+from forged import OTHER, SCHEMA, TABLE, UNKNOWN, insert, mutation
+from forged import update as updated
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.mutations import MESSAGING
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from headrace.sources.cassandra.frame import Framer, digest
 from headrace.sources.cassandra.intake import SKIP_REASONS, Intake, Outbox
 from headrace.sources.cassandra.layout import Catalogue

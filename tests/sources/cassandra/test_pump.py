@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from forge import SEGMENT_ID, header, insert, segment, write_segment
+from forged import header, insert
 from headrace.plugins import Batch, CloseReason, Demand, Idle, Position, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.errors import LogGapError, UnsupportedSegmentError
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from node_logs import batches, forged_nodes, open_all, source
 
 DEMAND = Demand(linger_ms=1 << 30)

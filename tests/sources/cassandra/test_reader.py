@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from forge import SEGMENT_ID, insert, segment, write_segment
+from forged import insert
 from headrace.plugins import Batch, CloseReason, ConfigError, Position
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, forged_nodes, open_all, source
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from forge import SEGMENT_ID, header
+from forged import header
 from headrace.plugins import HeadraceError
 from headrace.sources.cassandra.errors import (
     CorruptSegmentError,
     SegmentError,
     UnsupportedSegmentError,
 )
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID
 from headrace.sources.cassandra.segment import (
     Compression,
     Descriptor,

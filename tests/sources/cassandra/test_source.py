@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forge import SCHEMA, TABLE, insert
+from forged import SCHEMA, TABLE, insert
 from headrace.plugins import ConfigError, HeadraceError
 from headrace.sources.cassandra.errors import NotCdcDirectoryError, TopologyError
 from headrace.sources.cassandra.hold import HoldDeniedError

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from corpora import recording
-from forge import SCHEMA, UNKNOWN, insert, mutation, segment, update
+from forged import SCHEMA, UNKNOWN, insert, mutation, update
 from headrace.plugins import Codec, EncodedRecords
 from headrace.plugins.discovery import load
+from headrace.sources.cassandra.forge.segments import segment
 from hot import is_compiled
 from node_logs import everything, forged_nodes
 
