@@ -21,7 +21,7 @@ from typing import Final
 from headrace.plugins.records import Operation
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.cut import Cutter
-from headrace.sources.cassandra.errors import BadMutationError
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.native import View
 from headrace.sources.cassandra.schema import ColumnSchema, Schema, TableSchema
@@ -196,6 +196,8 @@ class Mutation:
 
     `position` is the logical end of the entry in its segment; `mutation_id` is the first half of
     the raw bytes' SHA-256, so equal bytes have the same id on whichever replica.
+    `is_cut_short` says that an update of an unknown table follows, and that what is behind it
+    cannot be told.
     """
 
     segment_id: int
@@ -204,6 +206,7 @@ class Mutation:
     size_bytes: int
     mutation_id: bytes
     updates: tuple[PartitionUpdate, ...]
+    is_cut_short: bool = False
 
     @property
     def keyspace(self) -> str:
@@ -358,12 +361,23 @@ class MutationDecoder:
         """Decode one raw mutation; *position* is where its entry ends.
 
         Raises:
-            UnknownTableError: an update is of a table that the schema lacks.
+            UnknownTableError: an update is of a table that the schema lacks; `known` is the
+                mutation up to it.
             BadMutationError: the bytes do not fit the schema.
 
         """
-        count = self._cutter.cut(raw, 0, len(raw), messaging)
-        words = self._cutter.operations[: count * codes.WIDTH].tolist()
+        try:
+            self._cutter.cut(raw, 0, len(raw), messaging)
+        except UnknownTableError as error:
+            if self._cutter.count:
+                error.known = self._mutation(raw, messaging, segment_id, position, cut_short=True)
+            raise
+        return self._mutation(raw, messaging, segment_id, position)
+
+    def _mutation(
+        self, raw: bytes, messaging: int, segment_id: int, position: int, *, cut_short: bool = False
+    ) -> Mutation:
+        words = self._cutter.operations[: self._cutter.count * codes.WIDTH].tolist()
         return Mutation(
             segment_id=segment_id,
             position=position,
@@ -371,6 +385,7 @@ class MutationDecoder:
             size_bytes=len(raw),
             mutation_id=sha256(raw).digest()[:MUTATION_ID_BYTES],
             updates=tuple(_Operations(raw, words, self._tables).updates()),
+            is_cut_short=cut_short,
         )
 
 

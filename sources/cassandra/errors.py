@@ -1,8 +1,11 @@
 """The named errors of the Cassandra source; each says where, what was found, what was expected."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.plugins import BadRecordError, FatalError, MissingRequirementError, RetriableError
+
+if TYPE_CHECKING:  # The decoder raises these errors.
+    from headrace.sources.cassandra.changes import Mutation
 
 END_OFFSET: Final = 0x7FFF_FFFF  # "To its end": no logical position in a segment is as large.
 DOES_NOT_OPEN: Final = "the password does not open it, or it is damaged"
@@ -121,7 +124,10 @@ class BadMutationError(BadRecordError):
 
 
 class UnknownTableError(BadMutationError):
-    """A table id that the schema does not have: dropped, or newer than the schema at hand."""
+    """A table id that the schema does not have: dropped, or newer than the schema at hand.
+
+    `known` is what of the mutation stands before it, when that is anything.
+    """
 
     code = "unknown_table"
 
@@ -133,6 +139,7 @@ class UnknownTableError(BadMutationError):
             hint="dropped tables are skipped; for a new table give the job a fresh schema",
         )
         self.table_id = table_id
+        self.known: Mutation | None = None
 
 
 class NotCdcDirectoryError(MissingRequirementError):

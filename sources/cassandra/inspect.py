@@ -17,6 +17,7 @@ from typing import Final, TextIO
 from headrace.plugins.errors import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.epochs import Epochs
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     BadMutationError,
@@ -25,11 +26,13 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.key_arguments import add_key_arguments, keys_of
 from headrace.sources.cassandra.keys import Keys
-from headrace.sources.cassandra.log import WHOLE, BinaryStream, LogHandler, Span, read_log
+from headrace.sources.cassandra.log import NOTHING, WHOLE, BinaryStream, LogHandler, Span, read_log
+from headrace.sources.cassandra.log_schema import LogSchema
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment_files import (
     SCHEMA_FILE,
+    NoSchemaError,
     SegmentFile,
     schema_for,
     segment_files,
@@ -46,22 +49,25 @@ from headrace.sources.cassandra.system_tables import is_system_table, system_tab
 from headrace.sources.cassandra.values import BadValueError, Value
 
 STDIN: Final = "-"
-_UNKNOWN, _COUNTER = "unknown", "counter"
+_UNKNOWN, _COUNTER, _VIEW = "unknown", "counter", "view"
 _REASONS_TOLD: Final = {
-    _UNKNOWN: "mutations of tables that the schema lacks",
+    _UNKNOWN: "mutations of tables that neither the schema nor the log tells of",
+    _VIEW: "mutations of materialized views: those of their tables say the same",
     _COUNTER: "changes of counter tables: a log holds totals of one node, not counts",
 }
 _EPILOG: Final = """\
 what is read:
   A segment is read to the end of its valid data, whatever its index file says, unless --durable
   is given. Several nodes are read one after the other, each by segment id. Standard input is one
-  segment. The log holds no types: they come from DDL with table ids, as DESCRIBE SCHEMA WITH
-  INTERNALS prints it.
+  segment. An entry holds no types. They come from what the log itself says of its tables, in each
+  place as it was there; and, for what it does not say, from DDL with table ids, as DESCRIBE SCHEMA
+  WITH INTERNALS prints it.
 
 what is passed over:
   System tables, unless --system is given and the schema has them; the batch log (what is in it
-  comes again as mutations); Paxos (what was committed comes as a mutation); tables that the
-  schema lacks; counters, in the form of changes. --stats counts each by reason and name.
+  comes again as mutations); Paxos (what was committed comes as a mutation); tables of which
+  neither the schema nor the log tells; views that the schema lacks; counters, in the form of
+  changes. --stats counts each by reason and name.
 
 exit status:
   0  all was read             2  a mistake in an option or in the schema
@@ -172,7 +178,11 @@ def _add_selection(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="stop at the offset in the segment's index file; without one, print nothing of it",
     )
-    group.add_argument("--system", action="store_true", help="system tables of the schema too")
+    group.add_argument(
+        "--system",
+        action="store_true",
+        help="system tables too: the schema's own, and those the DDL has",
+    )
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
@@ -187,7 +197,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     only.add_argument("--stats", action="store_true", help="print only counts, as one object")
 
 
-def selection_of(options: argparse.Namespace, schema: Schema) -> Selection:
+def selection_of(options: argparse.Namespace, schema: Schema | None) -> Selection:
     """Return what the options select.
 
     Raises:
@@ -207,16 +217,22 @@ class Inspector(LogHandler):
 
     def __init__(
         self,
-        schema: Schema,
+        schema: Schema | None,
         selection: Selection,
         options: argparse.Namespace,
         output: TextIO,
         *,
         keys: Keys,
     ) -> None:
-        """Print to *output*; *options* are those of the command, *keys* of encrypted segments."""
+        """Print to *output*; *options* are those of the command, *keys* of encrypted segments.
+
+        Without a schema, the logs tell what the tables are.
+        """
         self.exit_status = 0
-        self._schema = schema
+        self._has_schema = schema is not None
+        self._schema = schema or Schema({}, {})
+        self._epochs = Epochs()
+        self._logs: dict[Path | None, LogSchema] = {}
         self._selection = selection
         self._options = options
         self._keys = keys
@@ -237,7 +253,9 @@ class Inspector(LogHandler):
         # A name that is no segment's does not tell its id: then each entry is asked.
         span = self._selection.span(file.segment_id) if file.segment_id else WHOLE
         if span is None:
-            return
+            if file.segment_id > self._selection.last.segment_id:
+                return
+            span = NOTHING  # What it says of tables counts for those behind it.
         try:
             limit = file.durable_limit() if self._options.durable else -1
             stream = file.path.open("rb")
@@ -245,20 +263,20 @@ class Inspector(LogHandler):
             self._unreadable(error, str(file.path))
             return
         with stream:
-            self._read_guarded(stream, str(file.path), file.node, limit, span)
+            self._node = file.node
+            self._read_guarded(stream, str(file.path), file.path.parent, limit, span)
 
     def _read_guarded(
-        self, stream: BinaryStream, where: str, node: str | None, limit: int, span: Span
+        self, stream: BinaryStream, where: str, log: Path | None, limit: int, span: Span
     ) -> None:
-        self._node = node
         self._place = where
-        self._counts["segments"] += 1
+        self._counts["segments"] += span is not NOTHING
+        tables = self._logs.setdefault(log, LogSchema(self._schema, self._epochs))
         try:
-            read_log(
-                stream, self._schema, self, place=where, limit=limit, span=span, keys=self._keys
-            )
+            read_log(stream, tables, self, place=where, limit=limit, span=span, keys=self._keys)
         except HeadraceError as error:
-            self._failed(error)
+            if span is not NOTHING:  # Nobody asked for what is in it.
+                self._failed(error)
         except BrokenPipeError:  # Of what we print to.
             raise
         except OSError as error:
@@ -270,18 +288,27 @@ class Inspector(LogHandler):
         if is_system_table(first.table_id.bytes) and not self._options.system:
             self._skip(*system_table(first.table_id.bytes))
             return
-        if not self._selection.has(mutation):
+        if first.is_view and first.table_id not in self._schema.tables:
+            self._skip(first.qualified, _VIEW)
+            return
+        # Cut short it is not what was logged, but what it holds of changes is.
+        as_mutation = self._options.form == "mutations"
+        if (as_mutation and mutation.is_cut_short) or not self._selection.has(mutation):
             return
         self._counts["mutations"] += 1
         self._counts["bytes"] += mutation.size_bytes
-        if self._options.form == "mutations" and not self._options.stats:
-            self._print(mutation_document(mutation))
+        if as_mutation and not self._options.stats:
+            self._print(mutation_document(mutation, cdc=self._cdc(mutation)))
             return
         try:
             self._changes(mutation)
         except (BadMutationError, BadValueError) as error:
             error.place = f"{self._place}: entry that ends at {mutation.position}"
             self._failed(error)
+
+    def on_schema_change(self, mutation: Mutation) -> None:
+        """Print it as any other of a system table."""
+        self.on_mutation(mutation)
 
     def on_unknown_table(self, error: UnknownTableError) -> None:
         """Count a mutation that the schema does not cover."""
@@ -299,7 +326,17 @@ class Inspector(LogHandler):
         self._failed(error)
 
     def finish(self) -> None:
-        """Print the counts if they were asked for, and hand all output over."""
+        """Print the counts if they were asked for, and hand all output over.
+
+        Raises:
+            NoSchemaError: there was no schema, and the logs told of no table they have entries of.
+
+        """
+        if not self._has_schema and self._skipped.get(_UNKNOWN) and not self._counts["mutations"]:
+            raise NoSchemaError(
+                "the log tells nothing of its tables, and there is no schema",
+                hint=f"give --schema FILE, or put {SCHEMA_FILE} beside the segments",
+            )
         if self._options.stats:
             self._write(self._stats())
         elif self._options.count:
@@ -307,6 +344,12 @@ class Inspector(LogHandler):
         self._output.flush()
         if not self._options.stats:
             self._tell_skipped()
+
+    def _cdc(self, mutation: Mutation) -> bool:
+        """Say whether a table has CDC: by the schema that was given, else as of that place."""
+        known = self._schema.tables
+        tables = [update.table for update in mutation.updates]
+        return any(known.get(table.table_id, table).cdc for table in tables)
 
     def _changes(self, mutation: Mutation) -> None:
         changes = mutation.changes()

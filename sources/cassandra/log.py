@@ -7,8 +7,8 @@ in windows; it need not be seekable. For directories that nodes still write to, 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra import codes, schema_tables
+from headrace.sources.cassandra.changes import Mutation
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     BadMutationError,
@@ -17,9 +17,11 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.log_schema import LogSchema
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.schema import Schema
 
+_MESSAGING_60: Final = 14
 _SKIP_BYTES: Final = 64 * 1024
 
 
@@ -38,6 +40,7 @@ class Span(NamedTuple):
 
 
 WHOLE: Final = Span()
+NOTHING: Final = Span(END_OFFSET, END_OFFSET)
 
 
 class LogHandler:
@@ -46,10 +49,15 @@ class LogHandler:
     def on_mutation(self, mutation: Mutation) -> None:
         """Take one mutation."""
 
+    def on_schema_change(self, mutation: Mutation) -> None:
+        """Learn of a change of tables or types; what follows in the log is read with it."""
+
     def on_unknown_table(self, error: UnknownTableError) -> None:
         """Learn of a mutation passed over: system tables, dropped ones, ones newer than the schema.
 
-        `error.place` says where, `error.table_id` which. The rest of the log goes on.
+        `error.place` says where, `error.table_id` which. What stood before it in the mutation,
+        `error.known`, was handed to `on_mutation`; what stands behind it cannot be told. The rest
+        of the log goes on.
         """
 
     def on_bad_mutation(self, error: BadMutationError) -> None:
@@ -149,7 +157,7 @@ class LogEntries:
 
 def read_mutations(
     stream: BinaryStream,
-    schema: Schema,
+    schema: Schema | LogSchema,
     *,
     place: str = "stream",
     limit: int = -1,
@@ -157,7 +165,10 @@ def read_mutations(
 ) -> Iterator[Mutation]:
     """Yield the mutations of the segment in *stream*, in log order, to the end of its valid data.
 
-    Mutations of tables that *schema* lacks are passed over; `read_log` reports them.
+    Each is decoded with the schema of its place: what the log itself says of tables moves the
+    *schema* on; give a `LogSchema` to go on with it in the next segment of the same log. Mutations
+    of tables that nothing tells of are passed over, and those of `system_schema`; what stands
+    before an unknown table in the same mutation is yielded. `read_log` reports all of them.
 
     Raises:
         CorruptSegmentError: a checksum is wrong; what was yielded before is good.
@@ -166,18 +177,21 @@ def read_mutations(
         BadMutationError: an entry does not fit the schema.
 
     """
-    decoder = MutationDecoder(schema)
+    tables = schema if isinstance(schema, LogSchema) else LogSchema(schema)
     entries = LogEntries(stream, place=place, limit=limit, keys=keys)
-    for raw in entries:
-        try:
-            yield _decode(decoder, entries, raw, place)
-        except UnknownTableError:
-            continue
+    for read in _decoded(entries, tables, place, WHOLE):
+        if isinstance(read, UnknownTableError):
+            if read.known is not None:
+                yield read.known
+        elif isinstance(read, BadMutationError):
+            raise read
+        elif not is_schema_change(read):
+            yield read
 
 
 def read_log(  # noqa: PLR0913 (what to read, and how far)
     stream: BinaryStream,
-    schema: Schema,
+    schema: Schema | LogSchema,
     handler: LogHandler,
     *,
     place: str = "stream",
@@ -185,7 +199,9 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     span: Span = WHOLE,
     keys: Keys | None = None,
 ) -> None:
-    """Read the segment in *stream* and call *handler* for all that is in it.
+    """Read the segment in *stream* and call *handler* for all that is in it and in *span*.
+
+    Of *schema*, see `read_mutations`; what lies before *span* is looked at for changes of it.
 
     Raises:
         CorruptSegmentError: the header is damaged, or what *handler* makes of other damage.
@@ -193,41 +209,68 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
         SegmentKeyError: it is encrypted, and *keys* do not open it.
 
     """
-    decoder = MutationDecoder(schema)
-    entries = LogEntries(stream, place=place, limit=limit, span=span, keys=keys)
+    tables = schema if isinstance(schema, LogSchema) else LogSchema(schema)
+    entries = LogEntries(stream, place=place, limit=limit, span=Span(0, span.until), keys=keys)
     while True:
         try:
-            for raw in entries:
-                _handle(handler, decoder, entries, raw, place)
+            for read in _decoded(entries, tables, place, span):
+                _hand_over(read, handler)
         except CorruptSegmentError as error:
-            handler.on_damage(error)
+            if error.end > span.after:
+                handler.on_damage(error)
             entries.go_on(error)
         else:
             return
 
 
-def _handle(
-    handler: LogHandler, decoder: MutationDecoder, entries: LogEntries, raw: bytes, place: str
-) -> None:
-    try:
-        mutation = _decode(decoder, entries, raw, place)
-    except UnknownTableError as error:
-        handler.on_unknown_table(error)
-    except BadMutationError as error:
-        handler.on_bad_mutation(error)
+def _hand_over(read: Mutation | BadMutationError, handler: LogHandler) -> None:
+    if isinstance(read, UnknownTableError):
+        if read.known is not None:
+            handler.on_mutation(read.known)
+        handler.on_unknown_table(read)
+    elif isinstance(read, BadMutationError):
+        handler.on_bad_mutation(read)
+    elif is_schema_change(read):
+        handler.on_schema_change(read)
     else:
-        handler.on_mutation(mutation)
+        handler.on_mutation(read)
 
 
-def _decode(decoder: MutationDecoder, entries: LogEntries, raw: bytes, place: str) -> Mutation:
-    descriptor = entries.descriptor
-    try:
-        return decoder.decode(
-            raw,
-            messaging=descriptor.messaging,
-            segment_id=descriptor.segment_id,
-            position=entries.position,
-        )
-    except BadMutationError as error:
-        error.place = f"{place}: entry that ends at {entries.position}: {error.place}"
-        raise
+def is_schema_change(mutation: Mutation) -> bool:
+    """Say whether *mutation* is of Cassandra's own tables of the schema."""
+    return mutation.keyspace == schema_tables.KEYSPACE
+
+
+def _decoded(
+    entries: LogEntries, tables: LogSchema, place: str, span: Span
+) -> Iterator[Mutation | BadMutationError]:
+    """Yield what each entry in *span* is, or why it cannot be told; move *tables* on."""
+    messaging = entries.descriptor.messaging
+    for raw in entries:
+        is_change = first_table_id(raw, messaging) in schema_tables.IDS
+        if entries.position <= span.after and not is_change:
+            continue
+        try:
+            mutation = tables.epoch.decoder.decode(
+                raw,
+                messaging=messaging,
+                segment_id=entries.descriptor.segment_id,
+                position=entries.position,
+            )
+        except BadMutationError as error:
+            # A change of the schema that does not fit is of a release to come.
+            found = UnknownTableError(first_table_id(raw, messaging)) if is_change else error
+            found.place = f"{place}: entry that ends at {entries.position}: {error.place}"
+            yield found
+            continue
+        if is_change:
+            tables.apply(mutation)
+        if entries.position > span.after:
+            yield mutation
+
+
+def first_table_id(raw: bytes, messaging: int) -> bytes:
+    """Return the id of the table of a raw mutation's first update."""
+    at = 1 if messaging >= _MESSAGING_60 else 0  # Flags.
+    extra = 8 - (raw[at] ^ 0xFF).bit_length()  # The count's leading ones.
+    return raw[at + 1 + extra : at + 17 + extra]

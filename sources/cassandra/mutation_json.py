@@ -30,15 +30,18 @@ _BOUND_NAMES: Final = {
 }
 
 
-def mutation_document(mutation: Mutation) -> Document:
-    """Return *mutation* as a JSON object, members in the order that the format shows them."""
+def mutation_document(mutation: Mutation, *, cdc: bool | None = None) -> Document:
+    """Return *mutation* as a JSON object, members in the order that the format shows them.
+
+    *cdc* replaces what the mutation's own tables say of it.
+    """
     return {
         "segment": mutation.segment_id,
         "messaging": mutation.messaging,
         "position": mutation.position,
         "size": mutation.size_bytes,
         "keyspace": mutation.keyspace,
-        "cdc": mutation.cdc,
+        "cdc": mutation.cdc if cdc is None else cdc,
         "updates": [_update(update) for update in mutation.updates],
     }
 

@@ -12,7 +12,7 @@ The canonical text of a table, whose MD5 is its schema id:
 * no table id and no option: what does not change a record does not change its schema id.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import md5
@@ -93,6 +93,10 @@ class TableSchema:
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "schema_id", md5(text.encode(), usedforsecurity=False).digest())
 
+    def __hash__(self) -> int:
+        """Hash what tells versions of a table apart, not every column once more."""
+        return hash((self.table_id, self.schema_id, self.cdc))
+
     @property
     def qualified(self) -> str:
         """The table as `keyspace.name`, unquoted."""
@@ -151,10 +155,7 @@ def _name_bytes(column: ColumnSchema) -> bytes:
 
 def _table_text(table: TableSchema) -> str:
     columns = [column for column in table.columns if not column.is_dropped]
-    types: dict[str, CqlType] = {}
-    for column in columns:
-        _collect_udts(column.type, types)
-    lines = [_type_line(udt) for udt in types.values()]
+    lines = [_type_line(udt) for udt in udts_of(column.type for column in columns)]
     parts = [_declaration(column) for column in columns]
     partition = ", ".join(quote_name(column.name) for column in table.partition_key)
     clustering = "".join(f", {quote_name(column.name)}" for column in table.clustering)
@@ -177,14 +178,21 @@ def _clustering_order(clustering: Iterable[ColumnSchema]) -> str:
     return f" WITH CLUSTERING ORDER BY ({', '.join(orders)})"
 
 
-def _collect_udts(cql_type: CqlType, types: dict[str, CqlType]) -> None:
-    """Add the UDTs in *cql_type* to *types*, inner ones first."""
-    if cql_type.is_udt and cql_type.name in types:
+def udts_of(types: Iterable[CqlType]) -> Sequence[CqlType]:
+    """Return the UDTs that are in *types*, each once and after those it needs itself."""
+    found: dict[str, CqlType] = {}
+    for cql_type in types:
+        _collect_udts(cql_type, found)
+    return list(found.values())
+
+
+def _collect_udts(cql_type: CqlType, found: dict[str, CqlType]) -> None:
+    if cql_type.is_udt and cql_type.name in found:
         return
     for inner in (*cql_type.arguments, *(inner for _name, inner in cql_type.fields)):
-        _collect_udts(inner, types)
+        _collect_udts(inner, found)
     if cql_type.is_udt:
-        types[cql_type.name] = cql_type
+        found[cql_type.name] = cql_type
 
 
 def _type_line(udt: CqlType) -> str:

@@ -20,7 +20,7 @@ _PLAIN_FOLDERS: Final = ("cdc_raw", "segments")  # A node is called after what h
 
 
 class NoSchemaError(HeadraceError):
-    """Nothing says what the tables are."""
+    """Nothing says what the tables are: neither the log nor a file."""
 
     code = "no_schema"
     exit_status = 2
@@ -94,20 +94,17 @@ def _home(node: Path) -> Path:
     return next((node / name for name in _PLAIN_FOLDERS if (node / name).is_dir()), node)
 
 
-def schema_for(given: Path | None, files: Sequence[SegmentFile]) -> Schema:
-    """Read the DDL in *given*, or the one beside or above *files*.
+def schema_for(given: Path | None, files: Sequence[SegmentFile]) -> Schema | None:
+    """Read the DDL in *given*, or the one beside or above *files*; None when there is none.
 
     Raises:
-        NoSchemaError: there is none, or it cannot be read.
+        NoSchemaError: it cannot be read.
         SchemaTextError: it is no DDL.
 
     """
     path = given or _schema_beside(files)
     if path is None:
-        raise NoSchemaError(
-            "the log holds no types, and there is no schema",
-            hint=f"give --schema FILE, or put {SCHEMA_FILE} beside the segments",
-        )
+        return None
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

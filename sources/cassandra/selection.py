@@ -91,8 +91,10 @@ class Selection:
         return qualified in self.tables or qualified.partition(".")[0] in self.tables
 
 
-def table_names(given: Sequence[str], schema: Schema) -> frozenset[str] | None:
+def table_names(given: Sequence[str], schema: Schema | None) -> frozenset[str] | None:
     """Return the names in *given*, each a comma-separated list of `ks.table`, `ks.*` and `ks`.
+
+    Without a schema every name is taken: the log will tell.
 
     Raises:
         SelectionError: a name that *schema* does not have.
@@ -100,9 +102,11 @@ def table_names(given: Sequence[str], schema: Schema) -> frozenset[str] | None:
     """
     if not given:
         return None
+    names = [name.strip().removesuffix(".*") for part in given for name in part.split(",")]
+    if schema is None:
+        return frozenset(names)
     known = {table.qualified for table in schema.tables.values()}
     known |= {table.keyspace for table in schema.tables.values()} | set(schema.keyspaces)
-    names = [name.strip().removesuffix(".*") for part in given for name in part.split(",")]
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

@@ -64,28 +64,25 @@ def test_mutations_are_cassandras(name: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_stats_count(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --stats only the counts are printed, as one object: what is in it, what is not and why.
-
-    The schema lacks the view, whose changes are the unknown ones.
-    """
+    """With --stats only the counts are printed, as one object: what is in it, what not and why."""
     assert 0 == main(["--stats", str(recording("4.0-ops") / "segments")])
     printed = capsys.readouterr()
     (found,) = [json.loads(line) for line in printed.out.splitlines()]
     assert (3, 775, 0) == (found["segments"], found["mutations"], found["errors"])
     assert 939 == sum(sum(table.values()) for table in found["changes"].values())
     totals = {reason: sum(names.values()) for reason, names in found["skipped"].items()}
-    assert {"batchlog": 20, "counter": 6, "paxos": 110, "system": 125, "unknown": 48} == totals
+    assert {"batchlog": 20, "counter": 6, "paxos": 110, "system": 125, "view": 48} == totals
     assert {"system.batches": 20} == found["skipped"]["batchlog"]
     assert "" == printed.err
 
 
 def test_what_is_not_printed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Counters and unknown tables are named on standard error: they were meant to be seen."""
+    """Counters and views are named on standard error: they could have been meant."""
     assert 0 == main(["--count", str(recording("4.0-ops") / "segments")])
     printed = capsys.readouterr()
     assert "939\n" == printed.out
-    unknown, counters = printed.err.splitlines()
-    assert unknown.startswith("note: passed over 48 mutations of tables that the schema lacks (")
+    views, counters = printed.err.splitlines()
+    assert views.startswith("note: passed over 48 mutations of materialized views: those of their")
     assert counters.startswith("note: passed over 6 changes of counter tables: ")
 
 
@@ -292,7 +289,7 @@ ERRORS = {
         "inspect_option: --from: expected SEGMENT or SEGMENT:POSITION",
     ),
     "no such path": (["gone"], 3, "not_cdc_raw: gone: no such file or directory"),
-    "no schema": (["-"], 2, "no_schema: the log holds no types"),
+    "no schema": (["-"], 2, "no_schema: the log tells nothing of its tables"),
     "no such schema": (["-", "--schema", "gone.cql"], 2, "no_schema: gone.cql: cannot read"),
     "bad schema": (["-", "--schema", "bad.cql"], 2, "schema_text: bad.cql: line 1, column 1"),
     "compressor": (["a-b.log", "--schema", "good.cql"], 1, "unsupported_segment: a-b.log: byte 14"),

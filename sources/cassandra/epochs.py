@@ -1,0 +1,65 @@
+"""Numbers for whole schemas: what one entry was logged under is one small number.
+
+Equal schemas have one number, however many logs came to them; what readers of entries derive from a
+schema is made once for each, and lives as long as somebody holds the epoch. For one thread. Must
+not do I/O.
+"""
+
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.schema_tables import SCHEMA_TABLES
+
+
+class Epoch:
+    """A schema, the tables of `system_schema` included, and what is derived from it.
+
+    `given` is the schema without those. Whoever derives something of his own keeps it here, under
+    a name of his own in `derived`.
+    """
+
+    def __init__(self, number: int, given: Schema) -> None:
+        """Give the schema its *number*."""
+        self.number = number
+        self.given = given
+        self.schema = Schema(given.keyspaces, {**given.tables, **SCHEMA_TABLES})
+        self.derived: dict[str, Any] = {}  # Each reader knows what it put there.
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The tables, found by id."""
+        return Catalogue(self.schema)
+
+    @cached_property
+    def decoder(self) -> MutationDecoder:
+        """Decodes mutations of the tables."""
+        return MutationDecoder(self.schema)
+
+
+class Epochs:
+    """The epochs of a process that somebody still holds."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._by_content: WeakValueDictionary[object, Epoch] = WeakValueDictionary()
+        self._by_number: WeakValueDictionary[int, Epoch] = WeakValueDictionary()
+        self._next = 0
+
+    def of(self, schema: Schema) -> Epoch:
+        """Return the epoch of *schema*, with a new number when no equal one is held."""
+        keyspaces = ((k.name, frozenset(k.replication.items())) for k in schema.keyspaces.values())
+        content = frozenset(schema.tables.values()), frozenset(keyspaces)
+        epoch = self._by_content.get(content)
+        if epoch is None:
+            epoch = Epoch(self._next, schema)
+            self._by_content[content] = self._by_number[self._next] = epoch
+            self._next += 1
+        return epoch
+
+    def __getitem__(self, number: int) -> Epoch:
+        """Return the epoch of that number, which somebody holds."""
+        return self._by_number[number]
