@@ -31,6 +31,7 @@ def extensions() -> list[Extension]:
                 [f"src/{name.replace('.', '/')}.py"],
                 extra_compile_args=["-O3", "-g0", "-w"],  # Warnings would be about Cython's C.
                 include_dirs=["src/headrace/sources/cassandra"],
+                depends=[str(header) for header in Path("sources/cassandra").glob("*.h")],
             )
             for name in HOT
         ],

@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int _FIRST, _UUID_BYTES, _UUID_TEXT, _VINT_EXTRA_MAX
-cdef int64_t _DATE_ZERO, _INT_MAX
+cdef int _FIRST, _INET6_BYTES, _VINT_EXTRA_MAX
+cdef int64_t _INT_MAX
 cdef uint64_t _MASK
 
 
@@ -29,13 +29,9 @@ cdef class AvroBytes:
     cpdef bytes bytes_from(self, Py_ssize_t start)
     cdef int optional(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
     cdef int required(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
-    @cython.locals(code=int)
+    @cython.locals(at=Py_ssize_t)
     cdef int value(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
-    @cython.locals(short=int, days=int64_t)
-    cdef int _rare(self, ValuePlan plan, int code, Py_ssize_t start, Py_ssize_t length) except -1
-    cdef int _text(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
-    @cython.locals(size=int, i=int)
-    cdef int _real(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef int _composed(self, ValuePlan plan, int code, Py_ssize_t start, Py_ssize_t length) except -1
     @cython.locals(end=Py_ssize_t, at=Py_ssize_t, part=int, coded=uint64_t, value=int64_t)
     cdef int _duration(self, ValuePlan plan, Py_ssize_t start, Py_ssize_t length) except -1
     @cython.locals(headers=int, at=Py_ssize_t, total=uint64_t)
@@ -52,7 +48,6 @@ cdef class AvroBytes:
     cdef uint64_t _vint(self, Py_ssize_t at, Py_ssize_t end) noexcept
     @cython.locals(first=int, extra=int)
     cdef Py_ssize_t _after_vint(self, Py_ssize_t at) noexcept
-    cdef int uuid(self, Py_ssize_t start) except -1
     cdef int long(self, int64_t number) except -1
     cdef int byte(self, int value) except -1
     cdef int raw(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) except -1
@@ -61,7 +56,6 @@ cdef class AvroBytes:
     cdef int reserve(self, Py_ssize_t count) except -1
     @cython.locals(grown=cython.uchar[::1])
     cdef int _grow(self, Py_ssize_t count) except -1
-    cdef int _sized(self, ValuePlan plan, Py_ssize_t length, Py_ssize_t size) except -1
 
 
 cdef int64_t _unzigzag(uint64_t coded) noexcept

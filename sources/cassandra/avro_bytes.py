@@ -10,9 +10,8 @@ from headrace.sources.cassandra.types import CqlType
 from headrace.sources.cassandra.values import BadValueError, inet_text, is_empty_value
 
 _FIRST = 64 * 1024
-_DATE_ZERO = 0x8000_0000
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
-_UUID_BYTES, _UUID_TEXT = 16, 36
+_INET6_BYTES = 16
 _VINT_EXTRA_MAX = 8
 _INT_MAX = 0x7FFF_FFFF
 
@@ -102,47 +101,18 @@ class AvroBytes:
             BadValueError: the bytes are no value of that type.
 
         """
-        code = plan.code
-        if code == codes.AVRO_TEXT or code == codes.AVRO_ASCII:  # noqa: PLR1714 (no tuple in C)
-            self._text(plan, start, length)
-        elif code == codes.AVRO_BYTES:
+        self.reserve(length + codes.COLUMN_BYTES)
+        at = native.put_value(self.out, self.size, plan.code, self.buf, start, length)
+        if at >= 0:
+            self.size = at
+        else:
+            self._composed(plan, plan.code, start, length)
+
+    def _composed(self, plan: ValuePlan, code: int, start: int, length: int) -> None:
+        if code == codes.AVRO_TEXT:
+            self._check_text(plan, native.take(self.buf, start, start + length))
             self.long(length)
             self.raw(self.buf, start, start + length)
-        elif code == codes.AVRO_INT64:
-            self._sized(plan, length, 8)
-            self.long(native.i64(self.buf, start))
-        elif code == codes.AVRO_INT32:
-            self._sized(plan, length, 4)
-            self.long(native.i32(self.buf, start))
-        elif code == codes.AVRO_UUID:
-            self._sized(plan, length, _UUID_BYTES)
-            self.uuid(start)
-        elif code == codes.AVRO_DOUBLE or code == codes.AVRO_FLOAT:  # noqa: PLR1714
-            self._real(plan, start, length)
-        elif code == codes.AVRO_BOOLEAN:
-            self._sized(plan, length, 1)
-            self.byte(1 if self.buf[start] else 0)
-        elif code == codes.AVRO_DECIMAL:
-            if length <= 4:
-                self._bad(plan, length)
-            self.long(native.i32(self.buf, start))
-            self.long(length - 4)
-            self.raw(self.buf, start + 4, start + length)
-        else:
-            self._rare(plan, code, start, length)
-
-    def _rare(self, plan: ValuePlan, code: int, start: int, length: int) -> None:
-        if code == codes.AVRO_INT8:
-            self._sized(plan, length, 1)
-            self.long(self.buf[start] - ((self.buf[start] & 0x80) << 1))
-        elif code == codes.AVRO_INT16:
-            self._sized(plan, length, 2)
-            short = self.buf[start] << 8 | self.buf[start + 1]
-            self.long(short - ((short & 0x8000) << 1))
-        elif code == codes.AVRO_DATE:
-            self._sized(plan, length, 4)
-            days = native.u32(self.buf, start)
-            self.long(days - _DATE_ZERO)
         elif code == codes.AVRO_INET:
             self._inet(plan, start, length)
         elif code == codes.AVRO_DURATION:
@@ -153,31 +123,19 @@ class AvroBytes:
             self._vector(plan, start, length)
         elif code == codes.AVRO_RECORD:
             self._record(plan, start, length)
-        else:
+        elif code == codes.AVRO_ARRAY or code == codes.AVRO_MAP:  # noqa: PLR1714 (no tuple in C)
             self._collection(plan, start, length, 2 if code == codes.AVRO_MAP else 1)
-
-    def _text(self, plan: ValuePlan, start: int, length: int) -> None:
-        if not native.is_ascii(self.buf, start, start + length):
-            self._check_text(plan, native.take(self.buf, start, start + length))
-        self.long(length)
-        self.raw(self.buf, start, start + length)
+        else:
+            self._bad(plan, length)
 
     def _check_text(self, plan: ValuePlan, raw: bytes) -> None:
         try:
-            raw.decode("ascii" if plan.code == codes.AVRO_ASCII else "utf-8")
+            raw.decode()
         except UnicodeDecodeError:
             self._bad(plan, len(raw))
 
-    def _real(self, plan: ValuePlan, start: int, length: int) -> None:
-        size = 8 if plan.code == codes.AVRO_DOUBLE else 4
-        self._sized(plan, length, size)
-        self.reserve(size)
-        for i in range(size):  # Avro is little-endian.
-            self.out[self.size + i] = self.buf[start + size - 1 - i]
-        self.size += size
-
     def _inet(self, plan: ValuePlan, start: int, length: int) -> None:
-        if length not in {4, _UUID_BYTES}:
+        if length not in {4, _INET6_BYTES}:
             self._bad(plan, length)
         self.text_constant(inet_text(native.take(self.buf, start, start + length)).encode())
 
@@ -302,13 +260,6 @@ class AvroBytes:
 
     # ---- primitives ----
 
-    def uuid(self, start: int) -> None:
-        """Write the 16 bytes at buf[start] as text of 36 characters."""
-        self.long(_UUID_TEXT)
-        self.reserve(_UUID_TEXT)
-        native.put_uuid(self.out, self.size, self.buf, start)
-        self.size += _UUID_TEXT
-
     def long(self, number: int) -> None:
         """Write an int or long: zigzag, then seven bits a byte, the lowest first."""
         self.reserve(10)
@@ -346,10 +297,6 @@ class AvroBytes:
         grown = memoryview(bytearray(max(2 * len(self.out), self.size + count)))
         native.copy(grown, 0, self.out, 0, self.size)
         self.out = grown
-
-    def _sized(self, plan: ValuePlan, length: int, size: int) -> None:
-        if length != size:
-            self._bad(plan, length)
 
     def _bad(self, plan: ValuePlan, length: int) -> None:
         raise BadValueError(

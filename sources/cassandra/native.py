@@ -5,17 +5,30 @@ Positions are byte offsets into *view*, *end* exclusive; nothing is checked.
 """
 
 import hashlib
+import struct
 import zlib
 from typing import TypeAlias
 from uuid import UUID
 
 from cassandra import murmur3
 
+from headrace.sources.cassandra import codes
+
 View: TypeAlias = bytes | bytearray | memoryview
 Words: TypeAlias = memoryview
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN = 1 << 63
+_INT_BYTES = 4
+_DATE_ZERO = 0x8000_0000
+_NUMBERS = {
+    codes.AVRO_INT8: ">b",
+    codes.AVRO_INT16: ">h",
+    codes.AVRO_INT32: ">i",
+    codes.AVRO_INT64: ">q",
+}
+_TEXTS = (codes.AVRO_TEXT, codes.AVRO_ASCII)
+_SIZES = {codes.AVRO_BOOLEAN: 1, codes.AVRO_FLOAT: 4, codes.AVRO_DOUBLE: 8, codes.AVRO_UUID: 16}
 
 
 def crc32(view: View, start: int, end: int, seed: int) -> int:
@@ -143,11 +156,6 @@ def popcount(mask: int) -> int:
     return mask.bit_count()
 
 
-def is_ascii(view: View, start: int, end: int) -> bool:
-    """Say whether no byte has its top bit set."""
-    return bytes(view[start:end]).isascii()
-
-
 def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
     """Copy all of *content* to out[at:]."""
     out[at : at + len(content)] = content
@@ -180,6 +188,33 @@ def prefetch_record(words: Words, at: int) -> None:
     """Ask the processor for a record that begins at words[at]; Python has nothing to ask."""
 
 
-def put_uuid(out: bytearray | memoryview, at: int, view: View, start: int) -> None:
-    """Write the 36 characters of the UUID in view[start:start+16] to out[at:]."""
-    out[at : at + 36] = str(UUID(bytes=bytes(view[start : start + 16]))).encode()
+def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
+    out: bytearray | memoryview, at: int, kind: int, view: View, start: int, length: int
+) -> int:
+    """Write a value of a simple type as Avro at out[at] and return where it ends.
+
+    Returns -1, with nothing written, for bytes that are no such value, text that is not ASCII, and
+    the types that are made of others. There must be room for `codes.COLUMN_BYTES` more than
+    *length*.
+    """
+    raw = bytes(view[start : start + length])
+    if kind in _NUMBERS and length == struct.calcsize(_NUMBERS[kind]):
+        return put_long(out, at, struct.unpack(_NUMBERS[kind], raw)[0])
+    if kind == codes.AVRO_DATE and length == _INT_BYTES:
+        return put_long(out, at, u32(raw, 0) - _DATE_ZERO)
+    if kind == codes.AVRO_DECIMAL and length > _INT_BYTES:
+        at = put_long(out, at, i32(raw, 0))
+        return _put_bytes(out, put_long(out, at, length - _INT_BYTES), raw[_INT_BYTES:])
+    if kind == codes.AVRO_BYTES or (kind in _TEXTS and raw.isascii()):
+        return _put_bytes(out, put_long(out, at, length), raw)
+    if length != _SIZES.get(kind):
+        return -1
+    if kind == codes.AVRO_UUID:
+        return _put_bytes(out, put_long(out, at, 36), str(UUID(bytes=raw)).encode())
+    # What is left is a boolean, or a number that Avro writes with its lowest byte first.
+    return _put_bytes(out, at, bytes([raw[0] != 0]) if kind == codes.AVRO_BOOLEAN else raw[::-1])
+
+
+def _put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
+    out[at : at + len(content)] = content
+    return at + len(content)

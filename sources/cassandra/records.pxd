@@ -32,7 +32,8 @@ cdef class Records:
     cdef int64_t[::1] locs
     cdef int[::1] dirty
     cdef int dirty_count
-    cdef object dropped
+    cdef uint64_t[::1] dropped
+    cdef int dropped_count
 
     cdef void fetch_slot(self, uint64_t d0) noexcept
     @cython.locals(slot=int)
@@ -45,13 +46,15 @@ cdef class Records:
     cdef int _index(self, int slot) noexcept
     @cython.locals(base=Py_ssize_t, mask=int, at=int, gap=int, home=int)
     cdef int _drop(self, int slot) except -1
-    @cython.locals(slot=int)
+    @cython.locals(dropped=uint64_t[::1])
+    cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
+    @cython.locals(words=uint64_t[::1], slot=int)
     cdef int _grow(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1
     @cython.locals(meta=uint64_t, dirty=int[::1])
     cdef int _mark(self, int slot) except -1
-    @cython.locals(gone=uint64_t[::1], rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
+    @cython.locals(rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
     cpdef changed_rows(self)
     @cython.locals(meta=uint64_t, slot=int)
     cpdef all_rows(self)

@@ -81,7 +81,8 @@ class Records:
         self.locs_free = 0
         self.dirty = memoryview(array("i", bytes(4 * self.room)))
         self.dirty_count = 0
-        self.dropped = array("Q")
+        self.dropped = memoryview(array("Q", bytes(16 * _ROOM_FIRST)))  # Digests.
+        self.dropped_count = 0
 
     def fetch_slot(self, d0: int) -> None:
         """Begin to load the part of the index where a digest's search starts."""
@@ -158,13 +159,21 @@ class Records:
             at = (at + 1) & mask
         self.slots[gap] = -1
         if self.words[base + codes.META] & _PERSISTED:
-            self.dropped.append(self.words[base])
-            self.dropped.append(self.words[base + codes.D1])
+            self._note_dropped(self.words[base], self.words[base + codes.D1])
         self._forget_locations(slot)
         self.words[base + codes.META] = codes.FREE
         self.words[base + codes.LOCATIONS] = self.free
         self.free = slot + 1
         self.live -= 1
+
+    def _note_dropped(self, d0: int, d1: int) -> None:
+        if 2 * self.dropped_count == len(self.dropped):
+            dropped = memoryview(array("Q", bytes(16 * len(self.dropped))))
+            dropped[: len(self.dropped)] = self.dropped
+            self.dropped = dropped
+        self.dropped[2 * self.dropped_count] = d0
+        self.dropped[2 * self.dropped_count + 1] = d1
+        self.dropped_count += 1
 
     def _grow(self) -> None:
         words = memoryview(array("Q", bytes(16 * codes.RECORD_WORDS * self.room)))
@@ -203,17 +212,16 @@ class Records:
         A row is nine words as in the table (kind FREE: dropped), the number of its locations, and
         four words for each. Clears what it returned.
         """
-        size = codes.RECORD_WORDS * (len(self.dropped) // 2)
+        size = codes.RECORD_WORDS * self.dropped_count
         for i in range(self.dirty_count):
             # A slot freed and taken again is listed twice; the first visit clears it.
             if self.words[self.dirty[i] * codes.RECORD_WORDS + codes.META] & _DIRTY:
                 size += self._row_size(self.dirty[i])
         rows = memoryview(array("Q", bytes(8 * max(size, 1))))
         at = 0
-        gone = memoryview(self.dropped) if self.dropped else memoryview(array("Q", [0]))
-        for i in range(0, len(self.dropped), 2):
-            rows[at] = gone[i]
-            rows[at + 1] = gone[i + 1]
+        for i in range(self.dropped_count):
+            rows[at] = self.dropped[2 * i]
+            rows[at + 1] = self.dropped[2 * i + 1]
             at += codes.RECORD_WORDS
         for i in range(self.dirty_count):
             slot = self.dirty[i]
@@ -221,13 +229,13 @@ class Records:
                 self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_DIRTY
                 at = self._write_row(rows, at, slot)
         self.dirty_count = 0
-        self.dropped = array("Q")
+        self.dropped_count = 0
         return bytes(rows[:at])
 
     def all_rows(self) -> bytes:
         """Return every record as rows, as `changed_rows` does; nothing is changed after it."""
         self.dirty_count = 0
-        self.dropped = array("Q")
+        self.dropped_count = 0
         for slot in range(self.used):
             meta = self.words[slot * codes.RECORD_WORDS + codes.META]
             if meta & _KIND_BITS != codes.FREE:
@@ -274,7 +282,7 @@ class Records:
             if kind != codes.FREE:
                 self._restore_row(rows, at, kind, host_map, keyspace_map)
             at += codes.RECORD_WORDS + rows[at + codes.LOCATIONS] * (codes.LOCATION_WORDS - 1)
-        self.dropped = array("Q")
+        self.dropped_count = 0
 
     def _restore_row(
         self,

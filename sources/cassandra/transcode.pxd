@@ -10,7 +10,7 @@ from headrace.sources.cassandra.row_columns cimport RowColumns
 from headrace.sources.cassandra.table_plan cimport TablePlan
 
 cdef int64_t _NEVER, _FOREVER
-cdef int _REPLACE_BYTE, _MERGE_BYTE, _LONG_BYTES, _ID_BYTES, _ENDS_FIRST, _NOWHERE
+cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 
 
 @cython.final
@@ -53,7 +53,7 @@ cdef class Transcoder(RowColumns):
     cdef inline Py_ssize_t _union(self, Py_ssize_t at, int64_t number, int given) noexcept
     @cython.locals(out=AvroBytes, at=Py_ssize_t, i=int, length=Py_ssize_t, start=Py_ssize_t)
     cdef int _payload_key(self, TablePlan plan, Py_ssize_t row) except -1
-    @cython.locals(out=AvroBytes, reserve=Py_ssize_t, at=Py_ssize_t, column=int, cell=Py_ssize_t, code=int, start=Py_ssize_t, length=Py_ssize_t)
+    @cython.locals(out=AvroBytes, reserve=Py_ssize_t, at=Py_ssize_t, column=int, cell=Py_ssize_t, start=Py_ssize_t, length=Py_ssize_t, ended=Py_ssize_t)
     cdef int _payload_cells(self, TablePlan plan) except -1
     @cython.locals(out=AvroBytes, deleted=int, begin=Py_ssize_t, count=int64_t)
     cdef int _complex(self, TablePlan plan, int column, Py_ssize_t at) except -1

@@ -20,7 +20,6 @@ from headrace.sources.cassandra.table_plan import TablePlan, avro_string
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _FOREVER = (1 << 63) - 1
-_LONG_BYTES = 8
 _ID_BYTES = 16
 _ENDS_FIRST = 16
 _NOWHERE = -1
@@ -298,7 +297,7 @@ class Transcoder(RowColumns):
                 out.byte(0)
 
     def _payload_cells(self, plan: TablePlan) -> None:
-        """Write the static and regular columns; the common types here, the others by their plan."""
+        """Write the static and regular columns."""
         out = self.out
         reserve = self.length + plan.fixed_bytes
         out.reserve(reserve)
@@ -316,30 +315,18 @@ class Transcoder(RowColumns):
                 at += 1
                 continue
             out.out[at] = 2
-            at += 1
-            code = plan.codes[column]
             start = self.words[cell + codes.START]
             length = self.words[cell + codes.LENGTH]
-            if plan.complex[column]:
-                out.size = at
-                self._complex(plan, column, cell)
+            ended = native.put_value(out.out, at + 1, plan.codes[column], self.buf, start, length)
+            if ended < 0:
+                out.size = at + 1
+                if plan.complex[column]:
+                    self._complex(plan, column, cell)
+                else:
+                    out.value(plan.values[column], start, length)
                 out.reserve(reserve)
-                at = out.size
-            elif code == codes.AVRO_BYTES or (
-                code == codes.AVRO_TEXT and native.is_ascii(self.buf, start, start + length)
-            ):
-                at = native.put_long(out.out, at, length)
-                native.copy(out.out, at, self.buf, start, start + length)
-                at += length
-            elif code == codes.AVRO_INT32:  # Fixed lengths of cells are the cutter's care.
-                at = native.put_long(out.out, at, native.i32(self.buf, start))
-            elif code == codes.AVRO_INT64 and length == _LONG_BYTES:
-                at = native.put_long(out.out, at, native.i64(self.buf, start))
-            else:
-                out.size = at
-                out.value(plan.values[column], start, length)
-                out.reserve(reserve)
-                at = out.size
+                ended = out.size
+            at = ended
         out.size = at
 
     def _complex(self, plan: TablePlan, column: int, at: int) -> None:

@@ -1,0 +1,395 @@
+/* Checksums and digests; native.h gives them to Cython. Nothing is checked here. */
+#ifndef HEADRACE_HASHES_H
+#define HEADRACE_HASHES_H
+
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HR_X86 1
+#include <immintrin.h>
+#endif
+#define HR_UNUSED __attribute__((unused))
+
+static inline uint32_t hr_be32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+static inline uint64_t hr_be64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return __builtin_bswap64(v);
+}
+static inline uint64_t hr_le64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+#define HR_ROTL(x, b) ((x) << (b) | (x) >> (64 - (b)))  /* Of one word or of lanes. */
+
+/* ---- CRC-32 as zlib computes it: carry-less multiplication, tables for the tail ---- */
+
+static uint32_t hr_crc_table[4][256];
+static int hr_have_clmul, hr_have_sha, hr_have_avx512;
+
+HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int k = 0; k < 8; k++) c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
+        hr_crc_table[0][i] = c;
+    }
+    for (int t = 1; t < 4; t++)
+        for (int i = 0; i < 256; i++) {
+            uint32_t c = hr_crc_table[t - 1][i];
+            hr_crc_table[t][i] = hr_crc_table[0][c & 255] ^ (c >> 8);
+        }
+#ifdef HR_X86
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    hr_have_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+    hr_have_avx512 = __builtin_cpu_supports("avx512f");
+    hr_have_sha = (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+#endif
+}
+
+#ifdef HR_X86
+#define HR_FOLD(x, k) \
+    _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11))
+
+/* Folds n >= 32 bytes into the inverted crc. What exceeds a multiple of 16 goes first, after zeros:
+   leading zeros change nothing, so no tail is left. */
+HR_UNUSED __attribute__((target("pclmul,sse4.1"))) static uint32_t
+hr_crc_fold(uint32_t crc, const uint8_t *p, size_t n) {
+    static const uint8_t slide[48] = {
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+        0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128};
+    const __m128i k12 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+    const __m128i k34 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+    const __m128i low = _mm_setr_epi32(-1, 0, -1, 0), seed = _mm_cvtsi32_si128((int)crc);
+    const size_t odd = n & 15;
+#define HR_LOAD(i) _mm_loadu_si128((const __m128i *)p + (i))
+#define HR_SLIDE(x, i) _mm_shuffle_epi8(x, _mm_loadu_si128((const __m128i *)(slide + (i))))
+    __m128i x = HR_SLIDE(_mm_xor_si128(HR_LOAD(0), seed), odd);
+    x = _mm_xor_si128(HR_FOLD(x, k34), HR_SLIDE(seed, 16 + odd));
+    p += odd, n -= odd;
+    x = _mm_xor_si128(x, HR_LOAD(0));
+    if (n >= 128) {
+        __m128i x1 = HR_LOAD(1), x2 = HR_LOAD(2), x3 = HR_LOAD(3);
+        for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
+            x = _mm_xor_si128(HR_FOLD(x, k12), HR_LOAD(0));
+            x1 = _mm_xor_si128(HR_FOLD(x1, k12), HR_LOAD(1));
+            x2 = _mm_xor_si128(HR_FOLD(x2, k12), HR_LOAD(2));
+            x3 = _mm_xor_si128(HR_FOLD(x3, k12), HR_LOAD(3));
+        }
+        x = _mm_xor_si128(HR_FOLD(x, k34), x1);
+        x = _mm_xor_si128(HR_FOLD(x, k34), x2);
+        x = _mm_xor_si128(HR_FOLD(x, k34), x3);
+    } else {
+        p += 16, n -= 16;
+    }
+    for (; n; p += 16, n -= 16) x = _mm_xor_si128(HR_FOLD(x, k34), HR_LOAD(0));
+#undef HR_SLIDE
+#undef HR_LOAD
+    x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, k34, 0x10));
+    __m128i y = _mm_clmulepi64_si128(_mm_and_si128(x, low), _mm_set_epi64x(0, 0x0163cd6124), 0);
+    x = _mm_xor_si128(_mm_srli_si128(x, 4), y);
+    const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+    y = _mm_clmulepi64_si128(_mm_and_si128(x, low), poly, 0x10);
+    y = _mm_clmulepi64_si128(_mm_and_si128(y, low), poly, 0x00);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, y), 1);
+}
+#endif
+
+HR_UNUSED static uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t seed) {
+    size_t n = (size_t)length;
+    uint32_t crc = ~seed, v;
+#ifdef HR_X86
+    if (n >= 32 && hr_have_clmul) return ~hr_crc_fold(crc, p, n);
+#endif
+    for (; n >= 4; p += 4, n -= 4) {
+        memcpy(&v, p, 4);
+        v ^= crc;
+        crc = hr_crc_table[3][v & 255] ^ hr_crc_table[2][v >> 8 & 255] ^
+              hr_crc_table[1][v >> 16 & 255] ^ hr_crc_table[0][v >> 24];
+    }
+    while (n--) crc = hr_crc_table[0][(crc ^ *p++) & 255] ^ (crc >> 8);
+    return ~crc;
+}
+
+/* ---- SipHash-2-4 with 128 bits of output: the agreement digest ---- */
+
+#define HR_SIP_ROUND                                                               \
+    v0 += v1, v2 += v3, v1 = HR_ROTL(v1, 13) ^ v0, v3 = HR_ROTL(v3, 16) ^ v2,      \
+    v0 = HR_ROTL(v0, 32), v2 += v1, v0 += v3, v1 = HR_ROTL(v1, 17) ^ v2,           \
+    v3 = HR_ROTL(v3, 21) ^ v0, v2 = HR_ROTL(v2, 32)
+#define HR_SIP_FINAL HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND
+
+/* A message's last word: its last bytes, fewer than 8, and its length. */
+static inline uint64_t hr_sip_last(const uint8_t *p, Py_ssize_t n) {
+    uint64_t last = 0;
+    for (Py_ssize_t i = n & ~7; i < n; i++) last |= (uint64_t)p[i] << (8 * (i & 7));
+    return last | (uint64_t)n << 56;
+}
+
+HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, uint64_t k1,
+                                 uint64_t *out) {
+    uint64_t v0 = 0x736f6d6570736575ull ^ k0, v1 = 0x646f72616e646f6dull ^ k1 ^ 0xee;
+    uint64_t v2 = 0x6c7967656e657261ull ^ k0, v3 = 0x7465646279746573ull ^ k1;
+    for (Py_ssize_t at = 0; at <= n; at += 8) {
+        const uint64_t m = n - at >= 8 ? hr_le64(p + at) : hr_sip_last(p, n);
+        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
+    }
+    v2 ^= 0xee, HR_SIP_FINAL;
+    out[0] = v0 ^ v1 ^ v2 ^ v3;
+    v1 ^= 0xdd, HR_SIP_FINAL;
+    out[1] = v0 ^ v1 ^ v2 ^ v3;
+}
+
+#ifdef HR_X86
+#define HR_LANES 8
+typedef uint64_t hr_lanes __attribute__((vector_size(8 * HR_LANES)));
+
+/* Eight messages side by side; beyond the end of the shortest, those that have ended stand still. */
+__attribute__((target("avx512f"))) static void hr_siphash8(const uint8_t *const *p,
+                                                           const Py_ssize_t *n, uint64_t k0,
+                                                           uint64_t k1, uint64_t *out) {
+    hr_lanes v0 = (hr_lanes){0} + (0x736f6d6570736575ull ^ k0);
+    hr_lanes v1 = (hr_lanes){0} + (0x646f72616e646f6dull ^ k1 ^ 0xee);
+    hr_lanes v2 = (hr_lanes){0} + (0x6c7967656e657261ull ^ k0);
+    hr_lanes v3 = (hr_lanes){0} + (0x7465646279746573ull ^ k1);
+    Py_ssize_t least = n[0], most = n[0], at = 0;
+    for (int i = 1; i < HR_LANES; i++) {
+        least = n[i] < least ? n[i] : least;
+        most = n[i] > most ? n[i] : most;
+    }
+    for (; least - at >= 8; at += 8) {
+        const hr_lanes m = {hr_le64(p[0] + at), hr_le64(p[1] + at), hr_le64(p[2] + at),
+                            hr_le64(p[3] + at), hr_le64(p[4] + at), hr_le64(p[5] + at),
+                            hr_le64(p[6] + at), hr_le64(p[7] + at)};
+        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
+    }
+    for (; at <= most; at += 8) {
+        const hr_lanes s0 = v0, s1 = v1, s2 = v2, s3 = v3;
+        hr_lanes m = {0}, on = {0};
+        for (int i = 0; i < HR_LANES; i++)
+            if (at <= n[i]) {
+                m[i] = n[i] - at >= 8 ? hr_le64(p[i] + at) : hr_sip_last(p[i], n[i]);
+                on[i] = ~0ull;
+            }
+        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
+        v0 = (v0 & on) | (s0 & ~on), v1 = (v1 & on) | (s1 & ~on);
+        v2 = (v2 & on) | (s2 & ~on), v3 = (v3 & on) | (s3 & ~on);
+    }
+    v2 ^= 0xee, HR_SIP_FINAL;
+    const hr_lanes first = v0 ^ v1 ^ v2 ^ v3;
+    v1 ^= 0xdd, HR_SIP_FINAL;
+    const hr_lanes second = v0 ^ v1 ^ v2 ^ v3;
+    for (int i = 0; i < HR_LANES; i++) out[2 * i] = first[i], out[2 * i + 1] = second[i];
+}
+#endif
+
+/* The digests of `count` byte ranges: ranges[i * stride] and the number after it. */
+HR_UNUSED static void hr_siphash_all(const uint8_t *base, const int64_t *ranges, int stride,
+                                     int count, uint64_t k0, uint64_t k1, uint64_t *out) {
+    int i = 0;
+#ifdef HR_X86
+    /* From three on, lanes that repeat the last message cost less than going one by one. */
+    for (; hr_have_avx512 && count - i >= 3; i += HR_LANES) {
+        const uint8_t *p[HR_LANES];
+        Py_ssize_t n[HR_LANES];
+        uint64_t made[2 * HR_LANES];
+        const int lanes = count - i < HR_LANES ? count - i : HR_LANES;
+        for (int j = 0; j < HR_LANES; j++) {
+            const int64_t *range = ranges + (i + (j < lanes ? j : lanes - 1)) * stride;
+            p[j] = base + range[0], n[j] = range[1] - range[0];
+        }
+        hr_siphash8(p, n, k0, k1, made);
+        memcpy(out + 2 * i, made, 16 * (size_t)lanes);
+    }
+#endif
+    for (; i < count; i++) {
+        const int64_t *range = ranges + i * stride;
+        hr_siphash(base + range[0], range[1] - range[0], k0, k1, out + 2 * i);
+    }
+}
+
+/* ---- Cassandra's Murmur3 token: tail bytes are signed (docs/commit-log.md 10) ---- */
+
+static inline uint64_t hr_fmix(uint64_t k) {
+    k = (k ^ (k >> 33)) * 0xff51afd7ed558ccdull;
+    k = (k ^ (k >> 33)) * 0xc4ceb9fe1a85ec53ull;
+    return k ^ (k >> 33);
+}
+
+HR_UNUSED static int64_t hr_token(const uint8_t *p, Py_ssize_t n) {
+    const uint64_t c1 = 0x87c37b91114253d5ull, c2 = 0x4cf5ad432745937full;
+    uint64_t h1 = 0, h2 = 0, k1, k2, length = (uint64_t)n;
+    if (n == 0) return INT64_MIN;
+    for (; n >= 16; p += 16, n -= 16) {
+        k1 = hr_le64(p), k2 = hr_le64(p + 8);
+        h1 ^= HR_ROTL(k1 * c1, 31) * c2;
+        h1 = (HR_ROTL(h1, 27) + h2) * 5 + 0x52dce729;
+        h2 ^= HR_ROTL(k2 * c2, 33) * c1;
+        h2 = (HR_ROTL(h2, 31) + h1) * 5 + 0x38495ab5;
+    }
+    k1 = k2 = 0;
+    for (Py_ssize_t i = n - 1; i >= 8; i--) k2 ^= (uint64_t)(int64_t)(int8_t)p[i] << (8 * (i - 8));
+    for (Py_ssize_t i = n < 8 ? n - 1 : 7; i >= 0; i--)
+        k1 ^= (uint64_t)(int64_t)(int8_t)p[i] << (8 * i);
+    if (n > 8) h2 ^= HR_ROTL(k2 * c2, 33) * c1;
+    if (n > 0) h1 ^= HR_ROTL(k1 * c1, 31) * c2;
+    h1 ^= length, h2 ^= length;
+    h1 += h2, h2 += h1;
+    h1 = hr_fmix(h1), h2 = hr_fmix(h2);
+    h1 += h2;
+    return (int64_t)h1 == INT64_MIN ? INT64_MAX : (int64_t)h1;
+}
+
+/* ---- SHA-256: the public mutation id ---- */
+
+static const uint32_t hr_sha_k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static inline uint32_t hr_rotr32(uint32_t x, int b) { return (x >> b) | (x << (32 - b)); }
+
+static void hr_sha_block(uint32_t *s, const uint8_t *p) {
+    uint32_t w[64], v[8];
+    for (int i = 0; i < 16; i++) w[i] = hr_be32(p + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (hr_rotr32(a, 7) ^ hr_rotr32(a, 18) ^ a >> 3) +
+               (hr_rotr32(b, 17) ^ hr_rotr32(b, 19) ^ b >> 10);
+    }
+    memcpy(v, s, 32);
+    for (int i = 0; i < 64; i++) {
+        uint32_t e = v[4], a = v[0];
+        uint32_t t1 = v[7] + (hr_rotr32(e, 6) ^ hr_rotr32(e, 11) ^ hr_rotr32(e, 25)) +
+                      ((e & v[5]) ^ (~e & v[6])) + hr_sha_k[i] + w[i];
+        uint32_t t2 = (hr_rotr32(a, 2) ^ hr_rotr32(a, 13) ^ hr_rotr32(a, 22)) +
+                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 28);
+        v[4] += t1;
+        v[0] = t1 + t2;
+    }
+    for (int i = 0; i < 8; i++) s[i] += v[i];
+}
+
+#ifdef HR_X86
+/* One block of each of `lanes` (1 or 2) messages; two hide the latency of each other's rounds. */
+__attribute__((target("sha,sse4.1"), always_inline)) static inline void
+hr_sha_block_ni(int lanes, uint32_t *const *s, const uint8_t *const *p) {
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);
+    __m128i t[2], a[2], b[2], a0[2], b0[2], m[2][4];
+#define HR_LANES for (int l = 0; l < lanes; l++)
+    HR_LANES {
+        t[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)s[l]), 0xB1);
+        b[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)(s[l] + 4)), 0x1B);
+        a0[l] = a[l] = _mm_alignr_epi8(t[l], b[l], 8);
+        b0[l] = b[l] = _mm_blend_epi16(b[l], t[l], 0xF0);
+        for (int i = 0; i < 4; i++)
+            m[l][i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p[l] + i), swap);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const __m128i k = _mm_loadu_si128((const __m128i *)hr_sha_k + i);
+        HR_LANES t[l] = _mm_add_epi32(m[l][i & 3], k);
+        HR_LANES b[l] = _mm_sha256rnds2_epu32(b[l], a[l], t[l]);
+        HR_LANES a[l] = _mm_sha256rnds2_epu32(a[l], b[l], _mm_shuffle_epi32(t[l], 0x0E));
+        if (i < 12) HR_LANES {
+                t[l] = _mm_alignr_epi8(m[l][(i + 3) & 3], m[l][(i + 2) & 3], 4);
+                t[l] = _mm_add_epi32(_mm_sha256msg1_epu32(m[l][i & 3], m[l][(i + 1) & 3]), t[l]);
+                m[l][i & 3] = _mm_sha256msg2_epu32(t[l], m[l][(i + 3) & 3]);
+            }
+    }
+    HR_LANES {
+        t[l] = _mm_shuffle_epi32(_mm_add_epi32(a[l], a0[l]), 0x1B);
+        b[l] = _mm_shuffle_epi32(_mm_add_epi32(b[l], b0[l]), 0xB1);
+        _mm_storeu_si128((__m128i *)s[l], _mm_blend_epi16(t[l], b[l], 0xF0));
+        _mm_storeu_si128((__m128i *)(s[l] + 4), _mm_alignr_epi8(b[l], t[l], 8));
+    }
+#undef HR_LANES
+}
+
+__attribute__((target("sha,sse4.1"))) static void hr_sha_block1(uint32_t *s, const uint8_t *p) {
+    hr_sha_block_ni(1, &s, &p);
+}
+
+__attribute__((target("sha,sse4.1"))) static void hr_sha_block2(uint32_t *const *s,
+                                                                const uint8_t *const *p) {
+    hr_sha_block_ni(2, s, p);
+}
+#endif
+
+static const uint32_t hr_sha_start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+/* Writes the message's last, padded block or two to tail and returns their bytes. */
+static int hr_sha_pad(const uint8_t *p, Py_ssize_t n, uint8_t *tail) {
+    const int rest = (int)(n & 63), length = rest < 56 ? 64 : 128;
+    const uint64_t bits = __builtin_bswap64((uint64_t)n * 8);
+    memset(tail, 0, 128);
+    memcpy(tail, p + n - rest, (size_t)rest);
+    tail[rest] = 0x80;
+    memcpy(tail + length - 8, &bits, 8);
+    return length;
+}
+
+static void hr_sha_write(const uint32_t *s, uint8_t *out) {
+    for (int i = 0; i < 4; i++) {
+        uint32_t v = __builtin_bswap32(s[i]);
+        memcpy(out + 4 * i, &v, 4);
+    }
+}
+
+/* Writes the first 16 bytes of SHA-256 of one or two messages. */
+static void hr_sha16(int lanes, const uint8_t *const *p, const Py_ssize_t *n, uint8_t *out) {
+    void (*one)(uint32_t *, const uint8_t *) = hr_sha_block;
+    uint8_t tail[2][128];
+    uint32_t s[2][8];
+    Py_ssize_t full[2], all[2], done = 0;
+    for (int l = 0; l < lanes; l++) {
+        full[l] = n[l] >> 6;
+        all[l] = full[l] + hr_sha_pad(p[l], n[l], tail[l]) / 64;
+        memcpy(s[l], hr_sha_start, 32);
+    }
+#define HR_BLOCK(l, b) ((b) < full[l] ? p[l] + 64 * (b) : tail[l] + 64 * ((b) - full[l]))
+#ifdef HR_X86
+    if (hr_have_sha) one = hr_sha_block1;
+    if (lanes == 2 && hr_have_sha) {
+        uint32_t *const states[2] = {s[0], s[1]};
+        for (; done < all[0] && done < all[1]; done++) {
+            const uint8_t *at[2] = {HR_BLOCK(0, done), HR_BLOCK(1, done)};
+            hr_sha_block2(states, at);
+        }
+    }
+#endif
+    for (int l = 0; l < lanes; l++) {
+        for (Py_ssize_t b = done; b < all[l]; b++) one(s[l], HR_BLOCK(l, b));
+        hr_sha_write(s[l], out + 16 * l);
+    }
+#undef HR_BLOCK
+}
+
+/* The first 16 bytes of SHA-256 of `count` byte ranges: ranges[i * stride] and the next number. */
+HR_UNUSED static void hr_sha16_all(const uint8_t *base, const int64_t *ranges, int stride,
+                                   Py_ssize_t count, uint8_t *out) {
+    for (Py_ssize_t i = 0; i < count; i += 2) {
+        const int64_t *r = ranges + i * stride, *q = i + 1 < count ? r + stride : r;
+        const uint8_t *p[2] = {base + r[0], base + q[0]};
+        const Py_ssize_t n[2] = {r[1] - r[0], q[1] - q[0]};
+        hr_sha16(i + 1 < count ? 2 : 1, p, n, out + 16 * i);
+    }
+}
+
+#endif
