@@ -56,9 +56,11 @@ class Agreement(Records):
             slot = self._new(d0, d1, keyspace, group, token)
             self.words[slot * codes.RECORD_WORDS + codes.SEEN] = bit
             self.hosts[host * _HOST_COUNTERS] += 1
-            self._locate(slot, host, segment, position, length)
             self._mark(slot)
-            return self._decide(slot)
+            copies = self._decide(slot)
+            if copies == 0:
+                self._locate(slot, host, segment, position, length)
+            return copies
         base = slot * codes.RECORD_WORDS
         self.words[base + codes.LAST] = self.tau
         self._mark(slot)
@@ -69,8 +71,10 @@ class Agreement(Records):
         kind = self.words[base + codes.META] & _KIND_BITS
         if kind == codes.PENDING:  # Line 16, by kind.
             self.hosts[host * _HOST_COUNTERS + 1] += 1
-            self._locate(slot, host, segment, position, length)
-            return self._decide(slot)
+            copies = self._decide(slot)
+            if copies == 0:
+                self._locate(slot, host, segment, position, length)
+            return copies
         if kind == codes.EXPIRED_DROPPED:
             self.hosts[host * _HOST_COUNTERS + 1] += 1
             copies = self._met(slot)
@@ -145,11 +149,13 @@ class Agreement(Records):
                 continue
             if kind != codes.EXPIRED_DROPPED and self._complete(slot):
                 if self.tau >= self.words[base + codes.LAST] + complete:
-                    self._drop(slot)
+                    self._free(slot)
                     dropped += 1
             elif self.tau >= self.words[base + codes.SINCE] + memory:
-                self._drop(slot)
+                self._free(slot)
                 dropped += 1
+        if dropped:
+            self._reindex()
         return dropped
 
     def shorten(self, records_max: int) -> int:
@@ -179,8 +185,10 @@ class Agreement(Records):
             if self._may_go(slot, complete_only):
                 number = self.words[slot * codes.RECORD_WORDS + codes.NUMBER]
                 if number <= middle:
-                    self._drop(slot)
+                    self._free(slot)
                     dropped += 1
+        if dropped:
+            self._reindex()
         return dropped
 
     def _may_go(self, slot: int, complete_only: int) -> int:

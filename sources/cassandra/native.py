@@ -26,6 +26,7 @@ _NUMBERS = {
     codes.AVRO_INT16: ">h",
     codes.AVRO_INT32: ">i",
     codes.AVRO_INT64: ">q",
+    codes.AVRO_DATE: ">I",
 }
 _TEXTS = (codes.AVRO_TEXT, codes.AVRO_ASCII)
 _SIZES = {codes.AVRO_BOOLEAN: 1, codes.AVRO_FLOAT: 4, codes.AVRO_DOUBLE: 8, codes.AVRO_UUID: 16}
@@ -199,9 +200,8 @@ def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     """
     raw = bytes(view[start : start + length])
     if kind in _NUMBERS and length == struct.calcsize(_NUMBERS[kind]):
-        return put_long(out, at, struct.unpack(_NUMBERS[kind], raw)[0])
-    if kind == codes.AVRO_DATE and length == _INT_BYTES:
-        return put_long(out, at, u32(raw, 0) - _DATE_ZERO)
+        number = struct.unpack(_NUMBERS[kind], raw)[0]
+        return put_long(out, at, number - _DATE_ZERO if kind == codes.AVRO_DATE else number)
     if kind == codes.AVRO_DECIMAL and length > _INT_BYTES:
         at = put_long(out, at, i32(raw, 0))
         return _put_bytes(out, put_long(out, at, length - _INT_BYTES), raw[_INT_BYTES:])

@@ -44,11 +44,15 @@ cdef class Records:
     cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
     @cython.locals(mask=int, at=int)
     cdef int _index(self, int slot) noexcept
-    @cython.locals(base=Py_ssize_t, mask=int, at=int, gap=int, home=int)
+    @cython.locals(mask=int, at=int, gap=int, home=int)
     cdef int _drop(self, int slot) except -1
+    @cython.locals(base=Py_ssize_t)
+    cdef int _free(self, int slot) except -1
+    @cython.locals(slot=int)
+    cdef int _reindex(self) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
-    @cython.locals(words=uint64_t[::1], slot=int)
+    @cython.locals(words=uint64_t[::1])
     cdef int _grow(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1

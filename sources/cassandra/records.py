@@ -143,9 +143,8 @@ class Records:
 
     def _drop(self, slot: int) -> None:
         """Forget a record: close the gap it leaves in its probe sequence, free its slot."""
-        base = slot * codes.RECORD_WORDS
         mask = 2 * self.room - 1
-        at = self.words[base] & mask
+        at = self.words[slot * codes.RECORD_WORDS] & mask
         while self.slots[at] != slot:
             at = (at + 1) & mask
         gap = at
@@ -158,6 +157,11 @@ class Records:
                 gap = at
             at = (at + 1) & mask
         self.slots[gap] = -1
+        self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        """Forget a record that the index still leads to: `_reindex` must follow."""
+        base = slot * codes.RECORD_WORDS
         if self.words[base + codes.META] & _PERSISTED:
             self._note_dropped(self.words[base], self.words[base + codes.D1])
         self._forget_locations(slot)
@@ -165,6 +169,13 @@ class Records:
         self.words[base + codes.LOCATIONS] = self.free
         self.free = slot + 1
         self.live -= 1
+
+    def _reindex(self) -> None:
+        """Make the index anew: once for many records is less than once for each."""
+        self.slots = memoryview(array("i", [-1]) * (2 * self.room))
+        for slot in range(self.used):
+            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS != codes.FREE:
+                self._index(slot)
 
     def _note_dropped(self, d0: int, d1: int) -> None:
         if 2 * self.dropped_count == len(self.dropped):
@@ -180,10 +191,7 @@ class Records:
         words[: self.room * codes.RECORD_WORDS] = self.words
         self.words = words
         self.room *= 2
-        self.slots = memoryview(array("i", [-1]) * (2 * self.room))
-        for slot in range(self.used):
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS != codes.FREE:
-                self._index(slot)
+        self._reindex()
 
     def _become(self, slot: int, kind: int) -> None:
         base = slot * codes.RECORD_WORDS
@@ -217,7 +225,7 @@ class Records:
             # A slot freed and taken again is listed twice; the first visit clears it.
             if self.words[self.dirty[i] * codes.RECORD_WORDS + codes.META] & _DIRTY:
                 size += self._row_size(self.dirty[i])
-        rows = memoryview(array("Q", bytes(8 * max(size, 1))))
+        rows = memoryview(bytearray(8 * max(size, 1))).cast("Q")
         at = 0
         for i in range(self.dropped_count):
             rows[at] = self.dropped[2 * i]
