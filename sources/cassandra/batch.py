@@ -25,6 +25,7 @@ from headrace.sources.cassandra.avro_schema import key_schema, value_schema
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Change, MutationDecoder
 from headrace.sources.cassandra.intake import Intake, Outbox
+from headrace.sources.cassandra.salvage import set_aside
 from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
@@ -214,8 +215,16 @@ class MutationBatch(Batch):
                     if change.table.table_id in self._shapes.delivered
                 ]
             except HeadraceError as error:
-                place = f"node {node}: segment {segment}: entry that ends at {position}"
-                yield Quarantined(place, error.code, str(error), raw)
+                yield set_aside(
+                    error.code,
+                    str(error),
+                    node=node,
+                    segment=segment,
+                    position=position,
+                    messaging=mail[codes.MAIL_MESSAGING],
+                    copies=mail[codes.MAIL_COPIES],
+                    raw=raw,
+                )
             else:
                 yield made
 

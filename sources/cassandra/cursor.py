@@ -5,7 +5,7 @@ kept, and reading goes on behind it (I8). Blocking file I/O; for one thread. Rul
 docs/agreement.md by line.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
@@ -24,11 +24,11 @@ from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker
 
 CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
-PIECE_BYTES: Final = 1024 * 1024  # Of a large damaged part, kept as one item.
+PIECE_BYTES: Final = 1024 * 1024  # Read at once of a damaged part.
 START: Final = Marker(0, 0)
 
-# Takes what is damaged before a marker: its bytes in pieces, none when they are to come yet.
-Lose = Callable[[Marker, HeadraceError, Sequence[Quarantined]], None]
+# Takes what is damaged before a marker; None when its bytes are to come yet.
+Lose = Callable[[Marker, HeadraceError, Quarantined | None], None]
 
 
 class LogCursor:
@@ -132,10 +132,13 @@ class LogCursor:
             try:
                 return intake.run(framer, host, left, demand.bytes_max, demand.records_max)
             except CorruptSegmentError as error:
-                self._leave(error)
+                self._leave(error, messaging=framer.messaging)
             except BadMutationError as error:  # Good sums, but no key to say whose it is.
                 self._reached(framer.at)
-                self._lose(self.marker, error, [_kept(error, framer.entry())])
+                kept = self._kept(
+                    error, framer.entry(), position=framer.at, messaging=framer.messaging
+                )
+                self._lose(self.marker, error, kept)
             finally:
                 self._reached(framer.at)
         return codes.ENTRY
@@ -145,8 +148,8 @@ class LogCursor:
         if self._current is not None:
             self.marker = max(self.marker, Marker(self._current.segment_id, offset))
 
-    def _leave(self, error: CorruptSegmentError) -> None:
-        """Hand over what is damaged and go on behind it.
+    def _leave(self, error: CorruptSegmentError, *, messaging: int) -> None:
+        """Hand over what is damaged and go on behind it; *messaging* 0 is not known.
 
         Where a live segment cannot be read to its next section that waits until all is written.
         """
@@ -155,15 +158,24 @@ class LogCursor:
         marker = Marker(self._current.segment_id, error.end)
         if error.end == END_OFFSET and not self._current.final:
             self._reached(error.begin)
-            self._lose(marker, error, ())
+            self._lose(marker, error, None)
             self.at_end = True
             return
-        read_into = self._bytes.read_into if error.raw else self._logical
-        first, last = error.raw or (error.begin, error.end)
-        pieces = [_kept(error, piece) for piece in _pieces(read_into, first, last)]
-        self._lose(marker, error, pieces or [_kept(error, b"")])
+        origin = {"position": error.end}
+        if error.raw:
+            content = _bytes_of(self._bytes.read_into, *error.raw)
+        else:  # Bytes of entries, some of which may be whole.
+            content = _bytes_of(self._logical, error.begin, error.end)
+            origin |= {"messaging": messaging, "begin": error.begin}
+        self._lose(marker, error, self._kept(error, content, **origin))
         self._framer.go_on(error)
         self.marker = marker
+
+    def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:
+        """Return damage with what it takes to make records of its bytes, where that can be."""
+        assert self._current is not None  # noqa: S101 (the error is of its bytes)
+        said = {"node": self.node, "segment": self._current.segment_id, "copies": 1, **origin}
+        return Quarantined(error.place, error.code, error.message, content, origin=said)
 
     def close(self) -> None:
         """Close the open segment; `marker` stays."""
@@ -203,7 +215,7 @@ class LogCursor:
                 segment_id=segment.segment_id,
             )
         except CorruptSegmentError as error:
-            self._leave(error)
+            self._leave(error, messaging=0)
             self.close()
             return not self.at_end
         except HeadraceError:
@@ -214,24 +226,19 @@ class LogCursor:
         return True
 
 
-def _pieces(read_into: ReadInto, first: int, last: int) -> Iterator[bytes]:
-    """Yield the bytes from *first* to *last*, without what is zero to the end."""
-    pieces: list[bytes] = []
+def _nothing(_offset: int, _buffer: memoryview) -> int:
+    return 0
+
+
+def _bytes_of(read_into: ReadInto, first: int, last: int) -> bytes:
+    """Return the bytes from *first* to *last*, without what is zero to the end."""
+    content, used = bytearray(), 0
     while first < last:
         piece = bytearray(min(PIECE_BYTES, last - first))
         came = read_into(first, memoryview(piece))
         if came == 0:
             break
         first += came
-        pieces.append(bytes(piece[:came]))
-        if any(piece):
-            yield from pieces
-            pieces.clear()
-
-
-def _nothing(_offset: int, _buffer: memoryview) -> int:
-    return 0
-
-
-def _kept(error: HeadraceError, content: bytes) -> Quarantined:
-    return Quarantined(error.place, error.code, error.message, content)
+        content += piece[:came]
+        used = len(content) if any(piece) else used
+    return bytes(content[:used])

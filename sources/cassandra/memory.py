@@ -13,6 +13,7 @@ from headrace.sources.cassandra.directory import LogReader
 from headrace.sources.cassandra.errors import SegmentError
 from headrace.sources.cassandra.frame import digest
 from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.salvage import set_aside
 from headrace.sources.cassandra.segment import parse_descriptor
 
 SWEEP_MS: Final = 1_000  # Split time between two looks at all records.
@@ -109,14 +110,21 @@ class Memory:
 
     def _overflow(self, slot: int) -> Quarantined:
         found = self._find(slot)
-        host, segment, position, _ = self._agreement.locations(slot)[0]
-        self.bytes_lost += found is None
+        _, _, copies = self._agreement.identity(slot)
+        if found is None:
+            self.bytes_lost += 1
+            host, segment, position, _ = self._agreement.locations(slot)[0]
+            found = Found(b"", host, segment, position, messaging=0)
         self._agreement.overflow(slot)
-        return Quarantined(
-            f"node {self._logs[host][0]}: segment {segment}: entry that ends at {position}",
+        return set_aside(
             "overflow",
             "more mutations wait for copies than records_max allows; the oldest gave way",
-            found.raw if found else b"",
+            node=self._logs[found.host][0],
+            segment=found.segment,
+            position=found.position,
+            messaging=found.messaging,
+            copies=copies,
+            raw=found.raw,
         )
 
     def _find(self, slot: int) -> Found | None:

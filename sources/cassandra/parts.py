@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from headrace.plugins import ConfigError, Context, Problem, RecordSchema
+from headrace.plugins import ConfigError, Context, Problem, Quarantined, RecordSchema
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.batch import Shapes
+from headrace.sources.cassandra.batch import MutationBatch, Shapes
 from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.ddl import parse_schema
@@ -20,12 +20,14 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.salvage import salvaged
 from headrace.sources.cassandra.schema import (
     SYSTEM_KEYSPACES,
     KeyspaceSchema,
     Schema,
     TableSchema,
 )
+from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.table_plan import TablePlan
 from headrace.sources.cassandra.topology import Node, replica_groups, replication_factor
 from headrace.sources.cassandra.transcode import Transcoder
@@ -222,6 +224,24 @@ class Parts:
             return ()
         self._announced = True
         return [self.shapes.of(table).schema for table in self.tables]
+
+    def recovered(self, lost: Quarantined) -> MutationBatch | None:
+        """Return what was quarantined as a batch; None where no mutation is found in it."""
+        outbox = salvaged(lost, self.decoder)
+        if outbox is None:
+            return None
+        return MutationBatch(
+            "",
+            CdcState(0, 0, (), (), {}, {}),
+            outbox,
+            intake=self.pump.intake,
+            more=False,
+            nodes=(str(lost.origin["node"]),),
+            decoder=self.decoder,
+            transcoder=self.transcoder,
+            shapes=self.shapes,
+            announced=self.announce(),
+        )
 
     def report(self) -> None:
         """Warn once of each damaged place, and of each table id that the schema lacks."""

@@ -37,7 +37,7 @@ class Lost:
     """One damaged place in the log of *host*: an entry, a section, or what is left of a segment."""
 
     host: int
-    items: Sequence[Quarantined]
+    item: Quarantined
 
 
 class Pump:
@@ -141,7 +141,7 @@ class Pump:
             cursor.close()
 
     def _lose(
-        self, host: int, marker: Marker, error: HeadraceError, items: Sequence[Quarantined]
+        self, host: int, marker: Marker, error: HeadraceError, item: Quarantined | None
     ) -> None:
         """Note damage before *marker* in the log of *host*, unless another process books it."""
         if FIRST not in self._owned:
@@ -151,9 +151,9 @@ class Pump:
             return
         if len(self.damage) < DAMAGE_MAX:
             self.damage.setdefault(error.place, error)
-        if items:
-            self._lost.append(Lost(host, items))
-            self._lost_bytes += sum(len(item.content) for item in items)
+        if item is not None:
+            self._lost.append(Lost(host, item))
+            self._lost_bytes += len(item.content)
 
     def _grow_time(self) -> None:
         """Let split time grow by the clock, but only while all logs are read to their end."""

@@ -160,7 +160,7 @@ class CassandraReader(Reader):
         items: list[Quarantined] = []
         for lost in self._pump.take_lost(self._number):
             self._damage[lost.host] += 1
-            items += lost.items
+            items.append(lost.item)
         return items
 
     def _reads(self) -> list[int]:

@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from headrace.plugins import Context, EncodedPosition, Position, Reader, Source, Split
+from headrace.plugins import (
+    Batch,
+    Context,
+    EncodedPosition,
+    Position,
+    Quarantined,
+    Reader,
+    Source,
+    Split,
+)
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
@@ -35,6 +44,10 @@ class CassandraSource(Source):
     def decode_position(cls, encoded: EncodedPosition) -> Position:
         """Read a CDC state."""
         return CdcState.decode(encoded)
+
+    def recover(self, lost: Quarantined) -> Batch | None:
+        """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""
+        return self._parts.recovered(lost)
 
     def close(self) -> None:
         """Close the logs."""

@@ -15,6 +15,7 @@ from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.row_columns import RowColumns
+from headrace.sources.cassandra.salvage import set_aside
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.table_plan import TablePlan, avro_string
 
@@ -464,7 +465,13 @@ def _quarantined(
     outbox: Outbox, base: int, nodes: Sequence[str], error: HeadraceError
 ) -> Quarantined:
     meta = memoryview(outbox.meta)[base : base + codes.MAIL_WIDTH].tolist()
-    node, segment = nodes[meta[codes.MAIL_HOST]], meta[codes.MAIL_SEGMENT]
-    place = f"node {node}: segment {segment}: entry that ends at {meta[codes.MAIL_POSITION]}"
-    raw = bytes(outbox.data[meta[codes.MAIL_START] : meta[codes.MAIL_END]])
-    return Quarantined(place, error.code, str(error), raw)
+    return set_aside(
+        error.code,
+        str(error),
+        node=nodes[meta[codes.MAIL_HOST]],
+        segment=meta[codes.MAIL_SEGMENT],
+        position=meta[codes.MAIL_POSITION],
+        messaging=meta[codes.MAIL_MESSAGING],
+        copies=meta[codes.MAIL_COPIES],
+        raw=bytes(outbox.data[meta[codes.MAIL_START] : meta[codes.MAIL_END]]),
+    )
