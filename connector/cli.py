@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "run": ("headrace.connector.runtime.commands:run_main", "run a job"),
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
+    "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),
     "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
 }

@@ -16,7 +16,7 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.parser import ParsedStatement, parse_script
-from headrace.connector.shell.rendering import FORMATS
+from headrace.connector.shell.rendering import FORMATS, Rendering
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem
 
@@ -107,7 +107,7 @@ def _decoded(origin: str, content: bytes) -> str:
 
 
 def _execute_all(service: ControlService, origin: str, text: str, form: str) -> None:
-    width = shutil.get_terminal_size().columns
+    how = Rendering(shutil.get_terminal_size().columns)
     script = parse_script(text)
     while True:
         try:
@@ -121,4 +121,4 @@ def _execute_all(service: ControlService, origin: str, text: str, form: str) -> 
         except ConfigError as error:
             line = parsed.place().line
             raise _ReportedError(f"{origin}:{line}:{describe_error(parsed, error)}") from error
-        sys.stdout.write(FORMATS[form](result, width))
+        sys.stdout.write(FORMATS[form](result, how))

@@ -6,6 +6,7 @@ name first. A plugin that cannot be imported hides only itself, and is named whe
 
 import difflib
 import re
+from collections.abc import Sequence
 
 from headrace.connector.control.errors import UnknownPluginError
 from headrace.plugins import HeadraceError, Sink, Source, discovery
@@ -68,6 +69,16 @@ def source_of_class(name: str) -> tuple[str, type[Source]]:
     )
 
 
+def sink_schemes() -> Sequence[str]:
+    """Return the URI schemes of all sinks that can be imported."""
+    return sorted(_search("sinks", "")[1])
+
+
+def source_words() -> Sequence[str]:
+    """Return the words after DATA_SOURCE of all sources that can be imported."""
+    return sorted(_search("sources", "")[1])
+
+
 def connector_class(plugin: str, suffix: str) -> str:
     """Return the class name Connect's clients see: `KafkaSink`, `CassandraCdcSource`."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", plugin)) + suffix
@@ -83,7 +94,7 @@ def _search(group: str, wanted: str) -> tuple[tuple[str, type] | None, list[str]
             broken.append(name)
             continue
         its_words = plugin.schemes if group == "sinks" else (plugin.word,)
-        if wanted in its_words:
+        if wanted and wanted in its_words:
             return (name, plugin), words, broken
         words += [word for word in its_words if word]
     return None, words, broken

@@ -6,6 +6,7 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotAvailableError, NotFoundError
+from headrace.connector.control.showing import show
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.connector.shell.statements import (
     AlterSink,
@@ -18,7 +19,10 @@ from headrace.connector.shell.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    Show,
     Statement,
+    SteerSource,
+    Verb,
 )
 
 
@@ -27,6 +31,7 @@ class ControlService:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Use *connection* from its own thread only; closing it stays with the caller."""
+        self._connection = connection
         self._commands = Commands(connection)
 
     def execute(self, statement: Statement) -> ResultTable:
@@ -49,6 +54,8 @@ class ControlService:
             case DescribeSource():
                 source = commands.source_on(statement.word, statement.table)
                 return _described(source, as_config=statement.as_config)
+            case Show():
+                return self._show(statement)
         self._change(statement)
         return ResultTable()
 
@@ -71,6 +78,8 @@ class ControlService:
             case DropSource():
                 if name := self._source_name(statement):
                     commands.drop_source(name)
+            case SteerSource():
+                self._steer(statement)
             case _:
                 raise NotAvailableError("", "this cannot be executed here")
 
@@ -81,6 +90,23 @@ class ControlService:
             for s in self._commands.sources()
         ]
         return ResultTable(("name", "sink", "state", "problem", STATEMENT_COLUMN), tuple(rows))
+
+    def _show(self, statement: Show) -> ResultTable:
+        target = statement.source
+        source = self._commands.source_on(target.word, target.table) if target else None
+        return show(self._connection, self._commands, statement.subject, source)
+
+    def _steer(self, statement: SteerSource) -> None:
+        name = self._commands.source_on(statement.word, statement.table).name
+        match statement.verb:
+            case Verb.PAUSE:
+                self._commands.pause(name)
+            case Verb.RESUME:
+                self._commands.resume(name)
+            case Verb.STOP:
+                self._commands.stop(name)
+            case Verb.RESTART:
+                self._commands.restart(name)
 
     def _source_name(self, statement: AlterSource | DropSource) -> str:
         """Return the name of the connector; nothing if it is missing and that is no error."""

@@ -1,1 +1,1 @@
-"""The statement language: text to statements and back, and results to text. Executes nothing."""
+"""The statement language: text to statements and back, results to text; and the shell."""

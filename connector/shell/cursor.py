@@ -17,6 +17,11 @@ _CQL_VERBS: Final = frozenset({
     "APPLY", "BEGIN", "DELETE", "GRANT", "INSERT", "LIST", "REVOKE", "SELECT", "TRUNCATE",
     "UPDATE", "USE",
 })  # fmt: skip
+_CQL_OBJECTS: Final = frozenset({
+    "AGGREGATE", "CLUSTER", "FUNCTION", "INDEX", "KEYSPACE", "KEYSPACES", "MATERIALIZED", "ROLE",
+    "SCHEMA", "TABLE", "TABLES", "TRIGGER", "TYPE", "TYPES", "USER",
+})  # fmt: skip
+_CQL_HINT: Final = "give it to cqlsh, or to headrace shell HOST"
 
 
 class Cursor:
@@ -171,5 +176,7 @@ def _meant(token: Token, expected: tuple[str, ...]) -> str:
     if near:
         return f"did you mean {near[0]}?"
     if "CREATE" in keywords and token.value.upper() in _CQL_VERBS:
-        return f"{token.value.upper()} is CQL: give it to cqlsh"
+        return f"{token.value.upper()} is CQL: {_CQL_HINT}"
+    if "DATA_SOURCE" in keywords and token.value.upper() in _CQL_OBJECTS:
+        return f"{token.value.upper()} is CQL's: {_CQL_HINT}"
     return ""

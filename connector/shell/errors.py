@@ -1,4 +1,4 @@
-"""What can be wrong with a statement's text."""
+"""What can be wrong with a statement's text, or with a command to the shell."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -34,3 +34,10 @@ class StatementSyntaxError(HeadraceError):
         """Return the message as Cassandra's shell shows it, the line, a caret and the hint."""
         hint = f"\nhint: {self.hint}" if self.hint else ""
         return f"SyntaxException: {self.place} {self.message}\n{self.where.excerpt}{hint}"
+
+
+class ShellError(HeadraceError):
+    """The shell itself cannot do what it was told."""
+
+    code: ClassVar[str] = "shell"
+    exit_status: ClassVar[int] = 2

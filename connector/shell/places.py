@@ -19,6 +19,7 @@ _SECRET: Final = re.compile(
     r"(?:'(?P<text>(?:[^']|'')*)|\"(?P<name>[^\"]*)|(?P<bare>[^'&;]+?(?=\s+and\s|['&;]|$)))"
     r"|://(?P<user>[^/?#\s'@]{0,200})@"
 )
+_REFERENCE: Final = re.compile(r"\$\{[a-z][a-z0-9_-]*:[^{}\s]+\}\Z|\Z")
 _SECRET_CHARS_BEFORE: Final = 400  # How far left of the excerpt the reason to cover may stand.
 
 
@@ -58,6 +59,16 @@ def place_of(text: str, start: int, end: int) -> Place:
         line=text.count("\n", 0, start) + 1,
         column=column,
         excerpt=f"  {shown}\n  {' ' * indent}{carets}",
+    )
+
+
+def has_secret(text: str) -> bool:
+    """Say whether *text* gives an option that by its name holds a secret anything but a reference.
+
+    A URI's user and password count too.
+    """
+    return any(
+        not _REFERENCE.match(found[found.lastgroup or 0]) for found in _SECRET.finditer(text)
     )
 
 

@@ -183,7 +183,15 @@ def test_statement(text: str, expected: Statement) -> None:
 DESC, SHOW, VALIDATE, PREVIEW, PAUSE, RESUME, STOP or RESTART
                SELECT * FROM t
                ^^^^^^
-            hint: SELECT is CQL: give it to cqlsh""",
+            hint: SELECT is CQL: give it to cqlsh, or to headrace shell HOST""",
+        ),
+        (
+            "CREATE TABLE t",
+            """\
+            SyntaxException: line 1:7 found 'TABLE', expected DATA_SINK or DATA_SOURCE
+              CREATE TABLE t
+                     ^^^^^
+            hint: TABLE is CQL's: give it to cqlsh, or to headrace shell HOST""",
         ),
         (
             "DROP DATA_SINK k k",

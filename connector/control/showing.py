@@ -1,0 +1,113 @@
+"""What SHOW answers from the state file alone. Times are shown in UTC."""
+
+import datetime as dt
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.connector_config import whole_table
+from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.offsets import SPLIT_KEY
+from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.shell.statements import Subject
+from headrace.connector.states import Observed
+from headrace.connector.stores.sqlite_file import named_errors
+
+ERRORS_SHOWN_MAX: Final = 1000  # The newest.
+
+_LOSSES: Final = (
+    "SELECT job, split, kind, tbl, place, code, message, size_bytes FROM quarantine "
+    "WHERE job = ? AND ? IN ('', tbl) ORDER BY id DESC LIMIT ?"
+)
+
+
+def show(
+    connection: sqlite3.Connection,
+    commands: Commands,
+    subject: Subject,
+    source: SourceEntry | None = None,
+) -> ResultTable:
+    """Return the answer about all sources, or about *source*."""
+    chosen = [commands.status(source.name)] if source else list(commands.statuses().values())
+    if subject is Subject.STATUS:
+        return _status(chosen, {source.name: source.sink for source in commands.sources()})
+    if subject is Subject.SPLITS:
+        return _splits(chosen)
+    if subject is Subject.OFFSETS:
+        return _offsets(commands, chosen)
+    return _errors(connection, chosen, ".".join(whole_table(source.table)) if source else "")
+
+
+def pairs_text(pairs: Mapping[str, str] | Mapping[str, int | str]) -> str:
+    """Return `segment_id=5, position=77`."""
+    return ", ".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def _status(chosen: Sequence[ConnectorStatus], sinks: Mapping[str, str]) -> ResultTable:
+    columns = ("name", "sink", "job", "wanted", "state", "splits", "generation", "worker")
+    rows = [
+        (
+            *(s.name, sinks.get(s.name, ""), s.job, s.desired.value, s.state.value),
+            f"{sum(split.state is Observed.RUNNING for split in s.splits)}/{len(s.splits)}",
+            *(str(s.generation), s.worker, _reason(s.reason, s.attempt, s.next_attempt_ms)),
+        )
+        for s in chosen
+    ]
+    return ResultTable((*columns, "reason"), tuple(rows))
+
+
+def _splits(chosen: Sequence[ConnectorStatus]) -> ResultTable:
+    columns = ("name", "split", "task", "state", "generation", "worker", "since", "reason")
+    rows = [
+        (
+            *(s.name, split.split, str(split.task), split.state.value, str(split.generation)),
+            *(split.worker, time_text(split.since_ms)),
+            _reason(split.reason, split.attempt, split.next_attempt_ms),
+        )
+        for s in chosen
+        for split in s.splits
+    ]
+    return ResultTable(columns, tuple(rows))
+
+
+def _offsets(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTable:
+    rows = []
+    for status in chosen:
+        for part in commands.offsets(status.name):
+            partition = {key: value for key, value in part.partition.items() if key != SPLIT_KEY}
+            split = part.partition[SPLIT_KEY]
+            rows.append((status.name, split, pairs_text(partition), pairs_text(part.offset or {})))
+    return ResultTable(("name", "split", "partition", "offset"), tuple(rows))
+
+
+def _errors(
+    connection: sqlite3.Connection, chosen: Sequence[ConnectorStatus], table: str
+) -> ResultTable:
+    """Return what stopped jobs and splits, then what was lost, newest first."""
+    columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
+    rows: list[tuple[str, ...]] = []
+    for job, status in {status.job: status for status in chosen}.items():
+        whole = status.reason if status.job_state is not Observed.UNASSIGNED else ""
+        for split, reason in [("", whole), *((s.split, s.reason) for s in status.splits)]:
+            if reason:
+                code, _, message = reason.partition(": ")
+                rows.append((job, split, "failed", "", "", code, message, ""))
+        with named_errors():
+            losses = connection.execute(_LOSSES, (job, table, ERRORS_SHOWN_MAX)).fetchall()
+        rows += [tuple(map(str, loss)) for loss in losses]
+    return ResultTable(columns, tuple(rows))
+
+
+def _reason(reason: str, attempt: int, next_attempt_ms: int | None) -> str:
+    if next_attempt_ms is None:
+        return reason
+    return f"{reason} (attempt {attempt}, next at {time_text(next_attempt_ms)})"
+
+
+def time_text(time_ms: int | None) -> str:
+    """Return a time of ms since 1970 in ISO 8601, or nothing."""
+    if time_ms is None:
+        return ""
+    return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"

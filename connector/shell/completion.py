@@ -1,0 +1,242 @@
+"""What may be typed next: from what the parser expects there, and from what there is.
+
+Pure but for the plugins that it asks for their schemes and options.
+"""
+
+import dataclasses
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.connector.control.plugin_search import sink_of_scheme, sink_schemes, source_words
+from headrace.connector.shell.formatting import format_name, format_table
+from headrace.connector.shell.help import COMMAND_TOPICS, STATEMENT_TOPICS
+from headrace.connector.shell.parser import Outlook, outlook
+from headrace.connector.shell.rendering import FORMATS
+from headrace.connector.shell.scanning import COMMANDS, Kind, Unit, units
+from headrace.connector.shell.statements import TableName
+from headrace.plugins import ConfigError, Option, declared_options
+
+_WORD: Final = re.compile(r'[A-Za-z_?][A-Za-z0-9_]*\Z|"[^"]*\Z')
+_CQL_STARTS: Final = (
+    "BEGIN", "DELETE", "GRANT", "INSERT", "LIST", "REVOKE", "SELECT", "TRUNCATE", "UPDATE", "USE",
+)  # fmt: skip
+_LEVELS: Final = (
+    "ALL", "ANY", "EACH_QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "LOCAL_SERIAL", "ONE", "QUORUM",
+    "SERIAL", "THREE", "TWO",
+)  # fmt: skip
+_ON_OFF: Final = ("ON", "OFF")
+_ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
+    "CAPTURE": ("'", "OFF"),
+    "CONSISTENCY": _LEVELS,
+    "EXPAND": _ON_OFF,
+    "FORMAT": tuple(FORMATS),
+    "HELP": tuple(sorted({*COMMAND_TOPICS, *STATEMENT_TOPICS})),
+    "PAGING": _ON_OFF,
+    "SET": ("on_error",),
+    "SOURCE": ("'",),
+    "TIMING": _ON_OFF,
+    "TRACING": _ON_OFF,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is: sinks with the URI that made each, the tables of sources, Cassandra's tables.
+
+    `sources` maps a table to its word; `tables` says of each of Cassandra's whether CDC is on.
+    """
+
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[TableName, str] = field(default_factory=dict)
+    tables: Mapping[TableName, bool] = field(default_factory=dict)
+    splits: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A text for the place of the last `replaces` characters; `meaning` explains it."""
+
+    text: str
+    replaces: int = 0
+    meaning: str = ""
+
+
+def suggestions(before: str, known: Known) -> list[Suggestion]:
+    """Return what may stand at the end of *before*, the best first."""
+    last = _last_unit(before)
+    text = last.text if last else ""
+    blank = before[last.start + len(text) :] if last else ""
+    text += blank
+    quote = _open_quote(text)
+    if quote >= 0:
+        return list(_in_quotes(text[:quote], text[quote + 1 :], known))
+    word = found[0] if (found := _WORD.search(text)) else ""
+    head = text[: len(text) - len(word)]
+    if head.strip():
+        offered = _after(head, last.kind if last else Kind.OURS, known)
+    else:
+        offered = [Suggestion(start) for start in (*outlook("").expected, *_CQL_STARTS, *COMMANDS)]
+    return [
+        dataclasses.replace(one, replaces=len(word))
+        for one in offered
+        if one.text.lower().startswith(word.lower()) and one.text != word
+    ]
+
+
+def _last_unit(before: str) -> Unit | None:
+    """Return the unit that *before* ends in, if it is not over."""
+    last = next(iter(deque(units(before), maxlen=1)), None)
+    if last is None or before[last.start + len(last.text) :].lstrip().startswith(";"):
+        return None
+    if last.kind is not Kind.OURS and "\n" in before[last.start + len(last.text) :]:
+        return None
+    return last
+
+
+def _open_quote(text: str) -> int:
+    """Return where the string begins that *text* ends in, or -1."""
+    at, opened = 0, -1
+    for at, character in enumerate(text):
+        if character == "'":
+            opened = at if opened < 0 else -1
+    return opened
+
+
+def _after(head: str, kind: Kind, known: Known) -> Iterable[Suggestion]:
+    first = head.split(maxsplit=1)[0].upper()
+    if kind is Kind.COMMAND:
+        words = _ARGUMENTS.get(first, ())
+        if first == "SHOW":
+            words = ("VERSION", "HOST")
+        return [Suggestion(word) for word in words] if len(head.split()) == 1 else []
+    found = outlook(head)
+    if "string" in found.expected:
+        return list(_values(head, found, known))
+    offered = [one for what in found.expected for one in _of(what, head, found, known)]
+    if first == "SHOW" and len(head.split()) == 1:
+        offered += [Suggestion("VERSION"), Suggestion("HOST")]
+    return offered
+
+
+def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggestion]:
+    """Yield what can stand for *what*, which the parser expects after *head*."""
+    if what.isupper() or (what == ";" and not head.endswith(";")):
+        yield Suggestion(what)
+    elif what == "sink name" and not head.upper().lstrip().startswith("CREATE DATA_SINK"):
+        yield from (Suggestion(format_name(name), meaning=uri) for name, uri in known.sinks.items())
+    elif what == "source name":
+        yield from map(Suggestion, source_words())
+    elif what == "table name":
+        yield from _tables(head, known)
+    elif what == "option name":
+        for name, declared in _options(head, found, known).items():
+            yield Suggestion(name, meaning=declared.doc)
+    elif what == "quoted URI":
+        yield Suggestion("'", meaning="a URI in single quotes")
+    elif what in ("quoted position", "quoted split"):
+        yield Suggestion("'")
+
+
+def _tables(head: str, known: Known) -> Iterator[Suggestion]:
+    """Yield tables: those of sources, or for a new source, those with CDC first."""
+    keyspace = head[:-1].rsplit(maxsplit=1)[-1].strip('"') if head.endswith(".") else None
+    creating = head.upper().lstrip().startswith("CREATE")
+    offered = known.tables if creating else known.sources
+    for table in sorted(offered, key=lambda t: (not known.tables.get(t), format_table(t))):
+        if keyspace is None:
+            meaning = "" if known.tables.get(table, True) else "CDC is off"
+            yield Suggestion(format_table(table), meaning=meaning)
+        elif table.keyspace == keyspace:
+            yield Suggestion(format_name(table.name))
+
+
+def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
+    """Return the options, by name, that the statement in *head* may still give."""
+    from headrace.connector.control.connector_config import (  # noqa: PLC0415 (slow, seldom)
+        RouteOptions,
+    )
+
+    if "source" in found.spans:
+        config_class: type | None = RouteOptions
+    else:
+        config_class = _sink_class(head, found, known)
+    if config_class is None:
+        return {}
+    return {
+        name: declared
+        for name, (_, declared) in declared_options(config_class).items()
+        if name not in found.spans and not declared.keys_allowed
+    }
+
+
+def _sink_class(head: str, found: Outlook, known: Known) -> type | None:
+    """Return the class of options of the sink that *head* makes or alters."""
+    if "uri" in found.spans:
+        start, end = found.spans["uri"]
+        uri = head[start:end].strip("'")
+    else:
+        start, end = found.spans.get("sink", (0, 0))
+        uri = known.sinks.get(head[start:end].strip('"'), "")
+    try:
+        config_class: type = sink_of_scheme(uri.partition("://")[0].lower())[1].config_class
+    except ConfigError:
+        return None
+    return config_class
+
+
+def _values(head: str, found: Outlook, known: Known) -> Iterator[Suggestion]:
+    declared = _options(head[: found.spans[found.option][0]], _without_last(found), known)
+    chosen = declared.get(found.option)
+    if chosen is None:
+        yield from map(Suggestion, ("'", "TRUE", "FALSE"))
+        return
+    for choice in chosen.choices:
+        yield Suggestion(f"'{choice}'")
+    if chosen.secret:
+        yield Suggestion("'${env:", meaning="a reference to an environment variable")
+        yield Suggestion("'${file:", meaning="a reference to a file")
+    yield Suggestion("'")
+
+
+def _without_last(found: Outlook) -> Outlook:
+    spans = {name: span for name, span in found.spans.items() if name != found.option}
+    return Outlook(found.expected, "", spans)
+
+
+def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
+    """Yield what may go on inside a string that was opened after *head*."""
+    expected = outlook(head).expected
+    offered: Sequence[str] = ()
+    if "quoted position" in expected:
+        offered = ("earliest'", "latest'")
+    elif "quoted split" in expected:
+        offered = [f"{split}'" for split in known.splits]
+    elif "quoted URI" in expected:
+        yield from _in_uri(typed)
+    for text in offered:
+        if text.startswith(typed):
+            yield Suggestion(text, len(typed))
+
+
+def _in_uri(typed: str) -> Iterator[Suggestion]:
+    scheme, slashes, rest = typed.partition("://")
+    if not slashes:
+        for known in sink_schemes():
+            if known.startswith(typed):
+                yield Suggestion(f"{known}://", len(typed))
+        return
+    _, mark, query = rest.partition("?")
+    part = query.rpartition("&")[2]
+    if not mark or "=" in part:
+        return
+    try:
+        options = declared_options(sink_of_scheme(scheme.lower())[1].config_class)
+    except ConfigError:
+        return
+    given = {pair.partition("=")[0] for pair in query.split("&")}
+    for name, (_, declared) in options.items():
+        if name.startswith(part) and name not in given and not declared.keys_allowed:
+            yield Suggestion(f"{name}=", len(part), declared.doc)

@@ -1,0 +1,212 @@
+"""The shell's connection to Cassandra, where everything is executed that is not ours.
+
+All calls block, bounded by the time-outs of the connection and of a request.
+"""
+
+import contextlib
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    ResultSet,
+)
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.query import SimpleStatement, tuple_factory
+
+from headrace.connector.shell.cql_values import Value, cql_style, cql_text
+from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
+from headrace.plugins import HeadraceError
+
+ROWS_MAX: Final = 100_000  # Of one answer that is not shown page by page.
+TRACE_SECONDS_MAX: Final = 10
+
+_TABLE: Final = re.compile(r'(?i)\bfrom\s+(?:(\w+|"[^"]+")\s*\.\s*)?(\w+|"[^"]+")')
+_HEAD_KINDS: Final = ("partition_key", "clustering", "static")
+
+
+class CqlError(HeadraceError):
+    """Cassandra refused something, or could not do it; `title` is the name that it has there."""
+
+    code: ClassVar[str] = "cql"
+
+    def __init__(self, title: str, message: str) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.title = title
+
+    def __str__(self) -> str:
+        """Return `InvalidRequest: …`."""
+        return f"{self.title}: {self.message}"
+
+
+class CqlUnreachableError(CqlError):
+    """No connection: nobody answers, or the name and the password are not known there."""
+
+    code = "cql_unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CqlTarget:
+    """Which node to connect to, and as whom."""
+
+    host: str
+    port: int = 9042
+    username: str = ""
+    password: str = field(default="", repr=False)
+    keyspace: str = ""
+    connect_seconds: float = 5
+    request_seconds: float = 10
+    protocol_version: int | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class CqlConnection:
+    """See the module. Belongs to the thread that made it."""
+
+    def __init__(self, target: CqlTarget) -> None:
+        """Connect. Raises CqlUnreachableError, with why."""
+        self.target = target
+        profile = ExecutionProfile(
+            load_balancing_policy=WhiteListRoundRobinPolicy([target.host]),
+            row_factory=tuple_factory,
+            request_timeout=target.request_seconds,
+            consistency_level=ConsistencyLevel.ONE,
+        )
+        options = {} if target.protocol_version is None else {
+            "protocol_version": target.protocol_version
+        }  # fmt: skip
+        if target.username:
+            options["auth_provider"] = PlainTextAuthProvider(target.username, target.password)
+        self._cluster = Cluster(
+            [target.host],
+            port=target.port,
+            ssl_context=target.tls,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            connect_timeout=target.connect_seconds,
+            control_connection_timeout=target.connect_seconds,
+            **options,
+        )
+        try:
+            self._session = self._cluster.connect(target.keyspace or None)
+            self.versions = self._session.execute(
+                "SELECT release_version, cql_version, native_protocol_version, cluster_name "
+                "FROM system.local"
+            ).one()
+        except (NoHostAvailable, DriverException) as error:
+            self._cluster.shutdown()
+            place = f"{target.host}:{target.port}"
+            raise CqlUnreachableError(
+                "Connection error", f"could not connect to {place}: {_reason(error)}"
+            ) from error
+
+    @property
+    def keyspace(self) -> str:
+        """The current keyspace, or nothing."""
+        return self._session.keyspace or ""
+
+    @property
+    def consistency(self) -> str:
+        """The name of the consistency level of statements."""
+        profile = self._cluster.profile_manager.default
+        return str(ConsistencyLevel.value_to_name[profile.consistency_level])
+
+    @consistency.setter
+    def consistency(self, name: str) -> None:
+        level = ConsistencyLevel.name_to_value[name]  # KeyError: there is no such level.
+        self._cluster.profile_manager.default.consistency_level = level
+
+    def execute(self, text: str, *, page_rows: int, tracing: bool = False) -> Iterator[ResultTable]:
+        """Execute one statement; yield its answer in pages, at least one.
+
+        Raises:
+            CqlError: Cassandra refused it, or did not answer.
+
+        """
+        with _errors_named():
+            statement = SimpleStatement(text, fetch_size=page_rows)
+            found = self._session.execute(statement, trace=tracing)
+            names = tuple(found.column_names or ())
+            while True:
+                rows = list(found.current_rows)
+                yield self._table(text, names, rows)
+                if not found.has_more_pages:
+                    break
+                found.fetch_next_page()
+            if tracing:
+                yield _trace(found)
+
+    def tables(self) -> Sequence[tuple[str, str, bool]]:
+        """Return keyspace and name of every table, and whether CDC is on for it."""
+        return [
+            (keyspace.name, table.name, bool(table.options.get("cdc")))
+            for keyspace in self._cluster.metadata.keyspaces.values()
+            for table in keyspace.tables.values()
+        ]
+
+    def close(self) -> None:
+        """Give the connection back. Safe to call twice."""
+        self._cluster.shutdown()
+
+    def _table(
+        self, text: str, names: tuple[str, ...], rows: Sequence[Sequence[Value]]
+    ) -> ResultTable:
+        if STATEMENT_COLUMN in names:  # An answer to DESCRIBE, which is shown as statements.
+            at = names.index(STATEMENT_COLUMN)
+            return ResultTable((STATEMENT_COLUMN,), tuple((str(row[at]),) for row in rows))
+        heads = self._head_styles(text)
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        firsts = (next((v for v in column if v is not None), "") for column in columns)
+        styles = tuple(
+            (heads.get(name, "column"), cql_style(value))
+            for name, value in zip(names, firsts, strict=True)
+        )
+        cells = tuple(tuple(cql_text(value) for value in row) for row in rows)
+        return ResultTable(names, cells, styles)
+
+    def _head_styles(self, text: str) -> dict[str, str]:
+        found = _TABLE.search(text)
+        if found is None:
+            return {}
+        keyspace, name = (_folded(part or "") for part in found.groups())
+        known = self._cluster.metadata.keyspaces.get(keyspace or self.keyspace)
+        table = known and known.tables.get(name)
+        if not table:
+            return {}
+        styles = {column.name: "static" for column in table.columns.values() if column.is_static}
+        styles |= {column.name: "clustering" for column in table.clustering_key}
+        return styles | {column.name: "partition_key" for column in table.partition_key}
+
+
+def _folded(name: str) -> str:
+    return name[1:-1] if name.startswith('"') else name.lower()
+
+
+def _trace(found: ResultSet) -> ResultTable:
+    trace = found.get_query_trace(max_wait_sec=TRACE_SECONDS_MAX)
+    rows = [
+        (event.description, str(event.source), str(event.source_elapsed)) for event in trace.events
+    ]
+    return ResultTable(("activity", "source", "source_elapsed"), tuple(rows))
+
+
+@contextlib.contextmanager
+def _errors_named() -> Iterator[None]:
+    try:
+        yield
+    except (NoHostAvailable, DriverException) as error:
+        raise CqlError(type(error).__name__, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NoHostAvailable) and error.errors:
+        return "; ".join(f"{type(e).__name__}: {e}" for e in error.errors.values())
+    return str(error)

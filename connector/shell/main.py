@@ -1,0 +1,167 @@
+"""`headrace shell`: the statements, CQL, and the shell's own commands, at a prompt or without one.
+
+Leaves with 0, with 2 when a statement of a file, a pipe or `-e` failed, with 1 when there is no
+connection.
+"""
+
+import contextlib
+import getpass
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell import terminal
+from headrace.connector.shell.commands import run_command
+from headrace.connector.shell.errors import ShellError
+from headrace.connector.shell.lexer import TEXT_BYTES_MAX
+from headrace.connector.shell.options import ShellOptions, read_options
+from headrace.connector.shell.rendering import COLOURS, MONOCHROME
+from headrace.connector.shell.session import (
+    LeaveShell,
+    Screen,
+    Session,
+    Settings,
+    decoded,
+    read_script,
+)
+from headrace.connector.shell.statements import TableName
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from headrace.connector.shell.cql import CqlConnection
+
+FAILED_STATUS: Final = 2
+_STANDARD_INPUT: Final = "<stdin>"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the shell; return its status.
+
+    Raises:
+        HeadraceError: it cannot begin.
+
+    """
+    options = read_options(argv)
+    if not options.state:
+        hint = "give --state FILE, set HEADRACE_STATE, or write it into headracerc"
+        raise ConfigError([Problem("--state", "is required", hint)])
+    for warning in options.warnings:
+        sys.stderr.write(f"{warning}\n")
+    with contextlib.closing(connect(options.state)) as connection:
+        session = Session(ControlService(connection), _settings(options), _screen(options))
+        try:
+            _log_in(session, options)
+            return _run(session, options)
+        except LeaveShell:
+            return FAILED_STATUS if session.failed and not session.screen.interactive else 0
+        finally:
+            session.close()
+
+
+def _run(session: Session, options: ShellOptions) -> int:
+    if session.screen.interactive:
+        _converse(session, options)
+        return 0
+    if options.execute is not None:
+        session.run(options.execute, origin=_STANDARD_INPUT)
+    elif options.file not in (None, "-"):
+        path = str(options.file)
+        session.run(read_script(Path(path).expanduser()), origin=path, is_file=True)
+    else:
+        text = decoded(sys.stdin.buffer.read(TEXT_BYTES_MAX + 1), _STANDARD_INPUT)
+        session.run(text, origin=_STANDARD_INPUT, is_file=True)
+    return FAILED_STATUS if session.failed else 0
+
+
+def _converse(session: Session, options: ShellOptions) -> None:
+    if session.cql is not None:
+        run_command(session, "SHOW HOST")
+    run_command(session, "SHOW VERSION")
+    session.say("Use HELP for help.")
+    if sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        _prompt(session, options)
+    else:
+        terminal.read_units(session, sys.stdin.readline)
+
+
+def _settings(options: ShellOptions) -> Settings:
+    by_people = _is_interactive(options) or sys.stdout.isatty()
+    form = options.format or ("table" if by_people else "jsonl")
+    return Settings(format=form, keyspace=options.keyspace)
+
+
+def _is_interactive(options: ShellOptions) -> bool:
+    if options.execute is not None or options.file is not None:
+        return False
+    return options.tty or sys.stdin.isatty()
+
+
+def _screen(options: ShellOptions) -> Screen:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        try:
+            sys.stdout.reconfigure(encoding=options.encoding, errors="backslashreplace")
+        except LookupError:
+            raise ShellError(f"there is no encoding {options.encoding!r}") from None
+    return Screen(
+        palette=COLOURS if _is_coloured(options) else MONOCHROME,
+        interactive=_is_interactive(options),
+        width=terminal.width,
+        ask=(lambda _: True) if options.yes else terminal.ask,
+        password=getpass.getpass,
+        clear=terminal.clear,
+    )
+
+
+def _is_coloured(options: ShellOptions) -> bool:
+    if options.colour is None:
+        return sys.stdout.isatty() and options.file is None
+    return options.colour
+
+
+def _log_in(session: Session, options: ShellOptions) -> None:
+    """Connect to Cassandra if a host is known. Raises CqlUnreachableError."""
+    if not options.host:
+        return
+
+    def login(username: str, password: str) -> "CqlConnection":
+        from headrace.connector.shell.cql import CqlConnection, CqlTarget  # noqa: PLC0415 (slow)
+
+        return CqlConnection(
+            CqlTarget(
+                host=options.host,
+                port=options.port,
+                username=username,
+                password=password,
+                keyspace=options.keyspace,
+                connect_seconds=options.connect_seconds,
+                request_seconds=options.request_seconds,
+                protocol_version=options.protocol_version,
+                tls=options.tls,
+            )
+        )
+
+    password = options.password
+    if options.username and password is None:
+        if not session.screen.interactive:
+            raise ShellError("no password: keep it in ~/.cassandra/credentials")
+        password = session.screen.password("Password: ")
+    session.login = login
+    session.cql = login(options.username, password or "")
+
+
+def _prompt(session: Session, options: ShellOptions) -> None:
+    from headrace.connector.shell.history import ShellHistory  # noqa: PLC0415 (at a terminal only)
+    from headrace.connector.shell.lookout import Lookout  # noqa: PLC0415
+    from headrace.connector.shell.prompt import Prompt  # noqa: PLC0415
+
+    def tables() -> dict[TableName, bool]:
+        known = session.cql.tables() if session.cql else ()
+        return {TableName(keyspace, name): cdc for keyspace, name, cdc in known}
+
+    lookout = Lookout(options.state, tables)
+    Prompt(session, ShellHistory(options.history), lookout, colour=_is_coloured(options)).run()

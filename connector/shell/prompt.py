@@ -1,0 +1,143 @@
+"""The shell at a terminal: editing, completion, colours, the toolbar, and questions."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import Lexer
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+
+from headrace.connector.shell.completion import Known, suggestions
+from headrace.connector.shell.history import ShellHistory
+from headrace.connector.shell.lookout import Lookout
+from headrace.connector.shell.scanning import highlighted, is_whole
+from headrace.connector.shell.session import LeaveShell, Session
+from headrace.connector.shell.terminal import (
+    EMPTY_LINES_MAX,
+    REMINDER,
+    continuation_text,
+    prompt_text,
+)
+
+TOOLBAR_SECONDS: Final = 2.0
+_REDRAWN_SECONDS: Final = 1.0
+_STYLE: Final = Style.from_dict({
+    "keyword": "ansiblue bold",
+    "string": "ansiyellow",
+    "number": "ansigreen",
+    "comment": "ansibrightblack",
+    "open": "ansired",
+    "bottom-toolbar": "reverse",
+})  # fmt: skip
+
+
+class Prompt:
+    """Reads units from a terminal and has a session execute them."""
+
+    def __init__(
+        self, session: Session, history: ShellHistory, lookout: Lookout, *, colour: bool = True
+    ) -> None:
+        """Show nothing yet."""
+        self._session = session
+        self._toolbar = _Toolbar(lookout.health)
+        self._prompt: PromptSession[str] = PromptSession(
+            multiline=True,
+            history=history,
+            completer=_ShellCompleter(lookout.known),
+            complete_in_thread=True,
+            complete_while_typing=True,
+            complete_style=CompleteStyle.COLUMN,
+            lexer=_Highlighter() if colour else None,
+            style=_STYLE if colour else None,
+            include_default_pygments_style=False,
+            bottom_toolbar=self._toolbar.text,
+            refresh_interval=_REDRAWN_SECONDS,
+            prompt_continuation=lambda width, _, __: continuation_text(width),
+            key_bindings=_bindings(),
+        )
+        session.history = history.get_strings
+
+    def run(self) -> None:
+        """Read and execute until EXIT or Ctrl-D. Ctrl-C gives up what is typed, or a statement."""
+        with self._toolbar:
+            while True:
+                try:
+                    text = self._prompt.prompt(prompt_text(self._session))
+                    if text.strip():
+                        self._session.run(text)
+                except KeyboardInterrupt:
+                    continue
+                except (EOFError, LeaveShell):
+                    return
+
+
+class _ShellCompleter(Completer):
+    def __init__(self, known: Callable[[], Known]) -> None:
+        self._known = known
+
+    def get_completions(self, document: Document, _: CompleteEvent) -> Iterable[Completion]:
+        for one in suggestions(document.text_before_cursor, self._known()):
+            yield Completion(one.text, -one.replaces, display_meta=one.meaning)
+
+
+class _Highlighter(Lexer):
+    def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
+        lines: list[StyleAndTextTuples] = [[]]
+        for style, text in highlighted(document.text):
+            first, *rest = text.split("\n")
+            lines[-1].append((f"class:{style}" if style else "", first))
+            lines += [[(f"class:{style}" if style else "", line)] for line in rest]
+
+        def line(number: int) -> StyleAndTextTuples:
+            return lines[number] if number < len(lines) else []
+
+        return line
+
+
+class _Toolbar:
+    """The line at the bottom, kept up to date by a thread, so that nothing it asks can block."""
+
+    def __init__(self, health: Callable[[], str]) -> None:
+        self._health = health
+        self._text = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="toolbar", daemon=True)
+
+    def text(self) -> str:
+        return self._text
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            self._text = f" {self._health()}"
+            self._ended.wait(TOOLBAR_SECONDS)
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text
+        if not text.strip() or (buffer.document.is_cursor_at_the_end and is_whole(text)):
+            buffer.validate_and_handle()
+            return
+        buffer.insert_text("\n")
+        if text.endswith("\n" * (EMPTY_LINES_MAX - 1)):
+            run_in_terminal(lambda: sys.stdout.write(f"{REMINDER}\n"))
+
+    return bindings

@@ -1,0 +1,160 @@
+"""Input to units: which piece of it is whole, and who is to have it.
+
+A unit is one of our statements, a command to the shell itself, or CQL. A statement ends at a
+semicolon, a command also at the end of its line. Quotes and comments are read as in CQL, and a
+bare URI as in our own lexer; nothing else is looked at, so that CQL passes through as it stands.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from headrace.connector.shell.formatting import RESERVED_WORDS
+from headrace.connector.shell.parser import outlook
+from headrace.connector.shell.statements import Subject
+
+_PIECE: Final = re.compile(
+    r"""
+    (?P<space>   [ \t\r\n]++ )
+  | (?P<uri>     [A-Za-z][A-Za-z0-9+.\-]*+://[^\s;'"]*+ )
+  | (?P<comment> --[^\n]*+ | //[^\n]*+ | /\*(?s:.*?)\*/ )
+  | (?P<word>    [A-Za-z_][A-Za-z0-9_]*+ )
+  | (?P<quoted>  '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+" | \$\$(?s:.*?)\$\$ )
+  | (?P<open>    ['"] | /\* | \$\$ )
+  | (?P<end>     ; )
+  | (?P<other>   (?s:.) )
+    """,
+    re.VERBOSE,
+)
+_NEXT_WORD: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)?")
+
+COMMANDS: Final = (
+    "?", "CAPTURE", "CLEAR", "CLS", "CONSISTENCY", "EXIT", "EXPAND", "FORMAT", "HELP", "HISTORY",
+    "LOGIN", "PAGING", "QUIT", "SET", "SOURCE", "TIMING", "TRACING", "WATCH",
+)  # fmt: skip
+_OUR_VERBS: Final = frozenset({"PAUSE", "RESUME", "STOP", "RESTART", "VALIDATE", "PREVIEW", "SHOW"})
+_SHARED_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"})
+_SHOWN_BY_SHELL: Final = frozenset({"VERSION", "HOST"})
+_ENDED_BY_LINE: Final = frozenset({"DESCRIBE", "DESC", "SHOW"})  # As they are in cqlsh.
+_WORDS_LOOKED_AT: Final = 2
+_WORD_CHARS_MAX: Final = 16  # Longer words mean nothing here.
+_LINES_LOOKED_AT: Final = 64  # Beyond, only a semicolon ends a statement of ours.
+
+_STYLES: Final = {"quoted": "string", "uri": "string", "comment": "comment", "open": "open"}
+_KEYWORDS: Final = frozenset({
+    *COMMANDS, *_OUR_VERBS, *_SHARED_VERBS, *Subject, *(word.upper() for word in RESERVED_WORDS),
+    "AS", "CONFIG", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "DATA_SOURCES", "DRY", "EXISTS",
+    "FALSE", "FOR", "POSITION", "RUN", "SPLIT", "TRUE", "VALUES",
+})  # fmt: skip
+
+
+class Kind(StrEnum):
+    """Whom a unit is for."""
+
+    OURS = "ours"
+    COMMAND = "command"
+    CQL = "CQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of input; `text` has no semicolon, `whole` says that nothing can follow it.
+
+    `start` is where it stands in the input, for places in errors.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    whole: bool
+
+
+def units(text: str) -> Iterator[Unit]:
+    """Yield the units of *text*; the last one may not be whole."""
+    at = 0
+    while (unit := _next_unit(text, at)) is not None:
+        yield unit[0]
+        at = unit[1]
+
+
+def is_whole(text: str) -> bool:
+    """Say whether *text* can be executed as it is, without waiting for another line."""
+    return all(unit.whole for unit in units(text))
+
+
+def highlighted(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of *text*, all of it, each with the name of its colour or none."""
+    for found in _PIECE.finditer(text):
+        group, piece = found.lastgroup or "", found[0]
+        style = _STYLES.get(group, "")
+        if group == "word" and piece.upper() in _KEYWORDS:
+            style = "keyword"
+        elif group == "other" and piece.isdigit():
+            style = "number"
+        yield style, piece
+
+
+def _next_unit(text: str, at: int) -> tuple[Unit, int] | None:
+    """Return the unit that begins at or after *at*, and where it ends."""
+    seen = _Seen()
+    while found := _PIECE.match(text, at):
+        group, at = found.lastgroup, found.end()
+        if seen.start >= 0 and (group == "end" or (group == "space" and "\n" in found[0])):
+            seen.lines += 1
+            if seen.ended_by_semicolon() if group == "end" else seen.ended_by_line(text, found):
+                return seen.unit(text, found.start(), whole=True), at
+        if group == "open":
+            at, seen.quote_open = len(text), True
+        if group not in ("space", "comment") and (group != "end" or seen.start >= 0):
+            seen.add(found)
+    if seen.start < 0:
+        return None
+    return seen.unit(text, len(text), whole=not seen.quote_open and seen.ended_by_line(text)), at
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What of a unit was seen: where it starts, its first two words and its last two."""
+
+    start: int = -1
+    first: tuple[str, ...] = ()
+    last: tuple[str, str] = ("", "")
+    lines: int = 0
+    quote_open: bool = False
+
+    def add(self, found: re.Match[str]) -> None:
+        self.start = found.start() if self.start < 0 else self.start
+        word = found[0][:_WORD_CHARS_MAX].upper()
+        if len(self.first) < _WORDS_LOOKED_AT:
+            self.first += (word,)
+        self.last = (self.last[1], word)
+
+    def unit(self, text: str, end: int, *, whole: bool) -> Unit:
+        return Unit(self.kind, text[self.start : end].rstrip(), self.start, whole)
+
+    @property
+    def kind(self) -> Kind:
+        first, second = (*self.first, "", "")[:_WORDS_LOOKED_AT]
+        if first in COMMANDS or (first == "SHOW" and second in _SHOWN_BY_SHELL):
+            return Kind.COMMAND
+        if first in _OUR_VERBS or (first in _SHARED_VERBS and second.startswith("DATA_")):
+            return Kind.OURS
+        return Kind.CQL
+
+    def ended_by_semicolon(self) -> bool:
+        """Say whether a semicolon ends the unit: one inside a batch does not."""
+        return self.first[0] != "BEGIN" or self.last == ("APPLY", "BATCH")
+
+    def ended_by_line(self, text: str, line_end: re.Match[str] | None = None) -> bool:
+        """Say whether a line end, or the end of *text*, ends the unit as a semicolon would."""
+        kind = self.kind
+        if kind is Kind.COMMAND or self.first[0] not in _ENDED_BY_LINE:
+            return kind is Kind.COMMAND
+        if kind is Kind.CQL or self.lines > _LINES_LOOKED_AT:
+            return kind is Kind.CQL
+        expected = outlook(text[self.start : line_end.start() if line_end else None]).expected
+        following = _NEXT_WORD.match(text, line_end.end() if line_end else len(text))
+        next_word = following[1].upper() if following and following[1] else ""
+        return not expected or (";" in expected and next_word not in expected)

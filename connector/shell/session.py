@@ -1,0 +1,341 @@
+"""A session of the shell: units of input are executed one by one, and answered on a screen.
+
+The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: whoever reads the input
+lends the screen. Belongs to one thread.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from headrace.connector.control.exec import describe_error
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.errors import ShellError, StatementSyntaxError
+from headrace.connector.shell.lexer import TEXT_BYTES_MAX
+from headrace.connector.shell.parser import ParsedStatement, parse_script
+from headrace.connector.shell.rendering import (
+    FORMATS,
+    MONOCHROME,
+    Palette,
+    Rendering,
+    ResultTable,
+    printable,
+)
+from headrace.connector.shell.scanning import Kind, Unit, units
+from headrace.connector.shell.statements import (
+    DropSink,
+    DropSource,
+    OfSource,
+    SetPosition,
+    Show,
+    SourceName,
+    Statement,
+    TableName,
+)
+from headrace.plugins import ConfigError, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.connector.shell.cql import CqlConnection
+
+SOURCE_DEPTH_MAX: Final = 8  # Files that execute files.
+PAGE_ROWS: Final = 100
+
+_CQL_DESTRUCTIVE: Final = ("DROP", "TRUNCATE")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What commands set. `page_rows` is 0 where nothing is shown page by page."""
+
+    format: str = "table"
+    expand: bool = False
+    page_rows: int = PAGE_ROWS
+    tracing: bool = False
+    timing: bool = False
+    stop_on_error: bool = False
+    keyspace: str = ""
+
+
+@dataclass(slots=True)
+class Screen:
+    """Where answers and errors go, and who can be asked.
+
+    `ask` is called with a question before something is destroyed, and with `---MORE---` between
+    pages; it returns False to leave it. `password` asks for one.
+    """
+
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    palette: Palette = MONOCHROME
+    interactive: bool = False
+    width: Callable[[], int] = lambda: 80
+    ask: Callable[[str], bool] = lambda _: True
+    password: Callable[[str], str] = lambda _: ""
+    clear: Callable[[], None] = lambda: None
+    pause: Callable[[float], None] = time.sleep
+
+
+class LeaveShell(Exception):  # noqa: N818 (no error: somebody said EXIT)
+    """The session is over."""
+
+
+class Session:
+    """See the module. `cql` is None without a connection; `login` makes one for a user.
+
+    `failed` says whether anything was in error so far, also in files that were executed.
+    """
+
+    def __init__(
+        self,
+        service: ControlService,
+        settings: Settings,
+        screen: Screen,
+        *,
+        login: "Callable[[str, str], CqlConnection] | None" = None,
+    ) -> None:
+        """Execute nothing yet."""
+        self.service = service
+        self.settings = settings
+        self.screen = screen
+        self.login = login
+        self.cql: CqlConnection | None = None
+        self.failed = False
+        self.history: Callable[[], list[str]] = list
+        self._capture: TextIO | None = None
+        self._depth = 0
+
+    @property
+    def keyspace(self) -> str:
+        """The current keyspace, or nothing."""
+        return self.cql.keyspace if self.cql else self.settings.keyspace
+
+    def run(self, text: str, *, origin: str = "", is_file: bool = False) -> bool:
+        """Execute every unit of *text*; say whether all succeeded.
+
+        Errors are shown, behind *origin* and the line if there is one. The last statement of a
+        file ends with a semicolon, or at least is one of ours.
+
+        Raises:
+            LeaveShell: the session was told to end.
+
+        """
+        succeeded, line, at = True, 1, 0
+        for unit in units(text):
+            line, at = line + text.count("\n", at, unit.start), unit.start
+            if not unit.whole and unit.kind is not Kind.OURS and is_file:
+                self._fail(f"{origin}:{line}:Incomplete statement at end of file")
+                return False
+            if not self._run_unit(unit, origin, line):
+                succeeded = False
+                if self.settings.stop_on_error:
+                    break
+        return succeeded
+
+    def run_file(self, path: str) -> bool:
+        """Execute a file, as SOURCE does.
+
+        Raises:
+            ShellError: it cannot be read, or it is executed by too many others.
+
+        """
+        text = read_script(Path(path).expanduser())
+        if self._depth == SOURCE_DEPTH_MAX:
+            raise ShellError(f"more than {SOURCE_DEPTH_MAX} files execute one another")
+        self._depth += 1
+        try:
+            return self.run(text, origin=path, is_file=True)
+        finally:
+            self._depth -= 1
+
+    def show(self, result: ResultTable) -> None:
+        """Write an answer to the screen, or to the file that captures it."""
+        form = self.settings.format
+        if form == "table" and self.settings.expand:
+            form = "expanded"
+        for page in self._pages(result):
+            if self._capture is not None:
+                self._capture.write(FORMATS[form](page, Rendering(self.screen.width())))
+                self._capture.flush()
+            else:
+                how = Rendering(self.screen.width(), self.screen.palette)
+                self.screen.out.write(FORMATS[form](page, how))
+                self.screen.out.flush()
+
+    def say(self, text: str) -> None:
+        """Write a line that is no answer."""
+        self.screen.out.write(f"{text}\n")
+        self.screen.out.flush()
+
+    @property
+    def captured_by(self) -> str:
+        """The file that captures answers, or nothing."""
+        return self._capture.name if self._capture else ""
+
+    def capture(self, path: str) -> None:
+        """Append answers to *path* from now on; with an empty one, show them again.
+
+        Raises:
+            ShellError: the file cannot be written.
+
+        """
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
+        if path:
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            except OSError as error:
+                raise ShellError(f"Could not open {path!r}: {error.strerror}") from error
+            self._capture = os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Give back the connection and the capturing file. Safe to call twice."""
+        self.capture("")
+        if self.cql is not None:
+            self.cql.close()
+            self.cql = None
+
+    # One unit.
+
+    def _run_unit(self, unit: Unit, origin: str, line: int) -> bool:
+        prefix = f"{origin}:{{}}:" if origin else ""
+        started = time.monotonic()
+        try:
+            match unit.kind:
+                case Kind.OURS:
+                    self._run_ours(unit)
+                case Kind.COMMAND:
+                    self._run_command(unit.text)
+                case Kind.CQL:
+                    self._run_cql(unit)
+        except StatementSyntaxError as error:
+            self._fail(f"{prefix.format(line + error.where.line - 1)}{error}")
+            return False
+        except _ShownError as error:
+            self._fail(f"{prefix.format(line)}{error}")
+            return False
+        except ShellError as error:
+            self._fail(f"{prefix.format(line)}{error.message}")
+            return False
+        except HeadraceError as error:
+            self._fail(f"{prefix.format(line)}{_text_of(error)}")
+            return False
+        if self.settings.timing and unit.kind is not Kind.COMMAND:
+            self.say(f"({time.monotonic() - started:.3f} s)")
+        return True
+
+    def _run_ours(self, unit: Unit) -> None:
+        for parsed in parse_script(unit.text):
+            statement = self._qualified(parsed.statement)
+            question = isinstance(statement, DropSink | DropSource) or (
+                isinstance(statement, SetPosition) and not statement.dry_run
+            )
+            if question and not self._sure(unit.text):
+                return
+            self.show(self.execute(parsed, statement))
+
+    def execute(self, parsed: ParsedStatement, statement: Statement) -> ResultTable:
+        """Execute one of our statements; *parsed* is what it was read from."""
+        try:
+            return self.service.execute(statement)
+        except ConfigError as error:
+            raise _ShownError(describe_error(parsed, error)) from error
+
+    def _run_command(self, text: str) -> None:
+        from headrace.connector.shell.commands import run_command  # noqa: PLC0415 (it needs us)
+
+        run_command(self, text)
+
+    def _run_cql(self, unit: Unit) -> None:
+        words = unit.text.split(maxsplit=2)
+        verb = words[0].upper()
+        if self.cql is None:
+            if verb == "USE" and len(words) > 1:
+                self.settings.keyspace = (
+                    words[1].strip('"') if '"' in words[1] else words[1].lower()
+                )
+                return
+            list(parse_script(unit.text))  # It may be one of ours, misspelt: that says so.
+            raise ShellError("not connected")
+        if verb in _CQL_DESTRUCTIVE and not self._sure(unit.text):
+            return
+        settings = self.settings
+        page_rows = settings.page_rows or PAGE_ROWS
+        for page in self.cql.execute(unit.text, page_rows=page_rows, tracing=settings.tracing):
+            self.show(page)
+
+    def _sure(self, text: str) -> bool:
+        shown = printable(text, kept="\n")
+        return not self.screen.interactive or self.screen.ask(f"{shown}\nReally? [y/N] ")
+
+    def _qualified(self, statement: Statement) -> Statement:
+        """Return *statement* with the current keyspace where its table has none."""
+        if not self.keyspace:
+            return statement
+        if isinstance(statement, Show) and statement.source is not None:
+            table = self._whole(statement.source.table)
+            return dataclasses.replace(statement, source=SourceName(statement.source.word, table))
+        if isinstance(statement, OfSource):
+            return dataclasses.replace(statement, table=self._whole(statement.table))
+        return statement
+
+    def _whole(self, table: TableName) -> TableName:
+        return TableName(table.keyspace or self.keyspace, table.name)
+
+    def _pages(self, result: ResultTable) -> Iterator[ResultTable]:
+        size = self.settings.page_rows
+        if not self.screen.interactive or not size or self._capture is not None:
+            yield result
+            return
+        for start in range(0, max(1, len(result.rows)), size):
+            if start and not self.screen.ask("---MORE---"):
+                return
+            yield dataclasses.replace(result, rows=result.rows[start : start + size])
+
+    def _fail(self, text: str) -> None:
+        self.failed = True
+        self.screen.out.flush()
+        shown = "\n".join(printable(line) for line in text.split("\n"))
+        self.screen.err.write(f"{self.screen.palette.paint('error', shown)}\n")
+        self.screen.err.flush()
+
+
+class _ShownError(Exception):
+    """A statement failed; the text is what to show."""
+
+
+def read_script(path: Path) -> str:
+    """Return the text of a file of statements.
+
+    Raises:
+        ShellError: it cannot be read, is no text, or too long.
+
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(TEXT_BYTES_MAX + 1)
+    except OSError as error:
+        raise ShellError(f"Could not open {str(path)!r}: {error.strerror}") from error
+    return decoded(content, str(path))
+
+
+def decoded(content: bytes, origin: str) -> str:
+    """Return statements in UTF-8 as text. Raises ShellError, if they are not, or too long."""
+    if len(content) > TEXT_BYTES_MAX:
+        raise ShellError(f"{origin} has more than {TEXT_BYTES_MAX} bytes")
+    with contextlib.suppress(UnicodeDecodeError):
+        return content.decode("utf-8-sig")
+    raise ShellError(f"{origin} is not UTF-8")
+
+
+def _text_of(error: HeadraceError) -> str:
+    title = getattr(error, "title", "") or f"error [{error.code}]"
+    place = f"{error.place}: " if error.place else ""
+    hint = f"\nhint: {error.hint}" if error.hint else ""
+    return f"{title}: {place}{error.message}{hint}"

@@ -1,0 +1,95 @@
+"""SHOW tells of all sources, or of one, what the state file knows."""
+
+import sqlite3
+
+import pytest
+
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.parser import parse_script
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.states import Observed
+from headrace.connector.stores import Commit, Loss, Owner
+from headrace.connector.stores.board import Board, Seen
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import NumberPosition
+
+MADE = """
+CREATE DATA_SINK k WITH bus://a;
+CREATE DATA_SOURCE flow ON TABLE s.t WITH k AND job = 'j';
+CREATE DATA_SOURCE flow ON TABLE s.u WITH k AND job = 'other';
+"""
+
+
+def run(service: ControlService, text: str) -> ResultTable:
+    """Execute all statements of *text* and return the last one's answer."""
+    return [service.execute(parsed.statement) for parsed in parse_script(text)][-1]
+
+
+@pytest.fixture
+def shown(connection: sqlite3.Connection, service: ControlService) -> ControlService:
+    """Return a service of two sources; the job of one has committed, lost a change and failed."""
+    run(service, MADE)
+    store = SqliteStore(connection, "j")
+    store.register(["a", "b"])
+    owner = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
+    store.enroll(owner)
+    token = store.claim("w", store.leases(), 1_000)["a"]
+    loss = Loss(kind="quarantined", table="s.t", place="here", code="bad_record", message="torn")
+    commit = Commit(
+        split="a",
+        plan=1,
+        token=token,
+        owner="w",
+        previous=0,
+        seq=1,
+        position=NumberPosition(5).encode(),
+        counters={},
+        losses=[loss],
+    )
+    assert not store.commit([commit])
+    store.release("w", "a", token, "fatal: it broke")
+    Board(connection).see("j", [Seen(split="a", state=Observed.FAILED, generation=1)])
+    return service
+
+
+def test_status(shown: ControlService) -> None:
+    """STATUS says what is wanted, what is seen, and why."""
+    found = run(shown, "SHOW STATUS")
+
+    expected = ("flow.s.t", "k", "j", "RUNNING", "FAILED", "1/2", "1", "h:1", "fatal: it broke")
+    assert expected == found.rows[0]
+    assert ("flow.s.u", "UNASSIGNED") == (found.rows[1][0], found.rows[1][4])
+
+
+def test_verbs_are_seen(shown: ControlService) -> None:
+    """What a source is told to do is what is wanted of it."""
+    for verb, expected in [("PAUSE", "PAUSED"), ("STOP", "STOPPED"), ("RESUME", "RUNNING")]:
+        assert ResultTable() == run(shown, f"{verb} DATA_SOURCE flow ON TABLE s.u")
+        assert expected == run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.u").rows[0][3]
+    assert ResultTable() == run(shown, "RESTART DATA_SOURCE flow ON TABLE s.u")
+
+
+def test_splits(shown: ControlService) -> None:
+    """SPLITS has a row for each split."""
+    found = run(shown, "SHOW SPLITS FOR DATA_SOURCE flow ON TABLE s.t")
+
+    assert [("flow.s.t", "a", "0", "FAILED"), ("flow.s.t", "b", "1")] == [
+        found.rows[0][:4],
+        found.rows[1][:3],
+    ]
+
+
+def test_offsets(shown: ControlService) -> None:
+    """OFFSETS has what is committed, in the source's own words."""
+    assert (("flow.s.t", "a", "", "offset=5"),) == run(shown, "SHOW OFFSETS").rows
+
+
+def test_errors(shown: ControlService) -> None:
+    """ERRORS has what stopped a split and what was lost, also of one source."""
+    expected = (
+        ("j", "a", "failed", "", "", "fatal", "it broke", ""),
+        ("j", "a", "quarantined", "s.t", "here", "bad_record", "torn", "0"),
+    )
+    assert expected == run(shown, "SHOW ERRORS").rows
+    assert expected == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.t").rows
+    assert () == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.u").rows

@@ -1,0 +1,120 @@
+"""Completion offers what the parser would accept and what there is, the likely first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import toys
+from headrace.connector.shell.completion import Known, suggestions
+from headrace.connector.shell.errors import StatementSyntaxError
+from headrace.connector.shell.formatting import format_statement
+from headrace.connector.shell.parser import parse_script
+from headrace.connector.shell.statements import Statement, TableName
+from statements import statements
+
+KNOWN = Known(
+    sinks={"k": "bus://a?line=2", "My": "bus://b"},
+    sources={TableName("shop", "orders"): "flow"},
+    tables={
+        TableName("shop", "items"): False,
+        TableName("shop", "orders"): True,
+        TableName("other", "t"): True,
+    },
+    splits=("0", "1"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys.install(tmp_path_factory.mktemp("toys"), monkeypatch)
+
+
+def offered(before: str) -> list[str]:
+    """Return the texts that are offered."""
+    return [one.text for one in suggestions(before, KNOWN)]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("CREATE DATA_S", ["DATA_SINK", "DATA_SOURCE"]),
+        ("create data_si", ["DATA_SINK"]),
+        ("DROP DATA_SINK ", ["IF", "k", '"My"']),
+        ('DROP DATA_SINK "', ['"My"']),
+        ("DROP DATA_SINK k; PAU", ["PAUSE"]),
+        ("CREATE DATA_SINK ", ["IF"]),
+        ("CREATE DATA_SINK n WITH ", ["'"]),
+        ("CREATE DATA_SINK n WITH 'b", ["bus://"]),
+        ("CREATE DATA_SINK n WITH 'bus://h?l", ["line="]),
+        ("CREATE DATA_SINK n WITH 'bus://h?line=1&se", ["seats="]),
+        ("CREATE DATA_SINK n WITH 'bus://h?line=1&li", []),
+        ("CREATE DATA_SINK n WITH 'bus://h' AND s", ["seats"]),
+        ("CREATE DATA_SINK n WITH 'bus://h' AND line = 1 AND l", []),
+        ("CREATE DATA_SINK n WITH 'bus://h' AND password = ", ["'${env:", "'${file:", "'"]),
+        ("ALTER DATA_SINK k WITH se", ["seats"]),
+        ("CREATE DATA_SOURCE fl", ["flow"]),
+        ("CREATE DATA_SOURCE flow ON TABLE ", ["other.t", "shop.orders", "shop.items"]),
+        ("CREATE DATA_SOURCE flow ON TABLE shop.", ["orders", "items"]),
+        ("PAUSE DATA_SOURCE flow ON TABLE ", ["shop.orders"]),
+        ("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH ", ["k", '"My"']),
+        ("CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k AND j", ["job"]),
+        ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'e", ["earliest'"]),
+        ("ALTER DATA_SOURCE flow ON TABLE a.b SET POSITION = 'x' FOR SPLIT '", ["0'", "1'"]),
+        ("SHOW ", ["STATUS", "LAG", "SPLITS", "OFFSETS", "ERRORS", "VERSION", "HOST"]),
+        ("SHOW LAG", []),
+        ("CREATE DATA_SINK n WITH 'bus://h' AND bus.x = ", ["'", "TRUE", "FALSE"]),
+        ("SHOW LAG ", ["FOR", ";"]),
+        ("EXPAND ", ["ON", "OFF"]),
+        ("format j", ["json", "jsonl"]),
+        ("HELP CREATE", ["CREATE_DATA_SINK", "CREATE_DATA_SOURCE"]),
+        ("EXPAND ON\nDESC DATA_SINKS", []),
+        ("SELECT * FROM ", []),
+        ("CREATE DATA_SNK ", []),
+    ],
+)
+def test_offered(before: str, expected: list[str]) -> None:
+    """Keywords, names, tables, schemes and options are offered where they may stand."""
+    assert expected == offered(before)
+
+
+def test_beginning() -> None:
+    """An empty line offers statements, CQL and commands."""
+    assert {"CREATE", "SELECT", "HELP"} < set(offered(""))
+    assert ["HELP"] == offered("hel")
+
+
+def test_meaning() -> None:
+    """An option is explained."""
+    (one,) = suggestions("CREATE DATA_SINK n WITH 'bus://h' AND li", KNOWN)
+
+    assert ("line", 2, "Which line.") == (one.text, one.replaces, one.meaning)
+
+
+@given(st.text() | st.text("'\" ;CREATE_DASINK=:/.\n"))
+def test_any_text(before: str) -> None:
+    """Whatever was typed, something or nothing is offered."""
+    for one in suggestions(before, KNOWN):
+        assert 0 <= one.replaces <= len(before)
+
+
+@given(statements, st.data())
+def test_keywords_fit(statement: Statement, data: st.DataObject) -> None:
+    """A keyword that is offered is no mistake where it is offered."""
+    text = format_statement(statement)
+    cut = text[: data.draw(st.integers(0, len(text)))]
+    for one in suggestions(cut, Known()):
+        if not one.text.isupper() or one.text in ("VERSION", "HOST") or "\n" in cut:
+            continue
+        if not cut[: len(cut) - one.replaces].strip():
+            continue  # At the start, CQL and commands are offered too.
+        after = cut[: len(cut) - one.replaces] + one.text
+        assert _mistake(after) in (None, len(after))
+
+
+def _mistake(text: str) -> int | None:
+    """Return the column of the first mistake in *text*, which has one line."""
+    try:
+        list(parse_script(text))
+    except StatementSyntaxError as error:
+        return error.where.column
+    return None
