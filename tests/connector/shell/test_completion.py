@@ -105,7 +105,8 @@ def test_keywords_fit(statement: Statement, data: st.DataObject) -> None:
     for one in suggestions(cut, Known()):
         if not one.text.isupper() or one.text in ("VERSION", "HOST") or "\n" in cut:
             continue
-        if not cut[: len(cut) - one.replaces].strip():
+        head = cut[: len(cut) - one.replaces].strip()
+        if not head or head.endswith(";"):
             continue  # At the start, CQL and commands are offered too.
         after = cut[: len(cut) - one.replaces] + one.text
         assert _mistake(after) in (None, len(after))
