@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),
+    "registry": ("headrace.connector.serde.registry.server:main", "serve schemas to consumers"),
     "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
 }
 FAILED_STATUS: Final = 1

@@ -52,6 +52,7 @@ from headrace.plugins.references import (
     literal_problem,
     resolve,
 )
+from headrace.plugins.schema_stores import Published, SchemaRefusedError, SchemaStore
 from headrace.plugins.sink_options import SinkOptions
 
 __all__ = [
@@ -83,12 +84,15 @@ __all__ = [
     "Option",
     "Position",
     "Problem",
+    "Published",
     "Quarantined",
     "Reader",
     "Record",
     "RecordBatch",
     "RecordSchema",
     "RetriableError",
+    "SchemaRefusedError",
+    "SchemaStore",
     "SecretProvider",
     "SecretUnavailableError",
     "Settle",

@@ -192,6 +192,10 @@ class Sink(ABC):
         """Say in what form the writer wants its records."""
         return Encoding()
 
+    def topic_of(self, table: str) -> str:
+        """Return where a table's records go, by which subjects of schemas are named."""
+        return table
+
     @abstractmethod
     def open(self) -> Writer:
         """Connect, or start connecting.

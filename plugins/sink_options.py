@@ -1,5 +1,6 @@
 """Options that every sink may take, because the framework does what they ask for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.plugins.config import option
@@ -71,8 +72,41 @@ class SinkOptions:
         "The window of the budget.", name="errors.budget.window.seconds", default=60.0, minimum=1
     )
 
+    schema_store: str | None = option(
+        "Where the schemas of messages are published: `registry`, `file`, `topic`, or a plugin's.",
+        name="schema.store",
+        default=None,
+    )
+    schema_store_options: Mapping[str, str] = option(
+        "`schema.store.<option>`: the options of the schema store.",
+        keys_allowed=r"schema\.store\.[a-z][a-z._]*",
+    )
+    schema_framing: str = option(
+        "How messages name their schemas in the store: `none` (the header schemaId does), "
+        "`confluent` (in five bytes before key and value), `confluent-headers`.",
+        name="schema.framing",
+        default="none",
+        choices=("none", "confluent", "confluent-headers"),
+    )
+    schema_subjects: str = option(
+        "How subjects are named.",
+        name="subject.name.strategy",
+        default="TopicNameStrategy",
+        choices=("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"),
+    )
+    schema_on_incompatible: str = option(
+        "When the store refuses a table's new schema: `stop` the split, set its records aside "
+        "(`dlq`), or publish it under a `new_subject`.",
+        name="schema.on.incompatible",
+        default="stop",
+        choices=("stop", "dlq", "new_subject"),
+    )
+
     def __post_init__(self) -> None:
-        """Refuse what would put a row's values into the log."""
+        """Refuse what would put a row's values into the log, and framing without a store."""
+        if self.schema_framing != "none" and self.schema_store is None:
+            hint = "give schema.store: registry, and schema.store.url"
+            raise ConfigError([Problem("schema.framing", "needs a schema store", hint)])
         if self.errors_log_include_messages:
             hint = "look at a record with: headrace dlq show"
             problem = Problem("errors.log.include.messages", "rows are never logged", hint)

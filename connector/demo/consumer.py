@@ -18,7 +18,7 @@ import fastavro
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headrace.connector.serde.schemas import SchemaStore, SchemaUnknownError
+from headrace.connector.serde.schemas import JobSchemas, SchemaUnknownError
 from headrace.plugins import FatalError, HeadraceError
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
 
@@ -99,7 +99,7 @@ class Topic:
         self._consumer.close()
 
 
-def decode(message: Message, schemas: SchemaStore, monotonic_s: float) -> Received:
+def decode(message: Message, schemas: JobSchemas, monotonic_s: float) -> Received:
     """Decode *message* with the schema that its header names."""
     schema_id = dict(message.headers() or ()).get(SCHEMA_ID_HEADER)
     if not isinstance(schema_id, bytes):
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _consume(options: argparse.Namespace) -> None:
     topic = Topic(options.bootstrap_servers, options.topic)
-    schemas = SchemaStore(options.state)
+    schemas = JobSchemas(options.state)
     encoder = msgspec.json.Encoder()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

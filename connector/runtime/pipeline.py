@@ -195,7 +195,8 @@ class Pipeline:
         self._committed_ms = self._told_ms = self._around.clock.monotonic_ms()
 
     def close(self) -> None:
-        """Close the sink and the store."""
+        """Close the sink and the stores."""
+        self._around.encoder.close()
         self._around.writer.close()
         self._around.store.close()
 

@@ -261,14 +261,16 @@ class SplitRun:
             crash.reached("read")
             self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
         batch = self._read_last
+        schemas = batch.schemas()
+        self._around.store.put_schemas(schemas)
+        crash.reached("schemas_stored")
+        self._around.encoder.announce(schemas)
         encoded = self._around.encoder.encode(batch, token=self.lease.token)
         crash.reached("encoded")
         quarantined = encoded.quarantined
         if quarantined and not self._around.errors.tolerant:
             lost = quarantined[0]
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
-        self._around.store.put_schemas(batch.schemas())
-        crash.reached("schemas_stored")
         self.ledger.add(batch, encoded)
         self._read_last = None
         for each in quarantined:

@@ -34,10 +34,10 @@ from headrace.connector.runtime.pipeline import (
     Stop,
 )
 from headrace.connector.runtime.processes import this_process
+from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
-from headrace.connector.serde import Encoder
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.board import WHOLE_JOB, Wanted
@@ -164,7 +164,6 @@ class Worker:
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
-            encoder = Encoder(sink.encoding())
             if self._errors.topic and not sink.heeds_topics:
                 hint = "leave it out: `headrace dlq` has what was set aside"
                 problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
@@ -172,7 +171,7 @@ class Worker:
             store.register([split.split_id for split in source.plan()])
             owner = this_process()
             pipeline = Pipeline(
-                lambda post: self._surroundings(source, sink, encoder, owner, post),
+                lambda post: self._surroundings(source, sink, context, owner, post),
                 _limits(self._job),
                 ThreadWake(),
                 self._inbox.put,
@@ -203,15 +202,21 @@ class Worker:
         self,
         source: Source,
         sink: Sink,
-        encoder: Encoder,
+        context: Context,
         owner: Owner,
         post: Callable[[Verdict], None],
     ) -> Surroundings:
         """Open, on the data thread, what belongs to it."""
         runtime = self._job.runtime
+        encoder = encoder_of(self._job, context, sink)
+        try:
+            writer = sink.open()
+        except BaseException:
+            encoder.close()
+            raise
         return Surroundings(
             source=source,
-            writer=sink.open(),
+            writer=writer,
             encoder=encoder,
             store=_open_store(self._job),
             clock=self._clock,

@@ -12,7 +12,7 @@ class SchemaUnknownError(BadRecordError):
     code = "schema_unknown"
 
 
-class SchemaStore:
+class JobSchemas:
     """The schemas in a job's state file. Belongs to the thread that made it."""
 
     def __init__(self, path: str | Path) -> None:

@@ -31,6 +31,7 @@ _ALLOWED: Final = (
     r"allow\.auto\.create\.topics",
 )
 
+CLIENT_KEYS: Final = "|".join(_ALLOWED)
 # What the sink promises, whatever the options say.
 PROMISES: Final = {
     "acks": "all",
@@ -135,7 +136,7 @@ class KafkaConfig(SinkOptions):
     )
     librdkafka: Mapping[str, str] = option(
         "Keys that librdkafka knows: security, compression, batching, time-outs.",
-        keys_allowed="|".join(_ALLOWED),
+        keys_allowed=CLIENT_KEYS,
     )
 
     def __post_init__(self) -> None:

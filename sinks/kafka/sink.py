@@ -2,6 +2,7 @@
 
 from headrace.plugins import ConfigError, Context, Encoding, Problem, Sink
 from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.topics import Topics
 from headrace.sinks.kafka.writer import KafkaWriter
 
 
@@ -20,6 +21,10 @@ class KafkaSink(Sink):
     def encoding(self) -> Encoding:
         """Ask for what the options say."""
         return self._config.encoding()
+
+    def topic_of(self, table: str) -> str:
+        """Return the topic of a table."""
+        return Topics(self._config, self._context.clock, "").of(table)
 
     def open(self) -> KafkaWriter:
         """Return a writer whose broker has answered and whose topic is there.

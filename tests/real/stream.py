@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from confluent_kafka import TopicPartition
 
-from headrace.connector.serde.schemas import SchemaStore
+from headrace.connector.serde.schemas import JobSchemas
 
 HEADRACE: Final = (
     sys.executable,
@@ -82,7 +82,7 @@ class Listener:
             }
         )
         self._state = state
-        self._schemas: SchemaStore | None = None
+        self._schemas: JobSchemas | None = None
         partitions: Mapping[int, object] = {}
         while not partitions:
             partitions = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
@@ -94,7 +94,7 @@ class Listener:
         for message in self._consumer.consume(1_000, timeout=POLL_SECONDS):
             assert message.error() is None
             if self._schemas is None:
-                self._schemas = SchemaStore(self._state)
+                self._schemas = JobSchemas(self._state)
             schema_id = dict(message.headers() or ())["schemaId"]
             assert isinstance(schema_id, bytes)
             value = io.BytesIO(message.value() or b"")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.serde.schemas import SchemaStore, SchemaUnknownError
+from headrace.connector.serde.schemas import JobSchemas, SchemaUnknownError
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import RecordSchema
@@ -23,7 +23,7 @@ def state(tmp_path: Path) -> Path:
 
 def test_a_schema_is_found_by_its_id(state: Path) -> None:
     """What a worker stored is what a consumer gets, whatever the job."""
-    schemas = SchemaStore(state)
+    schemas = JobSchemas(state)
 
     found = schemas.get(SCHEMA.schema_id)
 
@@ -35,7 +35,7 @@ def test_a_schema_is_found_by_its_id(state: Path) -> None:
 
 def test_an_unknown_id_is_a_named_error(state: Path) -> None:
     """The error shows the id and the file."""
-    schemas = SchemaStore(state)
+    schemas = JobSchemas(state)
 
     with pytest.raises(SchemaUnknownError, match="01" * 16) as caught:
         schemas.get(b"\x01" * 16)
@@ -47,6 +47,6 @@ def test_an_unknown_id_is_a_named_error(state: Path) -> None:
 def test_a_missing_state_file_is_not_made(tmp_path: Path) -> None:
     """A consumer never makes a state file."""
     with pytest.raises(StateFileError):
-        SchemaStore(tmp_path / "state.db")
+        JobSchemas(tmp_path / "state.db")
 
     assert not (tmp_path / "state.db").exists()

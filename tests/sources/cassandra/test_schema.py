@@ -1,11 +1,14 @@
 """Schema values order their columns and name system tables as Cassandra does."""
 
+import re
 from uuid import UUID
 
 import pytest
 
+from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.schema import ColumnKind, ColumnSchema, TableSchema, system_table_id
 from headrace.sources.cassandra.types import CqlType, parse_type
+from hot import ROOT
 
 SYSTEM_TABLES = {
     ("system_schema", "tables"): "afddfb9d-bc1e-3068-8056-eed6c302ba09",
@@ -44,3 +47,16 @@ def test_names_are_quoted_in_the_canonical_text() -> None:
         ' WITH CLUSTERING ORDER BY ("order" DESC);\n'
     ) == table.text
     assert "My Shop.users" == table.qualified
+
+
+def test_the_pages_example_has_the_id_it_says() -> None:
+    """The canonical text on the page about Avro is that of its table, and so is the id."""
+    page = (ROOT / "docs" / "avro.md").read_text()
+    (text,) = re.findall(r"^```cql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    keyspace = "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy'};\n"
+    made = parse_schema(keyspace + text.replace(") WITH CL", f") WITH ID = {UUID(int=1)} AND CL"))
+    table = made.table("shop.orders")
+
+    assert table is not None
+    assert text == table.text
+    assert f"The id of this table is `{table.schema_id.hex()}`" in page

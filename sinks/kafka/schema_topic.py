@@ -1,0 +1,76 @@
+"""The schema store `topic`: a compacted topic, keyed by subject and schema id."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from headrace.plugins import Context, Published, RecordSchema, RetriableError, SchemaStore, option
+from headrace.sinks.kafka.config import CLIENT_KEYS, PROMISES
+from headrace.sinks.kafka.failures import code_of
+
+_FLUSH_SECONDS: Final = 10
+
+
+class SchemaTopicError(RetriableError):
+    """The topic for schemas did not take one."""
+
+    code = "schema_topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaTopicConfig:
+    """Options of the schema store `topic`, each after `schema.store.`."""
+
+    bootstrap_servers: str = option("Where the cluster is.", name="bootstrap.servers")
+    topic: str = option("The topic; it should be compacted.")
+    sasl_password: str | None = option(
+        "Password for SASL.", name="sasl.password", default=None, secret=True
+    )
+    librdkafka: Mapping[str, str] = option("As for the sink.", keys_allowed=CLIENT_KEYS)
+
+
+class TopicSchemaStore(SchemaStore):
+    """Writes one message for each schema: the key `subject/schema id`, the value its text."""
+
+    config_class = SchemaTopicConfig
+    config: SchemaTopicConfig
+
+    def __init__(self, config: SchemaTopicConfig, context: Context) -> None:
+        """Connect in the background."""
+        super().__init__(config, context)
+        secret = {} if config.sasl_password is None else {"sasl.password": config.sasl_password}
+        self._producer = Producer(
+            {
+                **config.librdkafka,
+                **secret,
+                **PROMISES,
+                "bootstrap.servers": config.bootstrap_servers,
+                "delivery.timeout.ms": _FLUSH_SECONDS * 1000,
+                "log_level": 2,
+            }
+        )
+
+    def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
+        """Write the message and wait until it is there."""
+        outcome: list[KafkaError | None] = []
+
+        def arrived(error: KafkaError | None, message: Message) -> None:
+            del message
+            outcome.append(error)
+
+        key = f"{subject}/{schema.schema_id.hex()}"
+        headers: list[tuple[str, str | bytes | None]] = [("schemaId", schema.schema_id)]
+        try:
+            self._producer.produce(
+                self.config.topic, text.encode(), key.encode(), on_delivery=arrived, headers=headers
+            )
+            self._producer.flush(2 * _FLUSH_SECONDS)
+        except (BufferError, KafkaException) as error:
+            raise SchemaTopicError(str(error), place=self.config.topic) from error
+        failed = outcome[0] if outcome else None
+        if not outcome or failed is not None:
+            said = "no answer" if failed is None else code_of(failed)
+            raise SchemaTopicError(said, place=self.config.topic)
+        return Published()

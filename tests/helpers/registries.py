@@ -1,0 +1,62 @@
+"""A registry that runs in a thread of the test, and a plain client of it."""
+
+import asyncio
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from headrace.connector.serde.registry.server import application
+from headrace.connector.serde.registry.store import RegistryStore
+
+SECONDS_MAX = 20
+
+
+@contextmanager
+def registry(path: Path, port: int = 0) -> Iterator[str]:
+    """Serve the registry whose file is at *path*; give its address."""
+    started: threading.Event = threading.Event()
+    addresses: list[str] = []
+    stopping: list[Any] = []  # Any: the loop and an event of it.
+
+    async def serve() -> None:
+        store = RegistryStore(path)
+        runner = web.AppRunner(application(store))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        addresses.append("http://{}:{}".format(*runner.addresses[0][:2]))
+        stopped = asyncio.Event()
+        stopping.extend((asyncio.get_running_loop(), stopped))
+        started.set()
+        await stopped.wait()
+        await runner.cleanup()
+        store.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert started.wait(SECONDS_MAX)
+    try:
+        yield addresses[0]
+    finally:
+        loop, stopped = stopping
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(SECONDS_MAX)
+
+
+def ask(address: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Return status and JSON of an answer; Any: whatever JSON has."""
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{address}{path}", content, method=method)  # noqa: S310 (ours)
+    request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:  # noqa: S310 (ours)
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)

@@ -1,0 +1,78 @@
+"""A recording through a whole worker into Kafka, read as consumers with a registry read it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from corpora import recording
+from deliveries import consume
+from headrace.connector.cli import main
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from recorded_batches import recorded_batches
+from registries import registry
+
+TOPIC = "framed"
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 (any datum)
+    """Return a datum with texts where a reader made more of them."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value if value is None or isinstance(value, int | float | bytes) else str(value)
+
+
+def run(folder: Path, sink: Mapping[str, object]) -> None:
+    """Run a job over recording 4.1-ops until it is idle."""
+    source = {
+        "plugin": "cassandra",
+        "nodes": {"node1": str(recording("4.1-ops") / "segments")},
+        "schema": str(recording("4.1-ops") / "schema.cql"),
+        "consistency": "ONE",
+        "splits": 1,
+    }
+    job = {"job": "ops", "state": "state.db", "source": source, "sink": {"plugin": "kafka", **sink}}
+    (folder / "job.yaml").write_text(json.dumps(job))
+    arguments = ["run", "--until-idle", str(folder / "job.yaml")]
+    assert 0 == main(["--log-level", "error", *arguments])
+
+
+def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
+    """By the registry's number before key and value; what it finds is what was recorded."""
+    broker = EmbeddedBroker()
+    with registry(tmp_path / "registry.db") as address:
+        sink = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "topic": TOPIC,
+            "schema.store": "registry",
+            "schema.store.url": address,
+            "schema.framing": "confluent",
+            "subject.name.strategy": "TopicRecordNameStrategy",
+        }
+        run(tmp_path, sink)
+        with SchemaRegistryClient({"url": address}) as client:
+            read = AvroDeserializer(client)
+            pairs = []
+            for message in consume(broker.bootstrap_servers, TOPIC):
+                keys, values = (
+                    SerializationContext(TOPIC, field)
+                    for field in (MessageField.KEY, MessageField.VALUE)
+                )
+                pairs.append((read(message.key(), keys), read(message.value(), values)))
+
+    expected = {
+        (record.value["mutation"], record.value["index"]): (record.key, record.value)
+        for batch in recorded_batches("4.1-ops")
+        for record in batch.records()
+    }
+    found = {(value["mutation"], value["index"]): (key, value) for key, value in pairs}
+    assert len(expected) > 50
+    assert plain({str(k): list(v) for k, v in expected.items()}) == plain(
+        {str(k): list(v) for k, v in found.items()}
+    )
