@@ -27,7 +27,8 @@ def writer(cluster: MockCluster) -> Iterator[KafkaWriter]:
         "bootstrap.servers": cluster.bootstrap_servers,
         "topic": "t",
         "retry.backoff.ms": "10",
-        "delivery.timeout.ms": "2000",
+        "delivery.timeout.ms": "4000",
+        "reconnect.backoff.max.ms": "100",
         "request.timeout.ms": "1000",
         "linger.ms": "1",
     }
