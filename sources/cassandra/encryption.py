@@ -13,7 +13,7 @@ KEY_SIZES: Final = (16, 24, 32)
 _AES_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
 _HEAD_BYTES: Final = 2 * _LENGTH_BYTES  # In front of the cipher text, and of the plain text.
-_DAMAGED: Final = BlockError("the cipher text of a block is damaged", BadCipherTextError)
+_DAMAGED: Final = "the cipher text of a block is damaged"
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class SectionCipher:
             try:
                 LZ4.unpack(plain[_LENGTH_BYTES:], room[done : done + size])
             except BlockError:
-                raise _DAMAGED from None
+                raise BlockError(_DAMAGED, BadCipherTextError) from None
             done += size
         if done != len(room):
             found = f"the blocks come to {done} bytes, the section to {len(room)}"
@@ -75,7 +75,7 @@ class SectionCipher:
         """Return the error: of the key if it fits no block's beginning, else of this block."""
         heads = (self._cipher.decryptor().update(c[:_AES_BYTES]) for c, _ in _blocks(packed))
         if self._key.proven or any(_is_headed(memoryview(head)) for head in heads):
-            return _DAMAGED
+            return BlockError(_DAMAGED, BadCipherTextError)
         return WrongKeyError(
             f"the key {self._key.name!r} does not open it",
             hint="another key than the node's: compare key_alias and the key store with "

@@ -10,6 +10,7 @@ cdef int _VINT_EXTRA_MAX, _VINT_MORE, _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER
 
 @cython.final
 cdef class Framer:
+    cdef object __weakref__
     cdef readonly Py_ssize_t window_bytes
     cdef unsigned char[::1] window
     cdef unsigned char[::1] id_bytes

@@ -22,7 +22,7 @@ from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.schema import Schema
 
 _MESSAGING_60: Final = 14
-_SKIP_BYTES: Final = 64 * 1024
+_PIECE_BYTES: Final = 1024 * 1024  # Read from a stream at once.
 
 
 class BinaryStream(Protocol):
@@ -72,6 +72,31 @@ class LogHandler:
         raise error
 
 
+class _StreamBytes:
+    """Reads a stream by byte offsets that never go back."""
+
+    def __init__(self, stream: BinaryStream, place: str) -> None:
+        self._stream = stream
+        self._place = place
+        self._read = 0
+
+    def read_into(self, offset: int, room: memoryview) -> int:
+        """Fill *room* from byte *offset*, or the first part of it; return how many bytes came."""
+        while self._read < offset:
+            if not self._next(offset - self._read):
+                return 0
+        if self._read > offset:
+            raise CorruptSegmentError("the sync markers lead backwards", place=self._place)
+        part = self._next(len(room))
+        room[: len(part)] = part
+        return len(part)
+
+    def _next(self, size: int) -> bytes:
+        part = self._stream.read(min(size, _PIECE_BYTES))
+        self._read += len(part)
+        return part
+
+
 class LogEntries:
     """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
 
@@ -96,14 +121,11 @@ class LogEntries:
             SegmentKeyError: it is encrypted, and *keys* have none for it.
 
         """
-        self._stream = stream
-        self._place = place
         self._until = span.until
-        self._read = 0
         self._framer = Framer()
         self.descriptor, _ = open_segment(
             self._framer,
-            self._read_into,
+            _StreamBytes(stream, place).read_into,
             keys=keys or Keys(KeyOptions()),
             place=place,
             resume=span.after,
@@ -130,29 +152,6 @@ class LogEntries:
     def go_on(self, error: CorruptSegmentError) -> None:
         """Leave what *error* says is unusable."""
         self._framer.go_on(error)
-
-    def _exactly(self, size: int) -> bytes:
-        """Read *size* bytes, fewer only at the end of the stream."""
-        parts = []
-        while size > 0:
-            part = self._stream.read(size)
-            if not part:
-                break
-            parts.append(part)
-            size -= len(part)
-            self._read += len(part)
-        return b"".join(parts)
-
-    def _read_into(self, offset: int, room: memoryview) -> int:
-        """Fill *room* from file byte *offset*, which is never before what was read."""
-        while self._read < offset:
-            if not self._exactly(min(_SKIP_BYTES, offset - self._read)):
-                return 0
-        if self._read > offset:
-            raise CorruptSegmentError("the sync markers lead backwards", place=self._place)
-        part = self._exactly(len(room))
-        room[: len(part)] = part
-        return len(part)
 
 
 def read_mutations(

@@ -1,5 +1,7 @@
 """Opens a segment's bytes, wherever they come from: header, wrapping, framer."""
 
+import weakref
+from collections.abc import Callable
 from typing import Final
 
 from headrace.sources.cassandra.compression import LZ4, compressor
@@ -99,6 +101,17 @@ def _logical(  # noqa: PLR0913, PLR0917 (see open_segment)
         unpack,
         growth_max=growth_max,
         resume=resume,
-        is_live=lambda: framer.limit >= 0,
+        is_live=_is_live(framer),
         place=place,
     ).read_into
+
+
+def _is_live(framer: Framer) -> Callable[[], bool]:
+    """Return what says whether *framer* waits for more, without keeping it: it keeps us."""
+    held = weakref.ref(framer)
+
+    def is_live() -> bool:
+        alive = held()
+        return alive is not None and alive.limit >= 0
+
+    return is_live

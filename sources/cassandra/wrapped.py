@@ -8,6 +8,7 @@ Separate so that nothing else knows of wrappings. Blocking reads; for one thread
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Final, TypeAlias
 
 from headrace.sources.cassandra.compression import BlockError
@@ -28,6 +29,7 @@ SECTION_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _HEAD_BYTES: Final = MARKER_BYTES + 4  # The marker, and the length of what is inside.
 _PACKED_EXTRA: Final = 1024  # Bytes that a block may take beyond 5/4 of what is in it.
+_LAZY_BYTES: Final = 1024 * 1024
 _HINT: Final = "compare with the node's own copy; the other replicas' logs are not affected"
 
 
@@ -75,7 +77,7 @@ class Unwrapped:
         self._id_crc = zlib.crc32(b"".join(half.to_bytes(4, "big") for half in halves))
         start = descriptor.header_bytes
         self._section = _Section(start, start, start, start, 0)
-        self._memory = bytearray()
+        self._memory = memoryview(b"")
         self._unpacked = False
 
     def read_into(self, offset: int, room: memoryview) -> int:
@@ -158,15 +160,15 @@ class Unwrapped:
         size = section.stop - section.begin - MARKER_BYTES
         if not self._unpacked:
             if size > len(self._memory):
-                self._memory = bytearray()  # The old goes before the new comes.
-                self._memory = bytearray(size)
-            self._unpacked = self._unpack_section(section, memoryview(self._memory)[:size])
-        return memoryview(self._memory)[: size if self._unpacked else 0]
+                self._memory = memoryview(b"")  # The old goes before the new comes.
+                self._memory = _memory(size)
+            self._unpacked = self._unpack_section(section, self._memory[:size])
+        return self._memory[: size if self._unpacked else 0]
 
     def _unpack_section(self, section: _Section, content: memoryview) -> bool:
         """Fill *content*; say whether all of the section is there."""
         start = section.at + _HEAD_BYTES
-        packed = memoryview(bytearray(section.end - start))
+        packed = _memory(section.end - start)
         count = self._fill(start, packed)
         if count < len(packed) and self._is_live():
             return False
@@ -217,6 +219,11 @@ class Unwrapped:
             end=END_OFFSET,
             raw=(at, END_OFFSET),
         )
+
+
+def _memory(size: int) -> memoryview:
+    """Return memory that is taken when it is written to, if it is much: a size may be a lie."""
+    return memoryview(bytearray(size) if size < _LAZY_BYTES else mmap(-1, size))
 
 
 def _number(content: memoryview) -> int:
