@@ -109,10 +109,12 @@ class Unwrapped:
         head = memoryview(bytearray(_HEAD_BYTES))
         head = head[: self._fill(at, head)]
         marker = head[:MARKER_BYTES]
-        if len(marker) == MARKER_BYTES and not any(marker):
-            return marker  # The chain ends here; whether it may is the Framer's to say.
-        unwritten = len(head) < _HEAD_BYTES or not any(marker[4:])
-        if len(marker) < MARKER_BYTES or (unwritten and self._is_live()):
+        if len(marker) < MARKER_BYTES or not any(marker):
+            if begin < self._resume and not self._is_live():
+                raise self._broken(at, begin, f"the sections end before {self._resume}")
+            # The chain ends here; whether it may is the Framer's to say.
+            return marker if len(marker) == MARKER_BYTES else head[:0]
+        if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
             return head[:0]
         self._section = self._parsed(head, at, begin)
         self._unpacked = False
@@ -137,6 +139,8 @@ class Unwrapped:
         """Return the marker that an uncompressed segment would have at the section's beginning."""
         if section.stop > self._resume:
             self._check_length(section)
+            if section.length == 0 and not self._is_there(section):
+                return memoryview(b"")
         marker = section.stop.to_bytes(4, "big") + self._crc(section.begin).to_bytes(4, "big")
         return memoryview(marker)
 
@@ -157,13 +161,19 @@ class Unwrapped:
 
     def _content(self, section: _Section) -> memoryview:
         """Return what is inside of *section*, unpacked when it is first asked for; else nothing."""
+        if not self._is_there(section):
+            return memoryview(b"")
+        return self._memory[: section.stop - section.begin - MARKER_BYTES]
+
+    def _is_there(self, section: _Section) -> bool:
+        """Unpack *section* unless it is; say whether all of it is there."""
         size = section.stop - section.begin - MARKER_BYTES
         if not self._unpacked:
             if size > len(self._memory):
                 self._memory = memoryview(b"")  # The old goes before the new comes.
                 self._memory = _memory(size)
             self._unpacked = self._unpack_section(section, self._memory[:size])
-        return self._memory[: size if self._unpacked else 0]
+        return self._unpacked
 
     def _unpack_section(self, section: _Section, content: memoryview) -> bool:
         """Fill *content*; say whether all of the section is there."""
