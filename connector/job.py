@@ -108,6 +108,7 @@ class JobFile:
     source: Mapping[str, Any] = option("The source: `plugin` and its options.")
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
     runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
+    rest: Mapping[str, Any] = option("The HTTP server of `headrace worker`.", default={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,36 @@ def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
     if not name.strip() or "\n" in name:
         raise ConfigError([Problem("job", f"expected a name, found {name!r}")], place=str(path))
     return path.absolute().parent / written.state, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFile:
+    """What `headrace worker` itself takes from a job file; its children read the rest."""
+
+    state: Path
+    runtime: RuntimeConfig
+    rest: Mapping[str, Any]
+
+
+def read_worker(path: Path) -> WorkerFile:
+    """Read the file at *path* as a worker's.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+
+    """
+    written = parse_config(JobFile, _document(path), place=str(path))
+    problems: list[Problem] = []
+    if written.sink is not None or written.job is not None:
+        hint = "a worker runs the jobs that the statements in `state` define"
+        key = "job" if written.sink is None else "sink"
+        problems.append(Problem(key, "cannot be given to a worker", hint))
+    runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
+    if problems or runtime is None:
+        raise ConfigError(problems, place=str(path))
+    return WorkerFile(
+        state=path.absolute().parent / written.state, runtime=runtime, rest=written.rest
+    )
 
 
 def read_job(path: Path, job: str | None = None) -> Job:

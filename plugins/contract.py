@@ -125,6 +125,11 @@ class Source(ABC):
         """Make records of what could not be made into records before; None if that cannot be."""
         return None
 
+    @classmethod
+    def first_position(cls) -> Position | None:
+        """Return the position of a split that has read nothing, if it can be moved; else None."""
+        return NumberPosition(0)
+
     def merge(self, positions: Sequence[Position]) -> Position:
         """Join the positions of overlapping splits into one."""
         (position,) = positions

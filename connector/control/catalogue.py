@@ -19,6 +19,7 @@ from headrace.connector.states import Desired
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.board import FORK_MARK, Board, Route
 from headrace.connector.stores.sqlite_file import transaction
+from headrace.plugins import ConfigError, Problem
 
 # `statement` is the canonical text that makes the object again, `config` its connector config as
 # JSON. A source's `job` is empty where the statement named none.
@@ -150,11 +151,23 @@ class Catalogue:
         """Store a source instead of the one of its name; its job is changed."""
         before = self.source(entry.name)
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
+        job = route.job
+        if before.job != entry.job:
+            if self._rows("SELECT job FROM jobs WHERE job = ?", route.job):
+                raise ConfigError(
+                    [
+                        Problem(
+                            "job",
+                            f"{entry.name} has run in job {route.job} and cannot change it",
+                            "drop it and create it anew: it then begins where that job is",
+                        )
+                    ]
+                )
+            job = self._job_for(entry)
         self._connection.execute(
             "UPDATE sources SET sink = ?, job = ?, statement = ?, config = ? WHERE name = ?",
             (entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config)), entry.name),
         )
-        job = route.job if before.job == entry.job else self._job_for(entry)
         self.board.point(entry.name, job=job, sink=entry.sink)
 
     def remove_sink(self, name: str) -> None:

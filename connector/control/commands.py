@@ -7,12 +7,14 @@ by `validate_sink`. What is wanted is noted; the workers look at it, and do it.
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
 from headrace.connector.control.altering import altered_sink
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import (
     CLASS_KEY,
+    ConnectorOptions,
     sink_entry,
     source_entry,
 )
@@ -26,6 +28,7 @@ from headrace.connector.control.errors import (
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
 from headrace.connector.control.plugin_search import source_of_class
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
+from headrace.connector.obs.logging import set_threshold
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.parser import parse_statement
 from headrace.connector.shell.statements import (
@@ -36,8 +39,10 @@ from headrace.connector.shell.statements import (
     TableName,
 )
 from headrace.connector.states import Desired, Observed
-from headrace.connector.stores.board import WHOLE_JOB
+from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
+from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Source
+from headrace.plugins.config_forms import CheckedOption, check_options
 
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
@@ -50,6 +55,22 @@ class Commands:
         self._connection = connection
         self._catalogue = Catalogue(connection)
         self._offsets = Offsets(connection)
+
+    @classmethod
+    def open(cls, state: Path, *, check_same_thread: bool = True) -> Self:
+        """Return the verbs over the state file at *state*, made if it is missing; close them.
+
+        Without *check_same_thread*, another thread may close them.
+
+        Raises:
+            StateFileError: the file cannot be used.
+
+        """
+        return cls(connect(state, check_same_thread=check_same_thread))
+
+    def close(self) -> None:
+        """Close the state file."""
+        self._connection.close()
 
     # What there is.
 
@@ -200,6 +221,25 @@ class Commands:
                 self._catalogue.replace_source(entry)
         return entry
 
+    def put_source(self, name: str, config: Mapping[str, str]) -> bool:
+        """Make a source, or give it another config; say whether it was made.
+
+        Raises as `create_source` and `replace_source` do.
+        """
+        if self.create_source(config, if_not_exists=True):
+            return True
+        self.replace_source(name, config)
+        return False
+
+    def check_source(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
+        """Return every key of a connector config, and what is wrong with it. Changes nothing."""
+        problems: list[Problem] = []
+        try:
+            self._catalogue.sink(source_entry(config).sink)
+        except ConfigError as error:
+            problems += error.problems
+        return check_options(ConnectorOptions, config, group="Connector", problems=problems)
+
     def drop_source(self, name: str, *, if_exists: bool = False) -> None:
         """Forget a source; what its job committed stays. Raises NotFoundError."""
         with self._catalogue.changing():
@@ -246,6 +286,12 @@ class Commands:
             if not found:
                 raise NotFoundError("task", f"{name} has {len(status.splits)} tasks, not {task}")
             self._catalogue.board.ask_restart(status.job, found)
+
+    def set_log_level(self, level: str) -> None:
+        """Log from *level* on, in this process at once, in all others of the state soon."""
+        with self._catalogue.changing():
+            self._catalogue.board.set_setting(LOG_LEVEL, level)
+        set_threshold(level)
 
     # Positions.
 

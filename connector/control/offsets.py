@@ -62,13 +62,13 @@ class Offsets:
     ) -> OffsetsChange:
         """Move parts of positions. Raises ConfigError with every part that cannot be moved."""
         states = {state.split: state for state in self._states(job)}
-        moved: dict[str, Position] = {}
+        moved: dict[str, Position | None] = {}
         problems: list[Problem] = []
         for number, part in enumerate(wanted):
             partition = dict(part.partition)
             split = partition.pop(SPLIT_KEY, "")
-            state = states.get(split)
-            if state is None or state.position is None:
+            before = _position(states[split], source) if split in states else None
+            if before is None:
                 known = ", ".join(s for s, found in states.items() if found.position) or "none"
                 problems.append(
                     Problem(
@@ -78,9 +78,11 @@ class Offsets:
                     )
                 )
                 continue
-            position = moved.get(split) or source.decode_position(state.position)
+            position = moved.get(split) or before
             try:
-                moved[split] = position.moved(partition, part.offset)
+                after = position.moved(partition, part.offset)
+                anew = part.offset is None and len(position.describe()) == 1
+                moved[split] = None if anew else after
             except ConfigError as error:
                 problems += [
                     Problem(f"offsets[{number}].{p.key}", p.message, p.hint) for p in error.problems
@@ -129,6 +131,12 @@ class Offsets:
         with named_errors():
             (names,) = self._connection.execute(query, (job,)).fetchone() or ("[]",)
         return [load(self._connection, job, split) for split in json.loads(names)]
+
+
+def _position(state: SplitState, source: type[Source]) -> Position | None:
+    if state.position is None:
+        return source.first_position()
+    return source.decode_position(state.position)
 
 
 def _shown(state: SplitState, source: type[Source]) -> Sequence[Offset]:

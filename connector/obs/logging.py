@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, ClassVar, Final, TextIO
 from uuid import UUID
 
 import msgspec
@@ -31,8 +31,9 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
     Other packages are heard from `warning` on. Calling it again replaces what was set.
     """
     stream = sys.stderr if stream is None else stream
-    threshold = logging.getLevelNamesMapping()[level.upper()]
+    set_threshold(level)
     shared: list[Processor] = [
+        _above_threshold,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -42,7 +43,7 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
     renderer = _renderer(stream)
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
@@ -53,7 +54,31 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+    logging.basicConfig(
+        handlers=[handler], level=max(_Threshold.level, logging.WARNING), force=True
+    )
+
+
+def set_threshold(level: str) -> None:
+    """Log our own events from *level* on, also those of loggers that are bound already."""
+    _Threshold.level = logging.getLevelNamesMapping()[level.upper()]
+
+
+def threshold() -> str:
+    """Return the level from which on our own events are logged."""
+    return logging.getLevelName(_Threshold.level).lower()
+
+
+class _Threshold:
+    level: ClassVar[int] = logging.INFO
+
+
+def _above_threshold(_: object, method: str, event: EventDict) -> EventDict:
+    known = logging.getLevelNamesMapping()
+    name = {"exception": "ERROR", "warn": "WARNING"}.get(method, method.upper())
+    if known.get(name, logging.CRITICAL) < _Threshold.level:
+        raise structlog.DropEvent
+    return event
 
 
 def exception_without_values(_: object, __: str, event: EventDict) -> EventDict:

@@ -17,6 +17,7 @@ from headrace.connector.job import Job, read_job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import books_differences, books_text, summary_of
+from headrace.connector.runtime.supervisor import parent_gone
 from headrace.connector.runtime.worker import committed_books
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite import SqliteStore
@@ -42,9 +43,12 @@ def run_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--summary-json", type=Path, metavar="PATH", help="write what the run came to, as JSON"
     )
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
+    if given.with_parent:
+        parent_gone(host.stop)
     with stopped_by_signals(host.stop):
         name, report = host.run(until_idle=given.until_idle)
     if report is None:

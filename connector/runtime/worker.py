@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job
+from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
@@ -40,7 +41,7 @@ from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, StoreUnavailableError
-from headrace.connector.stores.board import WHOLE_JOB, Wanted
+from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
     ConfigError,
@@ -377,6 +378,8 @@ class Worker:
     def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
         """Return what the pipeline must do because of what is wanted now."""
         before, now = self._wanted, hands.store.board.wanted(self._job.name)
+        if level := hands.store.board.setting(LOG_LEVEL):
+            set_threshold(level)
         self._wanted = replace(now, generation=before.generation)
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:

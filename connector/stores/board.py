@@ -15,6 +15,7 @@ from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.sqlite_file import named_errors, transaction
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
+LOG_LEVEL: Final = "log_level"  # A setting.
 WHOLE_JOB: Final = ""  # The "split" under which a job's own state and restarts are kept.
 
 # `routes.job` is the job that runs a source, also where the source's own config names none.
@@ -25,6 +26,7 @@ CREATE TABLE IF NOT EXISTS routes (
 CREATE TABLE IF NOT EXISTS wishes (
     job TEXT PRIMARY KEY, generation INTEGER NOT NULL, restarts TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS seen (
     job TEXT NOT NULL, split TEXT NOT NULL, state TEXT NOT NULL, generation INTEGER NOT NULL,
     worker TEXT NOT NULL, reason TEXT NOT NULL, attempt INTEGER NOT NULL,
@@ -141,6 +143,12 @@ class Board:
             (job, json.dumps({**before, **asked})),
         )
 
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Keep a setting of the whole state file; None forgets it."""
+        self._connection.execute("DELETE FROM settings WHERE name = ?", (name,))
+        if value is not None:
+            self._connection.execute("INSERT INTO settings VALUES (?, ?)", (name, value))
+
     # The workers'.
 
     def see(self, job: str, rows: Iterable[Seen]) -> None:
@@ -217,6 +225,12 @@ class Board:
         routes = self.routes(job)
         state = _leading(routes)[0] if routes else Desired.RUNNING
         return Wanted(state, generation, json.loads(restarts), _differ(routes))
+
+    def setting(self, name: str) -> str | None:
+        """Return a setting of the whole state file."""
+        with named_errors():
+            row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,))
+            return next((str(value) for (value,) in row), None)
 
     def seen(self, job: str) -> Mapping[str, Seen]:
         """Return what was seen of each split of *job*, and of the `WHOLE_JOB`."""

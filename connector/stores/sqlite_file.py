@@ -70,10 +70,13 @@ ALTER TABLE quarantine ADD COLUMN sent INTEGER NOT NULL DEFAULT 0;
 )
 
 
-def connect(path: str | Path, *, create: bool = True) -> sqlite3.Connection:
+def connect(
+    path: str | Path, *, create: bool = True, check_same_thread: bool = True
+) -> sqlite3.Connection:
     """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
 
-    The connection is in autocommit mode (use `transaction`) and belongs to the calling thread.
+    The connection is in autocommit mode (use `transaction`) and belongs to the calling thread;
+    without *check_same_thread*, another one may close it.
 
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
@@ -85,7 +88,10 @@ def connect(path: str | Path, *, create: bool = True) -> sqlite3.Connection:
     try:
         place.touch(mode=0o600)  # It will hold the job's secret key.
         connection = sqlite3.connect(
-            place, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=True
+            place,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            isolation_level=None,
+            check_same_thread=check_same_thread,
         )
     except (OSError, sqlite3.Error) as error:
         raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error

@@ -49,6 +49,10 @@ class CassandraSource(Source):
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""
         return self._parts.recovered(lost)
 
+    @classmethod
+    def first_position(cls) -> None:
+        """Return nothing: where the logs begin shows when they are read."""
+
     def close(self) -> None:
         """Close the logs."""
         self._parts.close()

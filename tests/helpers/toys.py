@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.plugins import ConfigError, Position, Problem, Reader, Sink, Source, Split, option
+from headrace.plugins import (
+    ConfigError,
+    Position,
+    Problem,
+    Reader,
+    Sink,
+    Source,
+    Split,
+    Writer,
+    option,
+)
+from headrace.sinks.files import FileSink, FileSinkConfig
 from headrace.sources.files import FileSource, FileSourceConfig
 
 ENTRY_POINTS = """\
@@ -15,6 +26,7 @@ river = toys:RiverSource
 brook = toys:BrookSource
 [headrace.sinks]
 bus = toys:BusSink
+pond = toys:PondSink
 torn-sink = no_such_module:TornSink
 """
 
@@ -53,6 +65,25 @@ class BusSink(Sink):
         if path:
             raise ConfigError([Problem("uri", f"a bus takes no path, found {path!r}")])
         return {"bus.stops": host} if host else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PondConfig:
+    """Options of a sink that has a topic."""
+
+    path: str = option("The file to append to.")
+    topic: str = option("The topic that it pretends to have.")
+
+
+class PondSink(Sink):
+    """`pond:///path?topic=x`: writes to a file, as the file sink does."""
+
+    schemes = ("pond",)
+    config_class = PondConfig
+
+    def open(self) -> Writer:
+        """Open as the file sink does."""
+        return FileSink(FileSinkConfig(path=self.config.path), self.context).open()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,78 @@
+"""The installed plugins as lists and forms show them. Loading one imports it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from headrace import __version__
+from headrace.connector.control.connector_config import (
+    CLASS_KEY,
+    NAME_KEY,
+    ConnectorOptions,
+    secret_problems,
+)
+from headrace.connector.control.plugin_search import connector_class
+from headrace.plugins import HeadraceError, Problem, discovery
+from headrace.plugins.config_forms import CheckedOption, Definition, check_options, definitions
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """An installed plugin; `group` is its entry-point group's last word."""
+
+    group: str
+    name: str
+    class_name: str
+    version: str
+
+    def definitions(self) -> Sequence[Definition]:
+        """Return the options that its forms show."""
+        if self.group == "sources":
+            return definitions(ConnectorOptions, group="Connector")
+        config_class = getattr(self._load(), "config_class", None)
+        return definitions(config_class, group=self.class_name) if config_class else []
+
+    def check(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
+        """Return every key of a sink's config, and what is wrong with it."""
+        config_class = getattr(self._load(), "config_class", None)
+        if config_class is None:
+            return []
+        options = {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY)}
+        problems: list[Problem] = secret_problems(config_class, options)
+        return check_options(config_class, options, group=self.class_name, problems=problems)
+
+    def _load(self) -> Any:  # noqa: ANN401 (a plugin's class)
+        return discovery.load(self.group, self.name)
+
+
+def installed() -> Sequence[PluginInfo]:
+    """Return all sources that statements can name, all sinks and codecs, but broken ones."""
+    found = []
+    for group in ("sinks", "sources", "codecs"):
+        for entry in sorted(entry_points(group=f"headrace.{group}")):
+            try:
+                plugin = discovery.load(group, entry.name)
+            except HeadraceError:
+                continue
+            version = entry.dist.version if entry.dist else __version__
+            if group == "sources" and not plugin.word:
+                continue
+            suffix = {"sinks": "Sink", "codecs": "Codec"}.get(group) or source_suffix(plugin.word)
+            made = connector_class(entry.name, suffix)
+            found.append(PluginInfo(group, entry.name, made, version))
+    return found
+
+
+def source_suffix(word: str) -> str:
+    """Return how the class of a source ends whose statements say DATA_SOURCE *word*."""
+    return f"{word.capitalize()}Source"
+
+
+def find_plugin(name: str) -> PluginInfo | None:
+    """Return the plugin of a class, which may stand without package and `Connector`."""
+    simple = name.rpartition(".")[2].removesuffix("Connector")
+    for plugin in installed():
+        if simple in (plugin.class_name, plugin.name):
+            return plugin
+    return None

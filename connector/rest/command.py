@@ -1,0 +1,86 @@
+"""`headrace worker`: all jobs of a state file, a process for each, and the HTTP doors."""
+
+import argparse
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.job import WorkerFile, read_worker
+from headrace.connector.obs.logging import threshold
+from headrace.connector.rest.config import RestConfig, addresses
+from headrace.connector.rest.server import LOOPBACK, RestServer
+from headrace.connector.runtime.supervisor import Supervisor, start_child
+from headrace.connector.runtime.watch import RestartPolicy
+from headrace.plugins import parse_config
+
+FORCED_STATUS: Final = 1
+
+
+def worker_main(arguments: Sequence[str]) -> int:
+    """Run until SIGTERM. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="headrace worker",
+        description="Run all jobs that the statements of a state file define, and serve HTTP.",
+    )
+    parser.add_argument("file", type=Path, metavar="WORKER.yaml", help="a job file without a job")
+    parser.add_argument(
+        "--rest", metavar="HOST:PORT", help="where to serve, instead of what the file says"
+    )
+    given = parser.parse_args(arguments)
+    written = read_worker(given.file)
+    rest = dict(written.rest)
+    if given.rest is not None:
+        rest |= {"listen": given.rest, "listen_services": ""}
+    config = parse_config(RestConfig, rest, place=f"{given.file}: rest")
+    return asyncio.run(_serve(given.file.absolute(), written, config))
+
+
+async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
+    log = structlog.stdlib.get_logger()
+    supervisor = Supervisor(
+        written.state,
+        lambda job: start_child(path, job, threshold()),
+        log=log,
+        policy=RestartPolicy(
+            restarts_max=written.runtime.restarts_max,
+            pause_ms=round(written.runtime.restart_pause_seconds * 1000),
+        ),
+    )
+    server = RestServer(written.state, log=log, hosts=(*LOOPBACK, *config.hosts))
+    over = asyncio.Event()
+    _end_by_signals(over)
+    thread = threading.Thread(target=supervisor.run, name="supervisor")
+    try:
+        for address in addresses(config.listen):
+            await server.start(address)
+        thread.start()
+        await over.wait()
+    finally:
+        supervisor.stop()
+        await server.close()
+        if thread.ident is not None:
+            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+    return 0
+
+
+def _end_by_signals(over: asyncio.Event) -> None:
+    """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
+    heard = 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+        if heard > 1:
+            os._exit(FORCED_STATUS)
+        over.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, partial(hear))

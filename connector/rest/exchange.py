@@ -1,0 +1,210 @@
+"""One exchange: reading a request strictly, answering in JSON, and errors as Connect words them.
+
+Every answer but the empty ones is JSON, also the 404 and the 405 of the router. What a body may be
+is bounded before it is parsed.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from aiohttp import hdrs, web
+
+from headrace.connector.obs import structlog
+from headrace.plugins import ConfigError, HeadraceError
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+DEPTH_MAX: Final = 32
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+_PHRASES: Final = {
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    411: "Length Required",
+    413: "Request Entity Too Large",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Json = Mapping[str, Any]  # Any: what JSON can hold.
+
+
+class RefusedError(HeadraceError):
+    """A request that is answered with an error; *status* is HTTP's."""
+
+    code: ClassVar[str] = "refused"
+
+    def __init__(
+        self, status: int, message: str, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Say why."""
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def answer(
+    document: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return *document* as JSON."""
+    body = json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace")
+    return web.Response(
+        body=body, status=status, headers=dict(headers or {}), content_type="application/json"
+    )
+
+
+def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return an error as Kafka Connect's clients expect it."""
+    return answer({"error_code": status, "message": message}, status, headers)
+
+
+async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Return the body of *request*.
+
+    Raises:
+        RefusedError: it is no JSON, or JSON that can be read in two ways, or too deep, or too long.
+
+    """
+    if request.content_type != "application/json":
+        raise RefusedError(415, "HTTP 415 Unsupported Media Type")
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+        raise RefusedError(415, "HTTP 415 Unsupported Media Type: a body must not be compressed")
+    body = await request.read()
+    return parse_json(body)
+
+
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Return what *body* says; floats stay texts. Raises RefusedError as `read_json` does."""
+    try:
+        text = body.decode()
+        document = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+            parse_float=str,
+        )
+    except RefusedError:
+        raise
+    except UnicodeDecodeError as error:
+        raise RefusedError(400, f"the body is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise RefusedError(400, f"the body is nested more than {DEPTH_MAX} deep") from None
+    except json.JSONDecodeError as error:
+        where = f"line: {error.lineno}, column: {error.colno}"
+        raise RefusedError(400, f"the body is not JSON: {error.msg} ({where})") from None
+    except ValueError:
+        raise RefusedError(400, "the body holds a number of too many digits") from None
+    if _depth(document) > DEPTH_MAX:
+        raise RefusedError(400, f"the body is nested more than {DEPTH_MAX} deep")
+    if _has_surrogate(text):
+        raise RefusedError(400, "the body holds half of a character (a lone surrogate)")
+    return document
+
+
+def an_object(document: object, what: str) -> dict[str, Any]:  # Any: what JSON can hold.
+    """Return *document* if it is an object. Raises RefusedError."""
+    if not isinstance(document, dict):
+        raise RefusedError(400, f"{what} must be an object, found {kind(document)}")
+    return document
+
+
+def only(document: Json, *names: str) -> None:
+    """Refuse fields that are not known. Raises RefusedError."""
+    unknown = [name for name in document if name not in names]
+    if unknown:
+        known = ", ".join(names)
+        raise RefusedError(400, f'Unrecognized field "{unknown[0][:80]}" (known: {known})')
+
+
+def kind(value: object) -> str:
+    """Return what JSON calls *value*."""
+    names = {dict: "an object", list: "an array", bool: "a boolean", int: "a number", str: "a text"}
+    return "null" if value is None else names.get(type(value), "a value")
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let every answer be JSON, whatever happened; log what is our own fault."""
+    try:
+        response = await handler(request)
+    except RefusedError as error:
+        response = refusal(error.status, error.message, error.headers)
+    except web.HTTPException as error:
+        phrase = _PHRASES.get(error.status, error.reason)
+        kept = {k: v for k, v in error.headers.items() if k == hdrs.ALLOW}
+        response = refusal(error.status, f"HTTP {error.status} {phrase}", kept)
+    except ConfigError as error:
+        response = refusal(400, "\n".join(lines_of(error)))
+    except HeadraceError as error:
+        response = refusal(503 if error.restartable else 500, f"{error.code}: {error.message}")
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception:  # noqa: BLE001 (the last one to see it)
+        structlog.get_logger().exception("internal_error", path=request.path)
+        response = refusal(500, "internal error: it is in the log")
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+@web.middleware
+async def acceptable(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse clients that want something else than JSON."""
+    accepted = [
+        part.partition(";")[0].strip() for part in request.headers.get("Accept", "*/*").split(",")
+    ]
+    if not {"*/*", "application/*", "application/json", ""} & set(accepted):
+        raise RefusedError(406, "HTTP 406 Not Acceptable")
+    return await handler(request)
+
+
+def lines_of(error: ConfigError) -> Sequence[str]:
+    """Return every problem of *error* on a line, with its hint."""
+    return [
+        f"{p.key + ': ' if p.key else ''}{p.message}{f' ({p.hint})' if p.hint else ''}"
+        for p in error.problems
+    ]
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise RefusedError(400, f"the body gives {twice[:80]!r} twice")
+    return made
+
+
+def _no_constant(text: str) -> None:
+    raise RefusedError(400, f"the body holds {text}, which is not JSON")
+
+
+def _depth(document: object) -> int:
+    """Count levels without recursion: the parser's own bound is deeper than ours."""
+    level, depth = [document], 0
+    while level:
+        depth += 1
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+        if depth > DEPTH_MAX:
+            break
+    return depth
+
+
+def _has_surrogate(text: str) -> bool:
+    if "\\u" not in text:
+        return False
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -1,0 +1,180 @@
+"""The HTTP server of a worker process: its routes, what stands before them, and its sockets."""
+
+import asyncio
+import ssl
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from aiohttp import hdrs, web
+
+from headrace import __version__
+from headrace.connector.rest.connect import ConnectDoor
+from headrace.connector.rest.connect_plugins import PluginDoor
+from headrace.connector.rest.doorway import Doorway
+from headrace.connector.rest.exchange import (
+    BODY_BYTES_MAX,
+    Handler,
+    RefusedError,
+    acceptable,
+    answer,
+    errors_as_json,
+)
+from headrace.plugins import MissingRequirementError
+
+HEADER_BYTES_MAX: Final = 8190
+READ_SECONDS_MAX: Final = 20.0
+REQUESTS_MAX: Final = 256
+KEEPALIVE_SECONDS: Final = 30.0
+STOP_SECONDS_MAX: Final = 5.0
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
+
+
+class AddressInUseError(MissingRequirementError):
+    """The server cannot listen where it should."""
+
+    code = "cannot_listen"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+Route = tuple[str, str, Any]  # Any: a handler, which may be a partial.
+
+
+class RestServer:
+    """Serves the doors of one state file until it is closed. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        log: structlog.stdlib.BoundLogger,
+        healthy: Callable[[], str] = lambda: "",
+        hosts: Sequence[str] = LOOPBACK,
+    ) -> None:
+        """*healthy* returns what is wrong, if anything; *hosts* are the names it is called by."""
+        self._doorway = Doorway(state)
+        self._log = log
+        self._healthy = healthy
+        self._hosts = frozenset(hosts)
+        self._runners: list[web.AppRunner] = []
+        self._worker_id = ""
+        self._under_way = 0
+
+    def application(self) -> web.Application:
+        """Return the application with all doors."""
+        cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
+        doors = (
+            ConnectDoor(self._doorway, lambda: self._worker_id),
+            PluginDoor(self._doorway, cluster_id, self._healthy),
+        )
+        app = web.Application(
+            middlewares=[errors_as_json, self._bounded, self._known_host, acceptable],
+            client_max_size=BODY_BYTES_MAX,
+        )
+        for door in doors:
+            add_routes(app, door.routes())
+        return app
+
+    async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+        """Listen, and return where; port 0 is any that is free.
+
+        Raises:
+            AddressInUseError: it cannot listen there.
+
+        """
+        runner = web.AppRunner(
+            self.application(),
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            auto_decompress=False,
+            lingering_time=0,
+        )
+        self._runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, address.host, address.port, ssl_context=tls)
+        try:
+            await site.start()
+        except OSError as error:
+            raise AddressInUseError(
+                f"cannot listen: {error.strerror}", place=f"{address.host}:{address.port}"
+            ) from error
+        host, port, *_ = runner.addresses[0]
+        self._worker_id = self._worker_id or f"{host}:{port}"
+        self._log.info("rest_started", host=host, port=port)
+        return Address(host, port)
+
+    async def close(self) -> None:
+        """Answer what is under way, and end."""
+        for runner in self._runners:
+            await runner.cleanup()
+        await asyncio.get_running_loop().run_in_executor(None, self._doorway.close)
+
+    @property
+    def _bounded(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
+        @web.middleware
+        async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            """Bound how many requests are under way, and how long one may take to arrive."""
+            if self._under_way >= REQUESTS_MAX:
+                raise RefusedError(503, "too many requests at once", headers={"Retry-After": "1"})
+            self._under_way += 1
+            try:
+                if request.can_read_body:
+                    async with asyncio.timeout(READ_SECONDS_MAX):
+                        await request.read()
+                return await handler(request)
+            except TimeoutError:
+                raise RefusedError(408, "the body did not arrive in time") from None
+            finally:
+                self._under_way -= 1
+
+        return bounded
+
+    @property
+    def _known_host(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
+        @web.middleware
+        async def known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+            """Refuse names that are not ours: a page elsewhere may have had them point here."""
+            host = request.headers.get(hdrs.HOST, "")
+            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+            if "*" not in self._hosts and name.lower() not in self._hosts:
+                raise RefusedError(421, "this server is not called that")
+            return await handler(request)
+
+        return known_host
+
+
+def add_routes(app: web.Application, routes: Sequence[Route]) -> None:
+    """Add *routes*, each with and without a slash at its end, with HEAD and OPTIONS."""
+    allowed: dict[str, list[str]] = {}
+    for method, path, handler in routes:
+        allowed.setdefault(path, []).append(method)
+        for form in dict.fromkeys((path, path.rstrip("/") + "/")):
+            app.router.add_route(method, form, handler)
+            if method == hdrs.METH_GET:
+                app.router.add_route(hdrs.METH_HEAD, form, handler)
+    for path, methods in allowed.items():
+        head = [hdrs.METH_HEAD] if hdrs.METH_GET in methods else []
+        headers: dict[str, str] = {hdrs.ALLOW: ",".join((*head, *methods, hdrs.METH_OPTIONS))}
+        for form in dict.fromkeys((path, path.rstrip("/") + "/")):
+            app.router.add_route(hdrs.METH_OPTIONS, form, _options(headers))
+
+
+def _options(headers: Mapping[str, str]) -> Handler:
+    async def options(request: web.Request) -> web.StreamResponse:
+        del request
+        return answer({"headrace": __version__}, headers=headers)
+
+    return options

@@ -1,0 +1,199 @@
+"""Keeps a process for each job of one state file that is to run, and starts anew those that die.
+
+The processes are children that run one job each (`headrace run FILE --job NAME`); they follow what
+is wanted of their job by themselves. The supervisor calls no plugin, so none can hold it up.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.watch import RestartPolicy, Restarts
+from headrace.connector.states import Desired, Observed
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.board import WHOLE_JOB, Board, Seen, Wanted
+from headrace.connector.stores.sqlite_file import connect, named_errors
+from headrace.plugins import Clock, ConfigError, Problem
+
+LOOK_EVERY_SECONDS: Final = 0.5
+STOP_SECONDS_MAX: Final = 30.0
+_CONFIG_STATUS: Final = 2
+_RUN: Final = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Child(Protocol):
+    """A process that runs one job."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, or None while it lives."""
+
+    def terminate(self) -> None:
+        """Ask it to settle, commit and end."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+
+
+def start_child(path: Path, job: str, log_level: str) -> Child:
+    """Start a process for *job*; it ends when this process does, whatever ends it."""
+    return subprocess.Popen(  # noqa: S603 (headrace itself)
+        [
+            *(sys.executable, "-c", _RUN, "--log-level", log_level),
+            *("run", str(path), "--job", job, "--with-parent"),
+        ],
+        stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job as the supervisor remembers it. `not_before_ms` None: never by itself."""
+
+    child: Child | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    not_before_ms: int | None = 0
+    leaving: bool = False
+    troubled: bool = False
+
+
+class Supervisor:
+    """See the module. `run` on a thread of its own; `stop` at any time."""
+
+    def __init__(
+        self,
+        state: Path,
+        start: Callable[[str], Child],
+        *,
+        log: structlog.stdlib.BoundLogger,
+        policy: RestartPolicy,
+        clock: Clock | None = None,
+    ) -> None:
+        """*start* starts a child for the job of a name."""
+        self._state = state
+        self._start = start
+        self._log = log
+        self._clock = clock or SystemClock()
+        self._restarts = Restarts(policy)
+        self._jobs: dict[str, _Job] = {}
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Ask for the end. Any thread may call it."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Look after the jobs until stopped, then end all children."""
+        connection = connect(self._state)
+        board = Board(connection)
+        try:
+            while not self._stopped.wait(LOOK_EVERY_SECONDS):
+                try:
+                    with named_errors():
+                        problems = dict(connection.execute("SELECT job, problem FROM jobs"))
+                    self.look(board, problems)
+                except StoreUnavailableError as error:
+                    self._log.warning("store_unavailable", error=str(error))
+        finally:
+            connection.close()
+            self._end()
+
+    def look(self, board: Board, problems: Mapping[str, str]) -> None:
+        """Start, stop and judge children. *problems* are what stopped the jobs last."""
+        routes = {route.job for route in board.routes()}
+        for name in routes | set(self._jobs):
+            job = self._jobs.setdefault(name, _Job())
+            wanted = board.wanted(name)
+            if wanted != job.wanted:  # Somebody changed something: what failed may work now.
+                job.wanted = wanted
+                job.not_before_ms = 0
+                self._restarts.forget(name)
+            self._judge(board, name, job, problems.get(name, ""))
+            to_run = name in routes and (wanted.state is not Desired.STOPPED or wanted.mixed)
+            self._settle(name, job, to_run=to_run)
+            if not to_run and job.child is None:
+                del self._jobs[name]
+
+    def _settle(self, name: str, job: _Job, *, to_run: bool) -> None:
+        """Start the child of a job that is to run, and end that of one that is not."""
+        if not to_run and job.child is not None and not job.leaving:
+            job.leaving = True
+            job.child.terminate()
+        elif to_run and job.child is None and self._is_due(job):
+            job.child, job.leaving = self._start(name), False
+            self._log.info("job_started", job=name)
+
+    def _is_due(self, job: _Job) -> bool:
+        return job.not_before_ms is not None and self._clock.monotonic_ms() >= job.not_before_ms
+
+    def _judge(self, board: Board, name: str, job: _Job, problem: str) -> None:
+        if job.child is None:
+            return
+        status = job.child.poll()
+        if status is None:
+            if job.troubled and not problem:
+                job.troubled = False
+                self._show(board, name, job, Observed.UNASSIGNED, "")
+            return
+        job.child = None
+        if status == 0 or job.leaving:
+            job.not_before_ms = None if status == 0 and not job.leaving else 0
+            return
+        error = ConfigError([Problem("", problem)]) if status == _CONFIG_STATUS else None
+        now_ms = self._clock.monotonic_ms()
+        job.not_before_ms = self._restarts.failed(name, now_ms, error)
+        job.troubled = True
+        reason = problem or f"its process ended with status {status}"
+        state = Observed.FAILED if job.not_before_ms is None else Observed.RESTARTING
+        self._log.error("job_failed", job=name, status=status, again=job.not_before_ms is not None)
+        self._show(board, name, job, state, reason)
+
+    def _show(self, board: Board, name: str, job: _Job, state: Observed, reason: str) -> None:
+        next_ms = None
+        if state is Observed.RESTARTING and job.not_before_ms is not None:
+            left_ms = job.not_before_ms - self._clock.monotonic_ms()
+            next_ms = self._clock.wall_ms() + left_ms
+        row = Seen(
+            split=WHOLE_JOB,
+            state=state,
+            generation=job.wanted.generation,
+            reason=reason,
+            attempt=self._restarts.count(name),
+            next_attempt_ms=next_ms,
+        )
+        board.see(name, [row])
+
+    def _end(self) -> None:
+        children = [job.child for job in self._jobs.values() if job.child is not None]
+        for child in children:
+            child.terminate()
+        until_ms = self._clock.monotonic_ms() + int(STOP_SECONDS_MAX * 1000)
+        for child in children:
+            left_ms = max(0, until_ms - self._clock.monotonic_ms())
+            try:
+                child.wait(left_ms / 1000)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def parent_gone(stop: Callable[[], None]) -> None:
+    """Call *stop* when standard input ends, which is when the parent does. Returns at once."""
+
+    def watch() -> None:
+        while os.read(0, 1):  # Not sys.stdin: its lock would outlive the interpreter.
+            pass
+        stop()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

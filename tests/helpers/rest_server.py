@@ -1,0 +1,151 @@
+"""A server over a state file in this process, and a client that sends exactly what it is told."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.rest.server import Address, RestServer
+from headrace.connector.runtime.hosting import Host
+from headrace.connector.runtime.supervisor import Supervisor
+from headrace.connector.runtime.watch import RestartPolicy
+from headrace.plugins import HeadraceError
+from headrace.plugins.testing.doubles import context
+
+
+@dataclass
+class Answer:
+    """An answer as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 (what JSON can hold)
+        """Return the body as JSON; None when it is empty."""
+        return json.loads(self.body) if self.body else None
+
+
+@dataclass
+class Client:
+    """Talks to one server; every request has a connection of its own."""
+
+    port: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __call__(
+        self, method: str, path: str, document: object = None, **more: str | bytes
+    ) -> Answer:
+        """Send *document* as JSON, or `body` as it is, with `headers` written as a_b."""
+        body = more.pop("body", None)
+        headers = self.headers | {k.replace("_", "-"): str(v) for k, v in more.items()}
+        if document is not None:
+            body = json.dumps(document).encode()
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Answer(
+                response.status,
+                {key.lower(): value for key, value in response.getheaders()},
+                response.read(),
+            )
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def serving(server: RestServer) -> Iterator[Address]:
+    """Run *server* on a thread of its own while the block runs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        started = asyncio.run_coroutine_threadsafe(server.start(Address("127.0.0.1", 0)), loop)
+        yield started.result(20)
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()
+
+
+@dataclass
+class RestWorker:
+    """What a test has of a worker that serves."""
+
+    folder: Path
+    client: Client
+    commands: Commands
+
+
+class ThreadChild:
+    """Runs a job on a thread as a child process would."""
+
+    def __init__(self, path: Path, job: str) -> None:
+        """Start it."""
+        self._host = Host(path, log=context().log, job=job)
+        self._status: int | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None."""
+        return self._status
+
+    def terminate(self) -> None:
+        """Stop cleanly."""
+        self._host.stop()
+
+    def kill(self) -> None:
+        """Do what can be done to a thread."""
+        self._host.stop()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+        self._thread.join(timeout)
+        return self._status or 0
+
+    def _run(self) -> None:
+        try:
+            _, report = self._host.run(until_idle=False)
+        except HeadraceError as error:
+            self._status = error.exit_status
+        else:
+            self._status = report.failures[0].exit_status if report and report.failures else 0
+
+
+@contextlib.contextmanager
+def supervised(path: Path, state: Path) -> Iterator[None]:
+    """Run all jobs of *state* by the worker's file at *path*, on threads."""
+    supervisor = Supervisor(
+        state,
+        lambda job: ThreadChild(path, job),
+        log=context().log,
+        policy=RestartPolicy(restarts_max=10, pause_ms=100),
+    )
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        supervisor.stop()
+        thread.join(60)
+
+
+def eventually(seconds: float = 10.0) -> Iterator[float]:
+    """Yield until the time is up, with small pauses between; the caller leaves when content."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        yield left
+        time.sleep(0.05)
