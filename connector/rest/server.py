@@ -151,6 +151,9 @@ class RestServer:
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
             if "*" not in self._hosts and name.lower() not in self._hosts:
                 raise RefusedError(421, "this server is not called that")
+            origin = request.headers.get(hdrs.ORIGIN)
+            if origin is not None and origin != str(request.url.origin()):
+                raise RefusedError(403, "a page of another site may not ask this server")
             return await handler(request)
 
         return known_host

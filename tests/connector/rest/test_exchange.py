@@ -1,0 +1,45 @@
+"""A body is JSON that can be read in one way only, or it is refused by name."""
+
+import pytest
+
+from headrace.connector.rest.exchange import DEPTH_MAX, RefusedError, parse_json
+
+
+def test_plain() -> None:
+    """What JSON says is what is read; decimals stay as they were written."""
+    assert {"a": [1, "1.50", True, None, "é"]} == parse_json(
+        '{"a": [1, 1.50, true, null, "é"]}'.encode()
+    )
+
+
+def test_depth_at_the_bound() -> None:
+    """The deepest body that is allowed is read."""
+    assert parse_json(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "not JSON"),
+        (b"{bad", "line: 1, column: 2"),
+        (b'{"a": 1} x', "Extra data"),
+        (b'{"a": 1, "a": 2}', "gives 'a' twice"),
+        (b'[{"a": {"b": 1, "b": 2}}]', "gives 'b' twice"),
+        (b"[NaN]", "holds NaN"),
+        (b"[-Infinity]", "holds -Infinity"),
+        (b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), "nested more than"),
+        (b"[" * 200_000, "nested more than"),
+        (b'{"a":' * 100_000, "nested more than"),
+        (b"9" * 5_000, "too many digits"),
+        (b"\xff", "not UTF-8 at byte 0"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (rb'["\ud800"]', "lone surrogate"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_refused(body: bytes, message: str) -> None:
+    """What is no JSON, or too much of it, is the client's mistake, and is named."""
+    with pytest.raises(RefusedError, match=message) as caught:
+        parse_json(body)
+
+    assert 400 == caught.value.status

@@ -1,0 +1,143 @@
+"""What stands before the doors: every answer is JSON, and nobody may ask for too much."""
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from headrace.connector.rest import server
+from headrace.connector.rest.exchange import BODY_BYTES_MAX
+from rest_server import RestWorker
+
+CONFIG = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "k"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/no-such-path", 404),
+        ("TRACE", "/connectors", 405),
+        ("DELETE", "/", 405),
+        ("GET", "/connectors/../admin/loggers/%2e%2e", 404),
+        ("GET", "/connectors/" + "x" * 300, 404),
+        ("GET", "/connectors/%00", 404),
+        ("GET", "/connectors/%ff", 404),
+        ("GET", "/connectors/a%2Fb", 404),
+        ("GET", "/connectors/%E2%80%AE/status", 404),
+        ("PUT", "/connectors/%3Cscript%3E/pause", 404),
+        ("GET", "/connectors/a/tasks/99999999999999999999/status", 404),
+    ],
+)
+def test_errors_are_json(served: RestWorker, method: str, path: str, status: int) -> None:
+    """Whatever is wrong with a request, its answer is an error in JSON, never a page."""
+    answer = served.client(method, path)
+
+    assert status == answer.status
+    assert "application/json" == answer.headers["content-type"]
+    assert status == answer.json["error_code"]
+    assert answer.json["message"]
+    assert "nosniff" == answer.headers["x-content-type-options"]
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example:8083"}, 421),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:1"}, 200),
+        ({"Accept": "text/html"}, 406),
+        ({"Accept": "text/html, */*;q=0.1"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_headers(served: RestWorker, headers: dict[str, str], status: int) -> None:
+    """Names that are not ours, pages of others, and other media types are refused."""
+    assert status == served.client("GET", "/connectors", None, **headers).status
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{}", {"Content-Type": "text/plain"}, 415),
+        (b"{}", {"Content-Encoding": "gzip"}, 415),
+        (b"x" * (BODY_BYTES_MAX + 1), {}, 413),
+        (b'{"name": "a", "name": "b", "config": {}}', {}, 400),
+        (b'{"name": "a", "config": {"a": NaN}}', {}, 400),
+        (b'{"name": 3, "config": {}}', {}, 400),
+        (b'{"name": "..", "config": {"connector.class": "BrookBrookSource"}}', {}, 400),
+        (b'{"name": "a\\u001bb", "config": {"connector.class": "BrookBrookSource"}}', {}, 400),
+    ],
+)
+def test_bodies(served: RestWorker, body: bytes, headers: dict[str, str], status: int) -> None:
+    """A body that is too long, compressed, or can be read in two ways changes nothing."""
+    answer = served.client("POST", "/connectors", None, body=body, **headers)
+
+    assert status == answer.status == answer.json["error_code"]
+    assert [] == served.client("GET", "/connectors").json
+
+
+@pytest.mark.parametrize("value", ["\x1b]52;c;x\x07", "a\u202eb", "a\x00b"])
+def test_control_characters(served: RestWorker, value: str) -> None:
+    """What could act on a terminal never gets into the catalogue."""
+    answer = served.client("PUT", "/connectors/a/config", {**CONFIG, "job": value})
+
+    assert 400 == answer.status
+    assert [] == served.client("GET", "/connectors").json
+
+
+def test_literal_secrets(served: RestWorker) -> None:
+    """A form refuses a secret that is written down, shows what to write, and repeats it not."""
+    config = {"connector.class": "BusSink", "bus.stops": "a", "password": "canary-1"}
+    answer = served.client("PUT", "/connector-plugins/BusSink/config/validate", config)
+    (option,) = (o for o in answer.json["configs"] if o["value"]["name"] == "password")
+
+    assert 1 == answer.json["error_count"]
+    assert "${env:PASSWORD}" in option["value"]["errors"][0]
+    assert (None, "PASSWORD") == (option["value"]["value"], option["definition"]["type"])
+    assert b"canary-1" not in answer.body
+
+
+def test_slow_body(served: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that never arrives is given up."""
+    monkeypatch.setattr(server, "READ_SECONDS_MAX", 0.2)
+    with socket.create_connection(("127.0.0.1", served.client.port), 10) as peer:
+        peer.sendall(
+            b"POST /connectors HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+            b"Content-Type: application/json\r\n\r\n{"
+        )
+        response = http.client.HTTPResponse(peer)
+        response.begin()
+        body = json.loads(response.read())
+
+    assert (408, 408) == (response.status, body["error_code"])
+
+
+def test_too_many_at_once(served: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the bound a request is sent away at once, and may come again."""
+    monkeypatch.setattr(server, "REQUESTS_MAX", 0)
+    answer = served.client("GET", "/connectors")
+
+    assert (503, "1") == (answer.status, answer.headers["retry-after"])
+
+
+def test_many_clients_create_one(served: RestWorker) -> None:
+    """Of many that create the same connector at once, one does, and the others are told so."""
+    found: list[int] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(
+                served.client("POST", "/connectors", {"name": "a", "config": CONFIG}).status
+            )
+        )
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [201, *[409] * 7] == sorted(found)
