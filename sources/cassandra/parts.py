@@ -11,6 +11,7 @@ from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.batch import MutationBatch, Shapes
 from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import TopologyError
@@ -180,6 +181,11 @@ class Parts:
         return Keys(self.config.key_options)
 
     @cached_property
+    def copies(self) -> Copies:
+        """Reads copies again from the logs."""
+        return Copies(tuple(self.logs.values()), self.context.job_key, self.keys)
+
+    @cached_property
     def pump(self) -> Pump:
         """The one reader of all logs."""
         catalogue = Catalogue(self.schema)
@@ -268,8 +274,9 @@ class Parts:
 
     def close(self) -> None:
         """Close the logs, if they were opened."""
-        if "pump" in self.__dict__:
-            self.pump.close()
+        for name in ("pump", "copies"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
 
 
 def _table_problem(name: str, table: TableSchema | None) -> Problem | None:

@@ -44,8 +44,8 @@ class CassandraReader(Reader):
         config = parts.config
         self._memory = Memory(
             self._agreement,
-            tuple(parts.logs.items()),
-            parts.context.job_key,
+            self._hosts,
+            parts.copies,
             Ages(
                 config.expiry_seconds * _MS,
                 config.memory_seconds * _MS,

@@ -1,0 +1,210 @@
+"""Reads copies again from where they lie: what waits, expires or is compared is not kept in memory.
+
+Few segments stay open, since what is asked for together was logged together. Blocking file I/O; for
+one thread.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from headrace.plugins import HeadraceError, RetriableError
+from headrace.sources.cassandra.directory import LogReader, SegmentBytes, SegmentInfo
+from headrace.sources.cassandra.errors import (
+    LogUnreadableError,
+    NotCdcDirectoryError,
+    SegmentError,
+    SegmentKeyError,
+)
+from headrace.sources.cassandra.frame import Framer, ReadInto, digest
+from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.opening import open_segment
+from headrace.sources.cassandra.segment import MARKER_BYTES
+
+# Each is a file descriptor, and of a compressed or encrypted one the memory of one section.
+SEGMENTS_OPEN_MAX: Final = 8
+
+_CRC_BYTES: Final = 4  # Behind the mutation, at the end of its entry.
+_POINTER_BYTES: Final = 4  # At the beginning of a sync marker: where the next one is.
+_WINDOW_BYTES: Final = 64  # Of the framer that a segment is opened with; it frames nothing.
+
+Location = tuple[int, int, int, int]  # Host, segment, position of the entry's end, mutation bytes.
+
+
+class Copy(NamedTuple):
+    """The raw bytes of a copy, and where it lies."""
+
+    raw: bytes
+    host: int
+    segment: int
+    position: int
+    messaging: int
+
+
+class _Opened:
+    """An open segment, read by logical positions: at will when plain, else best forwards."""
+
+    def __init__(self, file: SegmentBytes, keys: Keys, info: SegmentInfo) -> None:
+        self._file = file
+        self._keys = keys
+        self._info = info
+        self._read_into: ReadInto = file.read_into
+        self._begin = self._stop = 0  # Of the section that a wrapped segment is read in.
+        self._start()
+
+    def _start(self) -> None:
+        framer = Framer(_WINDOW_BYTES)
+        descriptor, self._read_into = open_segment(
+            framer,
+            self._file.read_into,
+            keys=self._keys,
+            place=self._info.name,
+            segment_id=self._info.segment_id,
+        )
+        self.messaging = descriptor.messaging
+        self._plain = descriptor.wrapping is None
+        self._begin = self._stop = descriptor.header_bytes
+
+    def mutation(self, position: int, length: int) -> bytes | None:
+        """Return the bytes before the checksum that ends at *position*, None if they end early."""
+        start = position - _CRC_BYTES - length
+        room = bytearray(length)
+        if not (self._plain or self._enter(start)) or not self._fill(start, memoryview(room)):
+            return None
+        return bytes(room)
+
+    def _enter(self, start: int) -> bool:
+        """Go to the section that *start* is in; what is passed over is not unpacked."""
+        if start < self._begin:
+            self._start()
+        marker = memoryview(bytearray(MARKER_BYTES))
+        while start >= self._stop:
+            if not self._fill(self._stop, marker):
+                return False
+            # Of a chain that leads backwards the unwrapping says so.
+            self._begin, self._stop = self._stop, int.from_bytes(marker[:_POINTER_BYTES], "big")
+        return True
+
+    def _fill(self, at: int, room: memoryview) -> bool:
+        count = 0
+        while count < len(room):
+            came = self._read_into(at + count, room[count:])
+            if came == 0:
+                return False
+            count += came
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Copies:
+    """The logs of all nodes, for whoever knows where in them a mutation lies."""
+
+    def __init__(
+        self,
+        logs: Sequence[LogReader],
+        job_key: bytes,
+        keys: Keys,
+        *,
+        segments_open_max: int = SEGMENTS_OPEN_MAX,
+    ) -> None:
+        """Open nothing yet; *logs* are the nodes' by host number, *job_key* is the digest's."""
+        self._logs = logs
+        self._job_key = job_key
+        self._keys = keys
+        self._open_max = segments_open_max
+        self._opened: OrderedDict[tuple[int, int], _Opened] = OrderedDict()  # Oldest use first.
+        self._listed: dict[int, dict[int, SegmentInfo]] = {}
+        self._gone: set[tuple[int, int]] = set()
+        self._unreadable: dict[int, RetriableError] = {}  # By host.
+
+    def find(self, d0: int, d1: int, locations: Iterable[Location]) -> Copy | None:
+        """Return the first copy in *locations* that has the digest *d0*, *d1*.
+
+        None when no log has one any more, or it is damaged. A segment that is gone, and a log that
+        cannot be read now, are not tried again until `close`.
+
+        Raises:
+            RetriableError: no copy was found, but there may be one in a log that cannot be read
+                now. Call `close` and try again later.
+
+        """
+        wanted = d0.to_bytes(8, "little") + d1.to_bytes(8, "little")
+        trouble: RetriableError | None = None
+        for host, segment, position, length in locations:
+            if host in self._unreadable:
+                trouble = self._unreadable[host]
+                continue
+            try:
+                opened = self._segment(host, segment)
+                raw = opened.mutation(position, length) if opened is not None else None
+            except (SegmentError, SegmentKeyError):
+                self._forget(host, segment)  # In what state it is left, is not known.
+                continue
+            except RetriableError as error:
+                self._forget(host, segment)
+                self._unreadable[host] = trouble = error
+                continue
+            if opened is not None and raw is not None and digest(raw, self._job_key) == wanted:
+                return Copy(raw, host, segment, position, opened.messaging)
+        if trouble is not None:
+            raise trouble
+        return None
+
+    def close(self) -> None:
+        """Close all segments and forget what was listed; `find` opens again what it needs.
+
+        An open segment takes its room on the disk even after its name is gone: call this after each
+        burst of reads. Safe to call at any time, and often.
+        """
+        for opened in self._opened.values():
+            opened.close()
+        self._opened.clear()
+        self._listed.clear()
+        self._gone.clear()
+        self._unreadable.clear()
+
+    def _segment(self, host: int, segment: int) -> _Opened | None:
+        """Return an open segment; None when it is gone."""
+        name = (host, segment)
+        opened = self._opened.get(name)
+        if opened is not None:
+            self._opened.move_to_end(name)
+            return opened
+        if name in self._gone:
+            return None
+        opened = self._open(host, segment)
+        if opened is None:
+            self._gone.add(name)
+            return None
+        self._opened[name] = opened
+        if len(self._opened) > self._open_max:
+            self._opened.popitem(last=False)[1].close()
+        return opened
+
+    def _open(self, host: int, segment: int) -> _Opened | None:
+        log = self._logs[host]
+        if segment not in self._listed.get(host, {}):
+            try:
+                listed = log.segments()
+            except NotCdcDirectoryError as error:
+                raise LogUnreadableError(error.message, place=error.place) from error
+            self._listed[host] = {info.segment_id: info for info in listed}
+        info = self._listed[host].get(segment)
+        if info is None:
+            return None
+        try:
+            file = log.open(info)
+        except FileNotFoundError:
+            return None
+        try:
+            return _Opened(file, self._keys, info)
+        except HeadraceError:
+            file.close()
+            raise
+
+    def _forget(self, host: int, segment: int) -> None:
+        opened = self._opened.pop((host, segment), None)
+        if opened is not None:
+            opened.close()

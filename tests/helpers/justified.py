@@ -1,0 +1,171 @@
+"""What the copies in recorded logs justify, from what Cassandra's own reader says is in them.
+
+A content is what a mutation says, whatever its bytes: a set of atoms. An atom is one cell, row
+liveness or deletion with its time, told apart by table, key, clustering and column, and a deleted
+range from end to end. Nothing of the code under test takes part.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from corpora import recording
+
+NODES: Final = ("node1", "node2", "node3")
+NEEDED: Final = {"ONE": 1, "TWO": 2, "QUORUM": 2, "ALL": 3}
+KILLED: Final = "node3-killed"
+
+_INCLUSIVE_STARTS: Final = ("INCL_START_BOUND", "EXCL_END_INCL_START_BOUNDARY")
+_INCLUSIVE_ENDS: Final = ("INCL_END_BOUND", "INCL_END_EXCL_START_BOUNDARY")
+_CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
+
+Atom = tuple[object, ...]
+Content = frozenset[Atom]
+Document = Mapping[str, Any]  # Any: parsed JSON.
+
+
+class _Line(msgspec.Struct):
+    """Where the oracle found a mutation."""
+
+    segment: int
+    position: int
+    size: int
+    cdc: bool
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What is in the logs of a ring's nodes: by the SHA-256 of a mutation's bytes, its content.
+
+    `entries` counts each node's; `nodes` are those that logged a content, in whatever bytes.
+    """
+
+    contents: Mapping[bytes, Content]
+    entries: Counter[str]
+    nodes: Mapping[Content, frozenset[str]]
+
+    def justified(self, level: str) -> set[Content]:
+        """Return the contents that as many distinct nodes logged as *level* asks for."""
+        return {content for content, nodes in self.nodes.items() if len(nodes) >= NEEDED[level]}
+
+    def pending(self, level: str) -> set[Content]:
+        """Return what must wait: contents on too few nodes that also say something new."""
+        said = union(self.justified(level))
+        return {content for content in self.nodes if not content <= said}
+
+    def repeats(self, level: str) -> int:
+        """Count the bytes that agree by themselves and say what others that agree say as well."""
+        return sum(1 for _ in self._agreed(level)) - len(set(self._agreed(level)))
+
+    def _agreed(self, level: str) -> Iterator[Content]:
+        """Yield the content of each justified mutation, once for each form in bytes."""
+        justified = self.justified(level)
+        return (content for content in self.contents.values() if content in justified)
+
+
+def union(contents: set[Content]) -> set[Atom]:
+    """Return all atoms of *contents*."""
+    return set().union(*contents)
+
+
+@cache
+def logs_of(name: str, *, killed: bool = False) -> Logs:
+    """Return what is in the logs of recording *name*.
+
+    *killed*: node 3's log is as it was right after its SIGKILL, up to what its index files say.
+    """
+    folder = recording(name)
+    found = list(_entries(folder / "oracle.jsonl", _segments(folder, killed=False)))
+    if killed:
+        segments = _segments(folder, killed=True)
+        found = [entry for entry in found if entry[0] != NODES[2]]
+        found += _entries(folder / f"oracle-{KILLED}.jsonl", segments)
+    return _logs(found)
+
+
+def _logs(found: list[tuple[str, bytes, bytes]]) -> Logs:
+    contents: dict[bytes, Content] = {}
+    nodes: defaultdict[Content, set[str]] = defaultdict(set)
+    for node, raw, text in found:
+        digest = sha256(raw).digest()
+        if digest not in contents:
+            contents[digest] = frozenset(atoms(msgspec.json.decode(text)))
+        nodes[contents[digest]].add(node)
+    return Logs(
+        contents,
+        Counter(node for node, _, _ in found),
+        {content: frozenset(names) for content, names in nodes.items()},
+    )
+
+
+def _segments(folder: Path, *, killed: bool) -> dict[int, tuple[str, bytes, int]]:
+    """Return by id the node of each segment, its bytes, and up to where they count."""
+    places = {node: folder / "segments" / node for node in NODES}
+    if killed:
+        places = {NODES[2]: folder / KILLED / "cdc_raw"}
+    found = {}
+    for node, place in places.items():
+        for path in place.glob("*.log"):
+            index = path.with_name(f"{path.stem}_cdc.idx")
+            text = index.read_text() if index.exists() else "0"
+            limit = 1 << 31 if "COMPLETED" in text or not killed else int(text)
+            found[int(path.stem.rpartition("-")[2])] = (node, path.read_bytes(), limit)
+    return found
+
+
+def _entries(
+    oracle: Path, segments: Mapping[int, tuple[str, bytes, int]]
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield the node, the bytes and the oracle's line of each mutation of a table with CDC."""
+    with oracle.open("rb") as lines:
+        for text in lines:
+            line = msgspec.json.decode(text, type=_Line)
+            if not line.cdc:
+                continue
+            node, content, limit = segments[line.segment]
+            end = line.position - _CHECKSUM_BYTES
+            if line.position <= limit:
+                yield node, content[end - line.size : end], text
+
+
+def atoms(mutation: Document) -> Iterator[Atom]:
+    """Yield the atoms of a mutation that is told in mutation JSON."""
+    for update in mutation["updates"]:
+        place = (update["id"], update["key"])
+        if "partition_deletion" in update:
+            yield (*place, "partition", _told(update["partition_deletion"]))
+        if "static" in update:
+            yield from _row_atoms((*place, "static"), update["static"])
+        opened: Atom = ()
+        for item in update["items"]:
+            if "marker" not in item:
+                yield from _row_atoms((*place, *item["clustering"]), item)
+                continue
+            bound = tuple(item["values"])
+            if "close" in item:
+                end = (bound, item["marker"] in _INCLUSIVE_ENDS)
+                yield (*place, "range", *opened, end, _told(item["close"]))
+            if "open" in item:
+                opened = (bound, item["marker"] in _INCLUSIVE_STARTS)
+
+
+def _row_atoms(place: Atom, row: Document) -> Iterator[Atom]:
+    for part in ("liveness", "deletion"):
+        if part in row:
+            yield (place, part, _told(row[part]))
+    for name, column in row["columns"].items() if "columns" in row else ():
+        if "deletion" in column:
+            yield (place, name, "deletion", _told(column["deletion"]))
+        for cell in column.get("cells", [column] if "ts" in column else []):
+            yield (place, name, "cell", _told(cell))
+
+
+def _told(part: Document) -> Atom:
+    """Return all that is said, but for what is a comment."""
+    return tuple(sorted((name, value) for name, value in part.items() if name != "text"))
