@@ -7,7 +7,7 @@ from headrace.plugins import ConfigError, Problem, option
 from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
 
-_NODE_TEXTS = ("dc", "rack")
+_NODE_TEXTS = ("dc", "rack", "commitlog")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,8 @@ class CassandraConfig:
     """Options of the Cassandra source."""
 
     nodes: Mapping[str, object] = option(
-        "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …}."
+        "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …, "
+        "commitlog: …}."
     )
     schema: str | None = option(
         "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
@@ -105,7 +106,9 @@ def _node_problems(key: str, node: object) -> Iterator[Problem]:
         yield Problem(key, f"expected a path, found {node!r}", "node1: path/to/cdc_raw")
         return
     for option_name in node.keys() - {"path", *_NODE_TEXTS, "tokens"}:
-        yield Problem(f"{key}.{option_name}", "unknown", "path, tokens, dc and rack are known")
+        yield Problem(
+            f"{key}.{option_name}", "unknown", "path, commitlog, tokens, dc and rack are known"
+        )
     for option_name in ("path", *_NODE_TEXTS):
         text = node.get(option_name, "" if option_name == "path" else "default")
         if not isinstance(text, str) or not text:

@@ -192,8 +192,11 @@ class LogCursor:
         waiting = [
             s
             for s in self._listed
-            if s.segment_id > after.segment_id
-            or (s.segment_id == after.segment_id and after.offset != END_OFFSET)
+            if (
+                s.segment_id > after.segment_id
+                or (s.segment_id == after.segment_id and after.offset != END_OFFSET)
+            )
+            and not (s.missing and after == START)  # What was gone before the job began.
         ]
         if not waiting:
             return False

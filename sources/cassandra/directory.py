@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
-from headrace.sources.cassandra.segment import Index, index_name, parse_index, parse_name
+from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
 
 NO_LIMIT: Final = -1
 _INDEX_BYTES_MAX: Final = 64
@@ -21,12 +21,14 @@ _INDEX_BYTES_MAX: Final = 64
 class SegmentInfo:
     """One segment with CDC data, as listed.
 
-    `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final.
+    `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
+    there is only its index, and so it held CDC data that cannot be read any more.
     """
 
     segment_id: int
     name: str
     limit: int
+    missing: bool = False
 
     @property
     def final(self) -> bool:
@@ -94,10 +96,15 @@ class SegmentFile:
 class LogDirectory:
     """A node's `cdc_raw` directory."""
 
-    def __init__(self, path: Path) -> None:
-        """*path* is looked at when segments are listed."""
+    def __init__(self, path: Path, commitlog: Path | None = None) -> None:
+        """Look at *path* when segments are listed, and at the node's *commitlog* directory.
+
+        The latter says earlier that a segment is final which a crash left without COMPLETED.
+        """
         self.path = path
+        self._commitlog = commitlog
         self._offsets: dict[int, int] = {}
+        self._listed = False
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that have an index file, by ascending id.
@@ -111,18 +118,37 @@ class LogDirectory:
         """
         names = self._names()
         logs = {parsed[1]: name for name in names if (parsed := parse_name(name))}
-        indexes = {i: self._index(logs[i]) for i in sorted(logs) if index_name(logs[i]) in names}
-        newest = max(indexes, default=0)
-        found = []
-        for segment_id, index in indexes.items():
-            if segment_id < newest or (index is not None and index.completed):
-                found.append(SegmentInfo(segment_id, logs[segment_id], NO_LIMIT))
-                continue
-            # Truncated before it is written, so empty or smaller now and then: never go back.
-            offset = max(self._offsets.get(segment_id, 0), index.offset if index else 0)
-            self._offsets = {segment_id: offset}
-            found.append(SegmentInfo(segment_id, logs[segment_id], offset))
-        return found
+        indexed = {parsed[1]: name for i in names if (parsed := parse_name(name := log_name(i)))}
+        newest = max(logs.keys() & indexed.keys(), default=0)
+        # An index of the newest may come before its log, where something copies both.
+        return [
+            self._info(segment_id, name, newest)
+            if segment_id in logs
+            else SegmentInfo(segment_id, name, NO_LIMIT, missing=True)
+            for segment_id, name in sorted(indexed.items())
+            if segment_id in logs or segment_id < newest
+        ]
+
+    def _info(self, segment_id: int, name: str, newest: int) -> SegmentInfo:
+        index = self._index(name)
+        completed = index is not None and index.completed
+        if completed or segment_id < newest or self._let_go(segment_id, name):
+            return SegmentInfo(segment_id, name, NO_LIMIT)
+        # Truncated before it is written, so empty or smaller now and then: never go back.
+        offset = max(self._offsets.get(segment_id, 0), index.offset if index else 0)
+        self._offsets = {segment_id: offset}
+        return SegmentInfo(segment_id, name, offset)
+
+    def _let_go(self, segment_id: int, name: str) -> bool:
+        """Say whether the node has no name for a segment any more, but has for a later one."""
+        if self._commitlog is None:
+            return False
+        try:
+            names = _listing(self._commitlog)
+        except OSError as error:
+            raise _unreadable(self._commitlog, error) from error
+        later = (parsed[1] > segment_id for each in names if (parsed := parse_name(each)))
+        return name not in names and any(later)
 
     def open(self, segment: SegmentInfo) -> SegmentFile:
         """Open a listed segment."""
@@ -130,8 +156,10 @@ class LogDirectory:
 
     def _names(self) -> frozenset[str]:
         try:
-            names = frozenset(entry.name for entry in os.scandir(self.path))
+            names = _listing(self.path)
         except OSError as error:
+            if self._listed:  # It was there: a disk or a mount that fails for now.
+                raise _unreadable(self.path, error) from error
             raise NotCdcDirectoryError(
                 f"expected a cdc_raw directory, found {error.strerror}",
                 place=str(self.path),
@@ -144,6 +172,7 @@ class LogDirectory:
                 place=str(self.path),
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml",
             )
+        self._listed = True
         return names
 
     def _index(self, name: str) -> Index | None:
@@ -154,6 +183,10 @@ class LogDirectory:
             return None
         except OSError as error:
             raise _unreadable(self.path / index_name(name), error) from error
+
+
+def _listing(path: Path) -> frozenset[str]:
+    return frozenset(entry.name for entry in os.scandir(path))
 
 
 def _unreadable(path: Path, error: OSError) -> LogUnreadableError:

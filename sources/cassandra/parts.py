@@ -141,7 +141,15 @@ class Parts:
             owner = owners.setdefault(os.path.realpath(str(path)), name)
             if owner != name:  # One copy would count for two.
                 raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
-        return {name: LogDirectory(Path(str(path))) for name, path in paths.items()}
+        commitlogs = {
+            name: Path(str(node["commitlog"]))
+            for name, node in self.config.nodes.items()
+            if isinstance(node, Mapping) and "commitlog" in node
+        }
+        return {
+            name: LogDirectory(Path(str(path)), commitlogs.get(name))
+            for name, path in paths.items()
+        }
 
     @cached_property
     def holds(self) -> Mapping[str, Hold]:

@@ -70,6 +70,11 @@ def index_name(name: str) -> str:
     return name.removesuffix(".log") + "_cdc.idx"
 
 
+def log_name(name: str) -> str:
+    """Return the name of the segment whose index file is *name*; nothing for any other name."""
+    return name.removesuffix("_cdc.idx") + ".log" if name.endswith("_cdc.idx") else ""
+
+
 def parse_index(content: bytes) -> Index | None:
     """Read an index file; None while it is empty or half-written, then read it again later."""
     match = _INDEX.fullmatch(content)

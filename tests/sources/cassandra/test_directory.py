@@ -77,6 +77,48 @@ def test_a_segment_is_final_once_a_later_one_has_an_index(tmp_path: Path) -> Non
     assert {9: NO_LIMIT, 10: NO_LIMIT, 11: 0} == limits(log)
 
 
+def test_the_commit_log_directory_tells_what_the_node_let_go(tmp_path: Path) -> None:
+    """Only together with a later segment there: an empty or wrong directory says nothing."""
+    commitlog = tmp_path / "commitlog"
+    commitlog.mkdir()
+    log = LogDirectory(tmp_path / "cdc_raw", commitlog)
+    write_segment(tmp_path / "cdc_raw", b"", segment_id=9, index="70")
+    seen = [limits(log)[9]]
+    for name in ("CommitLog-7-8.log", "CommitLog-7-9.log", "CommitLog-7-10.log"):
+        (commitlog / name).touch()
+        seen.append(limits(log)[9])
+    (commitlog / "CommitLog-7-9.log").unlink()
+    seen.append(limits(log)[9])
+
+    assert [70, 70, 70, 70, NO_LIMIT] == seen
+
+
+def test_a_directory_that_fails_later_is_tried_again(tmp_path: Path) -> None:
+    """It was there before: a disk or a mount fails for now, which is no mistake in the job."""
+    log = LogDirectory(tmp_path / "cdc_raw")
+    with pytest.raises(NotCdcDirectoryError):
+        log.segments()
+    write_segment(tmp_path / "cdc_raw", b"", segment_id=9)
+    assert {9: NO_LIMIT} == limits(log)
+    (tmp_path / "cdc_raw").rename(tmp_path / "away")
+
+    with pytest.raises(LogUnreadableError):
+        log.segments()
+    (tmp_path / "away").rename(tmp_path / "cdc_raw")
+    assert {9: NO_LIMIT} == limits(log)
+
+
+def test_an_index_without_its_segment_is_listed_as_missing(tmp_path: Path) -> None:
+    """Unless it is the newest, whose segment may be on its way."""
+    log = LogDirectory(tmp_path)
+    for segment_id in (5, 6, 7):
+        write_segment(tmp_path, b"", segment_id=segment_id)
+    for segment_id in (5, 7):
+        (tmp_path / f"CommitLog-7-{segment_id}.log").unlink()
+
+    assert [(5, True), (6, False)] == [(s.segment_id, s.missing) for s in log.segments()]
+
+
 def test_segments_come_by_number(tmp_path: Path) -> None:
     """Ids are numbers: 10 comes after 9."""
     for segment_id in (10, 9, 100):
