@@ -68,7 +68,10 @@ def _lz4(packed: memoryview, room: memoryview) -> int:
     if len(packed) < _PREFIX_BYTES or said != len(room):
         found = f"the LZ4 block says {said} bytes, its frame {len(room)}"
         raise BlockError(found, BadLengthError)
-    return cramjam.lz4.decompress_block_into(packed[_PREFIX_BYTES:], room)
+    came = cramjam.lz4.decompress_block_into(packed[_PREFIX_BYTES:], room)
+    if came != said:
+        raise BlockError(f"the LZ4 block is damaged: {came} bytes of {said} came", BadBlockError)
+    return came
 
 
 def _noop(packed: memoryview, room: memoryview) -> int:
