@@ -33,13 +33,15 @@ class Encoding:
 
     `codec` names the format of values, `key_codec` that of keys when it is another. `envelope` is
     what stands around a change: without one, its own document in JSON, and `cep44` in the other
-    formats. `key` says which columns the key has: `partition` or `primary`. With `tombstones` a
-    deletion of all that is under its key says so (`EncodedRecords.tombstones`).
+    formats. `types` are `lossless`, or those of CEP-44's text, `cep44`. `key` says which columns
+    the key has: `partition` or `primary`. With `tombstones` a deletion of all that is under its key
+    says so (`EncodedRecords.tombstones`).
     """
 
     codec: str = "json"
     key_codec: str = ""
     envelope: str = ""
+    types: str = "lossless"
     key: str = "partition"
     tombstones: bool = False
     headers: tuple[str, ...] = (SCHEMA_ID_HEADER,)

@@ -19,8 +19,8 @@ import msgspec
 from headrace.connector.demo.recording import Recording, RecordingError
 
 QUORUM: Final = 2
-# What only the published copy knows.
-PROVENANCE: Final = frozenset({"mutation", "copies", "node", "segment", "position"})
+# What only the published copy knows, and the schema's id, which is checked as such.
+PROVENANCE: Final = frozenset({"mutation", "copies", "node", "segment", "position", "schemaUuid"})
 
 Json = dict[str, Any]  # Any: JSON.
 
@@ -180,6 +180,9 @@ def _change(table: Table, key: Json, operation: str, timestamp: int, **rest: obj
         "operationType": operation,
         "sourceKeyspace": keyspace,
         "sourceTable": name,
+        "version": None,
+        "isPartial": True,
+        "truncatedFields": [],
         "isStatic": False,
         "ttl": None,
         "expires": None,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.connector.serde.avro_types import definitions, field_of, standalone
+from headrace.connector.serde.conversion import CepTypes, Convert
+from headrace.connector.serde.envelopes import ENVELOPES, TYPES, Envelope
 from headrace.connector.serde.headers import RecordHeaders
 from headrace.plugins import (
     ConfigError,
@@ -62,9 +64,10 @@ class ShapedRecord(Record):
 class KeyPlan:
     """The key of one schema's records: the columns of the partition key, or all of the row's."""
 
-    def __init__(self, schema: RecordSchema, mode: str) -> None:
-        """Find the clustering columns where *mode* is `primary`."""
+    def __init__(self, schema: RecordSchema, mode: str, types: str) -> None:
+        """Find the clustering columns where *mode* is `primary`; convert as *types* says."""
         payload = field_of(schema.value, "payload")
+        self._convert: Convert | None = None
         self.clustering: tuple[str, ...] = ()
         self.schema = schema.key
         if payload is None:
@@ -75,13 +78,20 @@ class KeyPlan:
         if mode == "primary" and columns:
             self.clustering = tuple(columns)
             self.schema = _with_clustering(schema, payload["type"], columns)
+        if types == "cep44":
+            self._convert_all(definitions(schema.value))
+
+    def _convert_all(self, known: Mapping[str, Document]) -> None:
+        made, convert = CepTypes({**known, **definitions(self.schema)}).record(self.schema)
+        self.schema, self._convert = made, convert
 
     def of(self, record: Record) -> Document | None:
         """Return the key of *record*; of what is no single row, clustering columns are null."""
-        if record.key is None or not self.clustering:
-            return record.key
-        payload = record.value["payload"]
-        return {**record.key, **{name: payload[name] for name in self.clustering}}
+        key = record.key
+        if key is not None and self.clustering:
+            payload = record.value["payload"]
+            key = {**key, **{name: payload[name] for name in self.clustering}}
+        return key if key is None or self._convert is None else self._convert(key)
 
     def is_buried(self, record: Record) -> bool:
         """Say whether *record* deletes all that is under its key."""
@@ -99,21 +109,6 @@ def _with_clustering(schema: RecordSchema, payload: Document, columns: list[str]
         if (field := field_of(payload, name))
     ]
     return {**schema.key, "fields": [*schema.key["fields"], *fields]}
-
-
-class Envelope:
-    """What stands around the changes of one schema; this one is the record's own: `cep44`."""
-
-    def __init__(self, schema: RecordSchema) -> None:
-        """Prepare for records of *schema*."""
-        self.schema: Document = schema.value
-
-    def of(self, record: Record) -> Document:
-        """Return the value."""
-        return record.value
-
-
-ENVELOPES: Final[Mapping[str, type[Envelope]]] = {"": Envelope, "cep44": Envelope}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +134,7 @@ class Shaper:
             for option, found, known in (
                 ("envelope", wanted.envelope, ENVELOPES),
                 ("key", wanted.key, KEYS),
+                ("types", wanted.types, TYPES),
             )
             if found not in known
         ]
@@ -153,6 +149,7 @@ class Shaper:
         """Whether the records' own form is wanted."""
         wanted = self._wanted
         own = not wanted.envelope or (wanted.envelope == "cep44" and wanted.codec == "avro")
+        own = own and wanted.types == "lossless"
         return own and wanted.key == "partition" and not wanted.tombstones and not self._headers
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
@@ -176,12 +173,18 @@ class Shaper:
     def _plan(self, schema: RecordSchema) -> _Plan:
         plan = self._plans.get(schema.schema_id)
         if plan is None:
-            key = KeyPlan(schema, self._wanted.key)
-            envelope = ENVELOPES[self._wanted.envelope](schema)
-            made = RecordSchema(
-                schema.table, schema.text, schema.schema_id, key.schema, envelope.schema
-            )
-            plan = self._plans[schema.schema_id] = _Plan(
-                made, key, envelope, field_of(schema.value, "payload") is not None
-            )
+            plan = self._plans[schema.schema_id] = self._made(schema)
         return plan
+
+    def _made(self, schema: RecordSchema) -> _Plan:
+        wanted = self._wanted
+        is_change = field_of(schema.value, "payload") is not None
+        key = KeyPlan(schema, wanted.key, wanted.types if is_change else TYPES[0])
+        if is_change:
+            envelope = ENVELOPES[wanted.envelope](schema, wanted.types)
+        else:
+            envelope = Envelope(schema, TYPES[0])
+        made = RecordSchema(
+            schema.table, schema.text, schema.schema_id, key.schema, envelope.schema
+        )
+        return _Plan(made, key, envelope, is_change)

@@ -88,12 +88,18 @@ class KafkaConfig(SinkOptions):
         keys_allowed=r"topic\.creation\.default\.[a-z][a-z.]*",
     )
     format: str = option("How values are encoded: `avro`, `json`, or a plugin's.", default="avro")
-    envelope: str = option("What stands around a change.", default="cep44", choices=("cep44",))
-    key: str = option(
+    envelope: str = option(
+        "What stands around a change.", default="cep44", choices=("cep44", "debezium", "flat")
+    )
+    key: str | None = option(
         "The columns of the key: those of the partition key, whose order is kept, or of the whole "
-        "primary key, as compaction wants them.",
-        default="partition",
-        choices=("partition", "primary"),
+        "primary key, as compaction wants them: `partition`, or `primary`, which debezium has.",
+        default=None,
+    )
+    types: str = option(
+        "`lossless`, or the table of types in CEP-44's text, `cep44`, which loses values.",
+        default="lossless",
+        choices=("lossless", "cep44"),
     )
     key_format: str | None = option(
         "How keys are encoded, if not as values are: `avro`, `json`, `text`.",
@@ -149,6 +155,7 @@ class KafkaConfig(SinkOptions):
             _topic_problem("errors.deadletterqueue.topic.name", self.errors_topic or "x"),
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
+            _key_problem(self.key),
             *header_problems(self.headers),
         ]
         found = [problem for problem in problems if problem]
@@ -161,7 +168,8 @@ class KafkaConfig(SinkOptions):
             codec=self.format,
             key_codec=self.key_format or "",
             envelope=self.envelope,
-            key=self.key,
+            types=self.types,
+            key=self.key or ("primary" if self.envelope == "debezium" else "partition"),
             tombstones=self.tombstones_on_delete,
             headers=self.headers,
         )
@@ -194,6 +202,12 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
         return None
     hint = "use letters, digits, . _ -, and {keyspace} and {table}"
     return Problem(key, f"{topic!r} is no topic name", hint)
+
+
+def _key_problem(key: str | None) -> Problem | None:
+    if key in (None, "partition", "primary"):
+        return None
+    return Problem("key", f"expected partition or primary, found {key!r}")
 
 
 def _codec_problem(key: str, name: str) -> Problem | None:

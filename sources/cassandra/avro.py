@@ -22,6 +22,10 @@ timestampMicros     long: that of the row's liveness or of the deletion, else of
 operationType       INSERT, UPDATE, DELETE, DELETE_RANGE or DELETE_PARTITION
 sourceKeyspace      string
 sourceTable         string
+schemaUuid          fixed SchemaUuid of 16 bytes: the schema id
+version             null: no source of ours has one
+isPartial           boolean, true: what was not written is absent
+truncatedFields     array of string: names of the payload's fields whose values were cut off
 isStatic            boolean
 ttl                 null or int: seconds, of the row's liveness
 expires             null or long: seconds since 1970, of the row's liveness
@@ -152,6 +156,10 @@ def avro_value(change: Change, provenance: Provenance) -> Json:
         "operationType": change.operation.value,
         "sourceKeyspace": change.table.keyspace,
         "sourceTable": change.table.name,
+        "schemaUuid": change.table.schema_id,
+        "version": None,
+        "isPartial": True,
+        "truncatedFields": [],
         "isStatic": change.is_static,
         "ttl": change.ttl_s,
         "expires": change.expires_s,

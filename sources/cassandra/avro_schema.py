@@ -123,6 +123,10 @@ class _SchemaBuilder:
             _field("operationType", self._named("enum", "OperationType", symbols=operations)),
             _field("sourceKeyspace", "string"),
             _field("sourceTable", "string"),
+            _field("schemaUuid", self._named("fixed", "SchemaUuid", size=16)),
+            _optional("version", "string"),
+            _field("isPartial", "boolean"),
+            _field("truncatedFields", {"type": "array", "items": "string"}),
             _field("isStatic", "boolean"),
             _optional("ttl", "int"),
             _optional("expires", "long"),
@@ -224,14 +228,12 @@ class _SchemaBuilder:
         mode: Value = "CollectionMode"
         if mode not in self._names:
             mode = self._named("enum", "CollectionMode", symbols=["replace", "merge"])
-        return self._record(
-            path,
-            [
-                _field("mode", mode),
-                _optional("deletedAt", "long"),
-                _field("cells", {"type": "array", "items": cell}),
-            ],
-        )
+        fields = [
+            _field("mode", mode),
+            _optional("deletedAt", "long"),
+            _field("cells", {"type": "array", "items": cell}),
+        ]
+        return self._record(path, fields) | {"cqlType": str(cql_type)}
 
     def _shared(self, name: str) -> Value:
         title = name.capitalize()

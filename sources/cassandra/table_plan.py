@@ -29,7 +29,9 @@ class TablePlan:
         names = [avro_string(alias) for alias in avro_names(tuple(c.name for c in payload))]
         self.names = names + [b""] * (len(columns) - len(names))
         self.payload_count = len(payload)
-        self.constant = avro_string(table.keyspace) + avro_string(table.name)
+        names_of_table = avro_string(table.keyspace) + avro_string(table.name)
+        # No version, partial, nothing truncated.
+        self.constant = names_of_table + table.schema_id + b"\x00\x01\x00"
         kinds = [column.kind for column in payload]
         self.key_count = kinds.count(ColumnKind.PARTITION_KEY)
         self.first_cell = self.key_count + kinds.count(ColumnKind.CLUSTERING)

@@ -166,4 +166,4 @@ WHOLE = {
 
 def _deletion(record: Record) -> tuple[str, bool]:
     """Return the operation, and whether the table has clustering columns."""
-    return record.operation.value, bool(record.schema.value["fields"][8]["type"]["clustering"])
+    return record.operation.value, bool(record.schema.value["fields"][12]["type"]["clustering"])

@@ -1,0 +1,210 @@
+"""Changes of real nodes in every envelope: Avro, JSON and a third format say the same."""
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.shaping import Shaper
+from headrace.plugins import Codec, Document, EncodedRecords, Encoding, Record
+from recorded_batches import recorded_batches
+
+RECORDINGS = ("4.1-ops", "5.0-types")
+ENVELOPES = ("cep44", "debezium", "flat")
+FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+ENTRY_POINTS = "[headrace.codecs]\nmsgpack = test_envelopes_codec:PackCodec\n"
+MODULE = '''
+import msgspec
+from headrace.plugins import BadRecordError, Codec
+
+
+class PackCodec(Codec):
+    """MessagePack, as somebody else would write it."""
+
+    def key(self, record):
+        return None if record.key is None else msgspec.msgpack.encode(record.key)
+
+    def value(self, record):
+        return msgspec.msgpack.encode(record.value)
+'''
+Json = Any
+
+
+def from_json(schema: Json, datum: Json, known: dict[str, Json]) -> Json:
+    """Return what a reader who knows the schema makes of JSON."""
+    if isinstance(schema, list):
+        return None if datum is None else from_json(schema[1], datum, known)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    schema = known.get(kind, schema)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(schema, dict) and "name" in schema:
+        known[schema["name"]] = schema
+    match kind:
+        case "bytes" | "fixed":
+            datum = base64.b64decode(datum)
+        case "float" | "double":
+            datum = FLOATS.get(datum, datum)
+        case "array":
+            datum = [from_json(schema["items"], each, known) for each in datum]
+        case "map":
+            datum = {k: from_json(schema["values"], each, known) for k, each in datum.items()}
+        case "record":
+            fields = [(f["name"], f["type"]) for f in schema["fields"]]
+            datum = {name: from_json(part, datum[name], known) for name, part in fields}
+    return datum
+
+
+def from_avro(schema: Document, content: bytes) -> Json:
+    """Return what an Avro reader makes of bytes, with texts for uuids."""
+    return plain(fastavro.schemaless_reader(BytesIO(content), dict(schema), None))
+
+
+def plain(value: Json) -> Json:
+    """Return a datum in which what is no number equals itself."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value
+    return value if value is None or isinstance(value, int | bytes) else str(value)
+
+
+def encoded(name: str, **wanted: Any) -> tuple[EncodedRecords, list[Record]]:  # noqa: ANN401
+    """Return a recording's records in the wanted form, and as they were."""
+    encoder = Encoder(Encoding(**wanted))
+    (batch,) = recorded_batches(name)
+    return encoder.encode(batch, token=1), list(batch.records())
+
+
+@pytest.mark.parametrize(
+    ("name", "envelope", "types"),
+    [
+        *((name, envelope, "lossless") for name in RECORDINGS for envelope in ENVELOPES),
+        ("5.0-types", "cep44", "cep44"),
+        ("5.0-types", "flat", "cep44"),
+    ],
+)
+def test_avro_and_json_have_equal_content(name: str, envelope: str, types: str) -> None:
+    """Key and value of every change are the same data in both, and fit their schemas."""
+    form: dict[str, Any] = {"envelope": envelope, "types": types, "key": "primary"}
+    avro, records = encoded(name, codec="avro", **form)
+    texts, _ = encoded(name, codec="json", **form)
+    shaper = Shaper(Encoding(codec="avro", **form))
+
+    assert len(records) == len(avro) == len(texts) > 40
+    assert () == tuple(avro.quarantined) == tuple(texts.quarantined)
+    for index, record in enumerate(records):
+        schema = shaper.schema(record.schema)
+        for part, left, right in (
+            (schema.key, avro.keys[index], texts.keys[index]),
+            (schema.value, avro.values[index], texts.values[index]),
+        ):
+            assert left is not None
+            assert right is not None
+            floats = from_json(part, json.loads(right), {})
+            single = from_avro(part, left)
+            assert rounded(single) == rounded(plain(floats))
+
+
+def rounded(value: Json) -> Json:
+    """Return a datum whose numbers have the digits that the shortest text of a float has."""
+    if isinstance(value, Mapping):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_a_third_format_is_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, envelope: str
+) -> None:
+    """A codec that an installed distribution brings gets the same keys and values."""
+    metadata = tmp_path / "pack-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: pack\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    (tmp_path / "test_envelopes_codec.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    packed, records = encoded("4.1-ops", codec="msgpack", envelope=envelope)
+    shaper = Shaper(Encoding(codec="msgpack", envelope=envelope))
+
+    for key, value, record in zip(packed.keys, packed.values, records, strict=True):
+        shaped = shaper.shape(record)
+        assert key is not None
+        assert plain(shaped.key) == plain(msgspec.msgpack.decode(key))
+        assert plain(shaped.value) == plain(msgspec.msgpack.decode(value))
+    assert issubclass(type(Encoder(Encoding(codec="msgpack"))._codec), Codec)  # noqa: SLF001
+
+
+def test_flat_rows_have_columns_as_fields() -> None:
+    """Each column is what the payload has; the rest begins with two underscores."""
+    made, records = encoded("4.1-ops", codec="json", envelope="flat")
+    for text, record in zip(made.values, records, strict=True):
+        row, value = json.loads(text), record.value
+        columns = {name: each for name, each in row.items() if not name.startswith("__")}
+
+        assert columns.keys() == value["payload"].keys()
+        assert (row["__op"], row["__timestamp"], row["__written"]) == (
+            value["operationType"],
+            value["timestampMicros"],
+            value["updateFields"],
+        )
+
+
+def test_debezium_says_what_its_connector_says() -> None:
+    """i, u, d and r; written columns are structs that are set, others null; ranges have bounds."""
+    made, records = encoded("4.1-ops", codec="json", envelope="debezium", key="primary")
+    ops = {
+        "INSERT": "i",
+        "UPDATE": "u",
+        "DELETE": "d",
+        "DELETE_PARTITION": "d",
+        "DELETE_RANGE": "r",
+    }
+    seen = set()
+    for text, record in zip(made.values, records, strict=True):
+        message, value = json.loads(text), record.value
+        seen.add(message["op"])
+        after = message["after"]
+        start, end = after.pop("_range_start"), after.pop("_range_end")
+        written = {name for name, cell in after.items() if cell is not None}
+        payload = value["payload"]
+        keys = {*record.key, *record.schema.value["fields"][12]["type"]["clustering"]}  # type: ignore[misc]
+
+        assert {"ts_ms", "op", "source", "after"} == message.keys()
+        assert ops[value["operationType"]] == message["op"]
+        assert written == {*value["updateFields"], *(k for k in keys if payload[k] is not None)}
+        assert all(after[name]["set"] for name in written)
+        assert value["timestampMicros"] // 1000 == message["source"]["ts_ms"]
+        if message["op"] == "r":
+            sides = (value["range"]["start"], value["range"]["end"])
+            assert [side and side["count"] for side in sides] == [
+                bound and len(bound["values"]) for bound in (start, end)
+            ]
+        else:
+            assert (None, None) == (start, end)
+    assert {"i", "u", "d", "r"} == seen
+
+
+def test_a_ttl_is_when_debeziums_cell_is_deleted() -> None:
+    """In microseconds, as its connector has it."""
+    made, records = encoded("4.1-ops", codec="json", envelope="debezium")
+    expiring = 0
+    for text, record in zip(made.values, records, strict=True):
+        notes = {note["field"]: note["expires"] for note in record.value["cells"]}
+        for name in record.value["updateFields"]:
+            expires = notes.get(name, record.value["expires"])
+            cell = json.loads(text)["after"][name]
+            assert cell["deletion_ts"] == (None if expires is None else expires * 1_000_000)
+            expiring += expires is not None
+    assert expiring > 0
