@@ -208,6 +208,23 @@ def read_job(path: Path, job: str | None = None) -> Job:
     )
 
 
+def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of its config_class.
+    """Return the source of a job and its configuration, without looking at the sink.
+
+    Raises as `read_job` does.
+    """
+    state, name = state_of(path, job)
+    written = parse_config(JobFile, _document(path), place=str(path))
+    source = dict(written.source)
+    if written.sink is None and "tables" not in source:
+        source["tables"] = _from_statements(state, name).tables
+    problems: list[Problem] = []
+    source_class, source_config = _part("source", source, problems)
+    if problems:
+        raise ConfigError(problems, place=str(path))
+    return source_class, source_config
+
+
 def _from_statements(state: Path, job: str) -> "JobParts":
     """Ask the statements in the state file for the sink and the tables."""
     from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415 (only when needed)

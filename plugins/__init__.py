@@ -3,6 +3,8 @@
 from headrace.plugins.codecs import Codec, Encoding
 from headrace.plugins.config import Option, declared_options, option, parse_config
 from headrace.plugins.contract import (
+    Backlog,
+    CheckResult,
     Clock,
     CloseReason,
     CommandMain,
@@ -10,6 +12,7 @@ from headrace.plugins.contract import (
     Demand,
     Done,
     Failure,
+    Finding,
     Idle,
     Reader,
     Settle,
@@ -56,8 +59,10 @@ from headrace.plugins.schema_stores import Published, SchemaRefusedError, Schema
 from headrace.plugins.sink_options import SinkOptions
 
 __all__ = [
+    "Backlog",
     "BadRecordError",
     "Batch",
+    "CheckResult",
     "Clock",
     "CloseReason",
     "Codec",
@@ -74,6 +79,7 @@ __all__ = [
     "Encoding",
     "Failure",
     "FatalError",
+    "Finding",
     "Headers",
     "HeadraceError",
     "Idle",

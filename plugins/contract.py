@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from headrace.plugins.codecs import Encoding
-from headrace.plugins.errors import Disposition
+from headrace.plugins.errors import ConfigError, Disposition, Problem
 from headrace.plugins.records import (
     Batch,
     Delivery,
@@ -74,13 +74,27 @@ class Clock(Protocol):
 class Context:
     """What the framework lends a plugin.
 
-    `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it.
+    `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
+    *spectator* only looks: it leaves nothing behind that anybody else could notice.
     """
 
     job: str
     clock: Clock
     job_key: bytes = field(repr=False)
     log: structlog.stdlib.BoundLogger
+    spectator: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What one part of a split has behind a position: durable bytes, and the files they are in.
+
+    `partition` is as in `Position.describe`.
+    """
+
+    partition: Mapping[str, str]
+    size_bytes: int
+    files: int
 
 
 class Reader(ABC):
@@ -135,8 +149,48 @@ class Source(ABC):
         (position,) = positions
         return position
 
+    def backlog(
+        self,
+        split: Split,  # noqa: ARG002 (for those that override this)
+        position: Position | None,  # noqa: ARG002
+    ) -> Sequence[Backlog]:
+        """Return what is left to read after *position*; nothing if that cannot be told."""
+        return ()
+
+    def locate(self, split: Split, position: Position | None, target: str) -> Position | None:  # noqa: ARG002 (for those that override this)
+        """Return *position* moved to *target*, as `ALTER DATA_SOURCE … SET POSITION` gives it.
+
+        That is `earliest`, `latest`, a time in ISO 8601, or the source's own notation. None is
+        where a new split begins.
+
+        Raises:
+            ConfigError: there is no such place; the problem's key is `position`.
+
+        """
+        if target == "earliest":
+            return None
+        raise ConfigError([Problem("position", f"this source knows no position {target[:48]!r}")])
+
     def close(self) -> None:
         """Give back what the readers shared. Safe to call twice."""
+
+
+class CheckResult(StrEnum):
+    """How a check ended; UNKNOWN where it could not be told."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check of a sink found out; a hint says what to do where it failed."""
+
+    check: str
+    result: CheckResult
+    message: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +254,13 @@ class Sink(ABC):
     def topic_of(self, table: str) -> str:
         """Return where a table's records go, by which subjects of schemas are named."""
         return table
+
+    def check(self) -> Sequence[Finding]:
+        """Ask what it writes to whether it could: connection, rights, places, sizes.
+
+        Writes and makes nothing. Returns within seconds; what is wrong is found, not raised.
+        """
+        return [Finding("check", CheckResult.UNKNOWN, "this sink cannot be asked")]
 
     @abstractmethod
     def open(self) -> Writer:

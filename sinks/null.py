@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass
 
-from headrace.plugins import Context, Delivery, Encoding, Settle, Sink, SinkOptions, Writer, option
+from headrace.plugins import (
+    CheckResult,
+    Context,
+    Delivery,
+    Encoding,
+    Finding,
+    Settle,
+    Sink,
+    SinkOptions,
+    Writer,
+    option,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +60,10 @@ class NullSink(Sink):
     def encoding(self) -> Encoding:
         """Ask for what the option `format` names."""
         return Encoding(codec=self._config.format)
+
+    def check(self) -> list[Finding]:
+        """Return that nothing can go wrong."""
+        return [Finding("connection", CheckResult.PASSED, "whatever comes is dropped")]
 
     def open(self) -> NullWriter:
         """Return a writer that has counted nothing."""

@@ -41,7 +41,7 @@ from headrace.connector.shell.statements import (
 from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import ConfigError, Problem, Source
+from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
 from headrace.plugins.config_forms import CheckedOption, check_options
 
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
@@ -321,6 +321,23 @@ class Commands:
         """
         job = self._stopped(name, dry_run=dry_run)
         return self._offsets.reset(job, self._plugin(name), dry_run=dry_run)
+
+    def positions_job(self, name: str, *, dry_run: bool) -> str:
+        """Return the job whose positions are those of a source, which is stopped or only asks.
+
+        Raises as `alter_offsets` does.
+        """
+        return self._stopped(name, dry_run=dry_run)
+
+    def move(self, name: str, positions: Mapping[str, EncodedPosition | None]) -> OffsetsChange:
+        """Give splits of a stopped source other positions. Raises as `alter_offsets` does."""
+        job = self._stopped(name, dry_run=False)
+        plugin = self._plugin(name)
+        decoded = {
+            split: plugin.decode_position(position) if position else None
+            for split, position in positions.items()
+        }
+        return self._offsets.move(job, plugin, decoded)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]

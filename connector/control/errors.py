@@ -81,6 +81,12 @@ class NotAvailableError(StatementError):
     code = "not_available"
 
 
+class BadPositionError(StatementError):
+    """A source has no such position."""
+
+    code = "bad_position"
+
+
 class JobUndefinedError(StatementError):
     """The statements give a job no sink and tables, or more than one sink."""
 

@@ -96,6 +96,12 @@ class Offsets:
         anew = {state.split: None for state in self._states(job)}
         return self._replace(job, source, anew, dry_run=dry_run)
 
+    def move(
+        self, job: str, source: type[Source], positions: Mapping[str, Position | None]
+    ) -> OffsetsChange:
+        """Replace whole positions; None lets a split begin anew."""
+        return self._replace(job, source, positions, dry_run=False)
+
     def _replace(
         self,
         job: str,

@@ -5,7 +5,8 @@ import sqlite3
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import SinkEntry, SourceEntry
-from headrace.connector.control.errors import NotAvailableError, NotFoundError
+from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.running import Running
 from headrace.connector.control.showing import show
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.connector.shell.statements import (
@@ -19,9 +20,13 @@ from headrace.connector.shell.statements import (
     DescribeSources,
     DropSink,
     DropSource,
+    PreviewSource,
+    SetPosition,
     Show,
     Statement,
     SteerSource,
+    Subject,
+    ValidateSink,
     Verb,
 )
 
@@ -33,6 +38,7 @@ class ControlService:
         """Use *connection* from its own thread only; closing it stays with the caller."""
         self._connection = connection
         self._commands = Commands(connection)
+        self._running = Running(connection, self._commands)
 
     def execute(self, statement: Statement) -> ResultTable:
         """Execute *statement* and return its answer, which is empty for CREATE and DROP.
@@ -42,6 +48,19 @@ class ControlService:
             StoreUnavailableError: the state file did not answer; nothing was changed.
 
         """
+        match statement:
+            case DescribeSinks() | DescribeSources() | DescribeSink() | DescribeSource():
+                return self._describe(statement)
+            case Show():
+                return self._show(statement)
+            case ValidateSink() | PreviewSource() | SetPosition():
+                return self._ask(statement)
+        self._change(statement)
+        return ResultTable()
+
+    def _describe(
+        self, statement: DescribeSinks | DescribeSources | DescribeSink | DescribeSource
+    ) -> ResultTable:
         commands = self._commands
         match statement:
             case DescribeSinks():
@@ -54,10 +73,6 @@ class ControlService:
             case DescribeSource():
                 source = commands.source_on(statement.word, statement.table)
                 return _described(source, as_config=statement.as_config)
-            case Show():
-                return self._show(statement)
-        self._change(statement)
-        return ResultTable()
 
     def _change(self, statement: Statement) -> None:
         commands = self._commands
@@ -81,7 +96,16 @@ class ControlService:
             case SteerSource():
                 self._steer(statement)
             case _:
-                raise NotAvailableError("", "this cannot be executed here")
+                raise AssertionError(statement)
+
+    def _ask(self, statement: ValidateSink | PreviewSource | SetPosition) -> ResultTable:
+        match statement:
+            case ValidateSink(name=name):
+                return self._running.validate(name)
+            case PreviewSource():
+                return self._running.preview(statement)
+            case SetPosition():
+                return self._running.set_position(statement)
 
     def _sources(self) -> ResultTable:
         statuses = self._commands.statuses()
@@ -94,6 +118,8 @@ class ControlService:
     def _show(self, statement: Show) -> ResultTable:
         target = statement.source
         source = self._commands.source_on(target.word, target.table) if target else None
+        if statement.subject is Subject.LAG:
+            return self._running.lag(source)
         return show(self._connection, self._commands, statement.subject, source)
 
     def _steer(self, statement: SteerSource) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.control.catalogue import adopt_sources
+from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
 from headrace.connector.job import Job, read_job, state_of
 from headrace.connector.runtime.processes import is_dead
@@ -77,6 +78,8 @@ class Host:
 
     def _run_once(self, name: str, wanted: Wanted, *, until_idle: bool) -> Report:
         job = self._read(name)
+        with contextlib.closing(connect(job.state)) as connection:
+            note_job_file(connection, name, self._path)
         os.chdir(job.directory)
         self._worker = Worker(job, log=self._log, wanted=wanted)
         if self._stopped.is_set():

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import pytest
 
 from headrace.plugins.config import declared_options
-from headrace.plugins.contract import Demand, Failure, Sink, Writer
+from headrace.plugins.contract import CheckResult, Demand, Failure, Sink, Writer
 from headrace.plugins.errors import Disposition
 from headrace.plugins.records import Batch, Delivery, EncodedRecords, Record
 from headrace.plugins.testing.doubles import (
@@ -103,6 +103,16 @@ class SinkSuite:
         for key in range(7):
             of_key = [index for index in found if index % 7 == key]
             assert sorted(of_key) == of_key
+
+    def test_a_check_writes_nothing(self, driver: SinkDriver) -> None:
+        """A check finds nothing wrong where a writer can write, and leaves nothing there."""
+        sink = driver.sink()
+        sink.open().close()
+        findings = sink.check()
+
+        assert findings
+        assert CheckResult.FAILED not in {finding.result for finding in findings}
+        assert not driver.written()
 
     def test_drains_nothing(self, driver: SinkDriver) -> None:
         """A writer that was given nothing has nothing unsettled."""

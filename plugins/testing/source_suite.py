@@ -116,6 +116,15 @@ class SourceSuite:
             assert list(batch.end.describe()) == list(decoded.describe())
             assert dict(batch.end.books()) == dict(decoded.books())
 
+    def test_backlog_ends_with_the_log(self, driver: SourceDriver) -> None:
+        """Behind the last position nothing is left to read, as far as a source can tell."""
+        source = driver.source()
+        ends = {batch.split: batch.end for batch in _read(driver, LARGE)}
+        for split in source.plan():
+            if split.split_id in ends:
+                left = source.backlog(split, ends[split.split_id])
+                assert not any(part.size_bytes for part in left)
+
     def test_resumes_without_gap(self, driver: SourceDriver) -> None:
         """Whoever resumes at a batch's end reads all that follows it, and nothing before it."""
         for split in driver.source().plan():

@@ -3,6 +3,7 @@
 A delivery is on disk before it is settled, so there is nothing to drain and nothing to close.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,14 @@ class FileSink(plugins.Sink):
     schemes = ("file",)
     config_class = FileSinkConfig
     config: FileSinkConfig
+
+    def check(self) -> list[plugins.Finding]:
+        """Look whether the file, or its folder, may be written."""
+        path = Path(self.config.path).absolute()
+        passed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK)
+        result = plugins.CheckResult.PASSED if passed else plugins.CheckResult.FAILED
+        found = "can" if passed else "cannot"
+        return [plugins.Finding("file", result, f"{path} {found} be written")]
 
     def open(self) -> plugins.Writer:
         """Make sure that the file can be written, and ends with a whole line."""

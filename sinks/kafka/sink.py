@@ -1,6 +1,10 @@
 """The Kafka sink as the framework sees it."""
 
-from headrace.plugins import ConfigError, Context, Encoding, Problem, Sink
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException
+
+from headrace.plugins import CheckResult, ConfigError, Context, Encoding, Finding, Problem, Sink
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.topics import Topics
 from headrace.sinks.kafka.writer import KafkaWriter
@@ -25,6 +29,15 @@ class KafkaSink(Sink):
     def topic_of(self, table: str) -> str:
         """Return the topic of a table."""
         return Topics(self._config, self._context.clock, "").of(table)
+
+    def check(self) -> Sequence[Finding]:
+        """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""
+        from headrace.sinks.kafka.check import ClusterCheck  # noqa: PLC0415 (seldom needed)
+
+        try:
+            return ClusterCheck(self._config).findings()
+        except KafkaException as error:
+            return [Finding("options", CheckResult.FAILED, error.args[0].str())]
 
     def open(self) -> KafkaWriter:
         """Return a writer whose broker has answered and whose topic is there.

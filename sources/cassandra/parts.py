@@ -153,7 +153,9 @@ class Parts:
 
     @cached_property
     def holds(self) -> Mapping[str, Hold]:
-        """The job's hold in each node's directory."""
+        """The job's hold in each node's directory; a spectator has none."""
+        if self.context.spectator:
+            return {}
         disposal = _disposal(self.config.disposal)
         holds = {n: Hold(log, self.context.job, disposal) for n, log in self.logs.items()}
         for hold in holds.values():

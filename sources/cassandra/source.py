@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.plugins import (
+    Backlog,
     Batch,
     Context,
     EncodedPosition,
@@ -16,6 +17,7 @@ from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.survey import backlog, located
 
 
 class CassandraSource(Source):
@@ -44,6 +46,20 @@ class CassandraSource(Source):
     def decode_position(cls, encoded: EncodedPosition) -> Position:
         """Read a CDC state."""
         return CdcState.decode(encoded)
+
+    def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
+        """Return what each node's log holds after the marker, for whichever split."""
+        del split
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        return backlog(self._parts.logs, position)
+
+    def locate(self, split: Split, position: Position | None, target: str) -> Position:
+        """Move all logs to a time, or one to a segment and offset; see `survey.located`."""
+        del split
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        parts = self._parts
+        state = position or CdcState(0, 0, tuple(parts.config.nodes), parts.keyspaces, {}, {})
+        return located(parts.logs, state, target)
 
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""

@@ -5,7 +5,7 @@ from glob import glob
 
 from headrace import plugins
 from headrace.plugins import NumberPosition, Position, RecordBatch, Split
-from headrace.sources.files.lines import LINE_SCHEMA, read_lines
+from headrace.sources.files.lines import LINE_SCHEMA, file_bytes, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,20 @@ class FileSource(plugins.Source):
         if names := sorted(glob(self.config.path)):  # noqa: PTH207 (a pattern may be absolute)
             return [Split(name) for name in names]
         raise plugins.MissingRequirementError("no such file", place=self.config.path)
+
+    def backlog(self, split: Split, position: Position | None) -> list[plugins.Backlog]:
+        """Return the bytes behind *position*."""
+        read = position.number if isinstance(position, NumberPosition) else 0
+        left = max(0, file_bytes(split.split_id) - read)
+        return [plugins.Backlog(partition={}, size_bytes=left, files=1 if left else 0)]
+
+    def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
+        """Find the end of the file for `latest`; any other number of bytes is itself."""
+        if target == "latest":
+            return NumberPosition(file_bytes(split.split_id))
+        if target.isdecimal() and target.isascii() and len(target) < 19:  # noqa: PLR2004 (2^63)
+            return NumberPosition(int(target))
+        return super().locate(split, position, target)
 
     def open(self, split: Split, resume: Position | None) -> plugins.Reader:
         """Start behind the bytes that *resume* counts."""

@@ -105,3 +105,11 @@ def read_lines(path: str, start_bytes: int, demand: Demand) -> list[Line]:
             f"no line feed within {LINE_BYTES_MAX} bytes", place=f"{path}, byte {start_bytes}"
         )
     return lines
+
+
+def file_bytes(path: str) -> int:
+    """Return the size of a file. Raises UnreadableFileError."""
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise UnreadableFileError(str(error), place=path) from error

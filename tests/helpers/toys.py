@@ -1,13 +1,19 @@
 """A stranger's plugins: a source and a sink that are never opened, and a source that runs."""
 
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from headrace.plugins import (
+    Backlog,
+    CheckResult,
     ConfigError,
+    Finding,
+    MissingRequirementError,
     Position,
     Problem,
     Reader,
@@ -58,6 +64,21 @@ class BusSink(Sink):
 
     schemes = ("bus", "tram+tls")
     config_class = BusConfig
+    config: BusConfig
+
+    def open(self) -> Writer:
+        """Refuse: it is only ever declared, and asked."""
+        raise MissingRequirementError("the bus has left")
+
+    def check(self) -> Sequence[Finding]:
+        """Find the bus; one that is late never comes, and one that is torn ends the process."""
+        if self.config.line == "late":
+            threading.Event().wait()
+        if self.config.line == "torn":
+            os._exit(7)
+        if self.config.line == "odd":
+            raise ValueError(self.config.password)
+        return [Finding("stop", CheckResult.PASSED, f"the password is {self.config.password}")]
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
@@ -119,6 +140,14 @@ class BrookSource(Source):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Read as the file source does."""
         return self._files().open(split, resume)
+
+    def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
+        """Measure as the file source does."""
+        return self._files().backlog(split, position)
+
+    def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
+        """Find as the file source does."""
+        return self._files().locate(split, position, target)
 
     def _files(self) -> FileSource:
         return FileSource(FileSourceConfig(path=self.config.path), self.context)

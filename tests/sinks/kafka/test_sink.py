@@ -24,6 +24,7 @@ class KafkaDriver(SinkDriver):
             "bootstrap.servers": bootstrap_servers,
             "topic": f"suite-{uuid.uuid4()}",
             "message.max.bytes": MESSAGE_BYTES_MAX,
+            "connect.timeout.ms": 3_000,
         }
         self._config = parse_config(KafkaConfig, options)
 

@@ -1,0 +1,169 @@
+"""Statements that need a plugin's answer: SHOW LAG, SET POSITION, PREVIEW and VALIDATE."""
+
+import base64
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY, whole_table
+from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.errors import NotAvailableError, NotFoundError, StatementError
+from headrace.connector.control.job_files import job_file
+from headrace.connector.control.probing import ask
+from headrace.connector.control.showing import pairs_text, time_text
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.shell.statements import PreviewSource, SetPosition
+from headrace.plugins import EncodedPosition
+
+PREVIEW_ROWS: Final = 10
+
+_MS, _US = 1_000, 1_000_000
+Part = Sequence[Any]  # Whatever JSON holds.
+
+
+class Running:
+    """What statements ask of the plugins of jobs. Belongs to the connection's thread."""
+
+    def __init__(self, connection: sqlite3.Connection, commands: Commands) -> None:
+        """Ask nothing yet."""
+        self._connection = connection
+        self._commands = commands
+
+    def lag(self, source: SourceEntry | None) -> ResultTable:
+        """Return how far all sources are behind, or one of them; of all, also why one cannot tell.
+
+        Raises:
+            NotAvailableError: the one source cannot tell.
+
+        """
+        columns = ("name", "partition", "behind_bytes", "behind_files", "oldest", "age_seconds")
+        if source is not None:
+            return ResultTable(columns, tuple(self._lag_rows([source.name])))
+        rows: list[tuple[str, ...]] = []
+        jobs: dict[str, list[str]] = {}
+        for status in self._commands.statuses().values():
+            jobs.setdefault(status.job, []).append(status.name)
+        for names in jobs.values():
+            try:
+                rows += [(*row, "") for row in self._lag_rows(names)]
+            except StatementError as error:
+                why = error.problems[0].message
+                rows += [(name, "", "", "", "", "", why) for name in names]
+        return ResultTable((*columns, "problem"), tuple(sorted(rows)))
+
+    def preview(self, statement: PreviewSource) -> ResultTable:
+        """Return the next changes of a source.
+
+        Raises:
+            NotAvailableError: with why not.
+
+        """
+        source = self._commands.source_on(statement.word, statement.table)
+        changes = ask({
+            "verb": "preview",
+            **self._job_of(source.name),
+            "table": ".".join(whole_table(source.table)),
+            "limit": statement.limit or PREVIEW_ROWS,
+        })  # fmt: skip
+        rows = [(what, time_text(time_us // _MS), text) for what, time_us, text in changes]
+        return ResultTable(("operation", "written", "change"), tuple(rows))
+
+    def validate(self, name: str) -> ResultTable:
+        """Return what a sink's own check found.
+
+        Raises:
+            NotAvailableError: there is no answer.
+
+        """
+        sink = self._commands.sink(name)
+        options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
+        found = ask({"verb": "validate", "plugin": sink.plugin, "options": options})
+        return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
+
+    def set_position(self, statement: SetPosition) -> ResultTable:
+        """Move a stopped source, or tell what that would do; return it part by part.
+
+        Raises:
+            NotStoppedError: it is not stopped, and this is no dry run.
+            BadPositionError: there is no such place.
+            NotFoundError: there is no such split.
+            NotAvailableError: there is no answer.
+
+        """
+        name = self._commands.source_on(statement.word, statement.table).name
+        job = self._commands.positions_job(name, dry_run=statement.dry_run)
+        found = ask({
+            "verb": "locate",
+            **self._job_of(name),
+            "split": statement.split,
+            "target": statement.position,
+        })  # fmt: skip
+        if not found:
+            splits = ", ".join(split.split for split in self._commands.status(name).splits)
+            message = f"there is no split {statement.split!r}"
+            raise NotFoundError("split", message, f"there are: {splits or 'none'}")
+        if not statement.dry_run:
+            known = {split.split for split in self._commands.status(name).splits}
+            if unknown := [split for split, _, _ in found if split not in known]:
+                message = f"split {unknown[0]} has never been read: there is nothing to move yet"
+                raise NotAvailableError("table", message, "let the job run once")
+            self._commands.move(name, {split: _position(made) for split, made, _ in found})
+        statuses = self._commands.statuses().values()
+        sources = ", ".join(s.name for s in statuses if s.job == job)
+        rows = [
+            (split, pairs_text(partition), _offset(was), _offset(will), effect, sources)
+            for split, _, parts in found
+            for partition, was, will, before, after in parts
+            for effect in [_effect(before, after)]
+        ]
+        return ResultTable(("split", "partition", "from", "to", "effect", "sources"), tuple(rows))
+
+    def _lag_rows(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the lag of the sources *names*, which one job runs: of the split most behind."""
+        found = ask({"verb": "lag", **self._job_of(names[0])})
+        worst: dict[str, tuple[int, int]] = {}
+        for partition, size_bytes, files in found["parts"]:
+            key = pairs_text(partition)
+            worst[key] = max(worst.get(key, (0, 0)), (size_bytes, files))
+        oldest_us, oldest, age = found["oldest_us"], "", "0.0"
+        if oldest_us is not None:
+            oldest = time_text(oldest_us // _MS)
+            age = f"{max(0.0, time.time() - oldest_us / _US):.1f}"
+        elif any(size_bytes for size_bytes, _ in worst.values()):
+            age = ""
+        return [
+            (name, partition, str(size_bytes), str(files), oldest, age)
+            for name in names
+            for partition, (size_bytes, files) in worst.items()
+        ]
+
+    def _job_of(self, name: str) -> Mapping[str, str]:
+        job = self._commands.status(name).job
+        return {"job": job, "job_file": str(job_file(self._connection, job))}
+
+
+def _position(made: Part | None) -> EncodedPosition | None:
+    if made is None:
+        return None
+    head, chunks = made
+    content = {name: base64.b64decode(text) for name, text in chunks.items()}
+    return EncodedPosition(base64.b64decode(head), content)
+
+
+def _offset(offset: Mapping[str, int | str] | None) -> str:
+    return "the beginning" if offset is None else pairs_text(offset)
+
+
+def _effect(before: Part | None, after: Part | None) -> str:
+    """Say what is read again or passed over, from bytes and files left before and after."""
+    if before is None or after is None:
+        return "cannot be told"
+    more_bytes, more_files = after[0] - before[0], after[1] - before[1]
+    if more_bytes == 0:
+        return "stays"
+    verb = "reads again" if more_bytes > 0 else "passes over"
+    files = f" in {abs(more_files)} more files" if more_files > 0 else ""
+    files = f" and {abs(more_files)} files" if more_files < 0 else files
+    return f"{verb} {abs(more_bytes)} bytes{files}"

@@ -1,0 +1,113 @@
+"""Asks a cluster whether this sink could deliver to it. Writes nothing, and makes no topic."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from headrace.plugins import CheckResult, Finding
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import hint_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
+
+SECONDS_MAX: Final = 5.0  # For each question.
+_MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless it is told otherwise.
+
+
+class ClusterCheck:
+    """One check, on one thread."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        """Ask nothing yet. Raises KafkaException if librdkafka refuses a value."""
+        self._config = config
+        self._last: KafkaError | None = None
+        self._seconds = min(SECONDS_MAX, config.connect_timeout_ms / 1000)
+        options: dict[str, Any] = {**config.admin_config(), "error_cb": self._hear}
+        self._admin = AdminClient(options)
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what was found, up to the first thing without which there is nothing to ask."""
+        try:
+            cluster = self._admin.list_topics(timeout=self._seconds)
+        except KafkaException as error:
+            self._admin.poll(0)  # What its connections said is called back.
+            last = self._last or error.args[0]
+            return [Finding("connection", _FAILED, last.str(), hint_of(last))]
+        brokers = len(cluster.brokers)
+        found = [
+            Finding("connection", _PASSED, f"{brokers} brokers of cluster {cluster.cluster_id}")
+        ]
+        if "SASL" in self._config.librdkafka.get("security.protocol", "").upper():
+            found.append(Finding("authentication", _PASSED, "the brokers know this user"))
+        known = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
+        for topic in self._topics():
+            found += self._of_topic(topic, known)
+        return found
+
+    def _hear(self, error: KafkaError) -> None:
+        # That all brokers are down says less than why each of them is.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:  # noqa: SLF001
+            self._last = error
+
+    def _topics(self) -> Sequence[str]:
+        config = self._config
+        named = [config.topic, *config.topic_map.values(), config.errors_topic or ""]
+        return [topic for topic in dict.fromkeys(named) if topic and "{" not in topic]
+
+    def _of_topic(self, topic: str, known: Mapping[str, int]) -> Iterator[Finding]:
+        if topic not in known:
+            if self._config.topic_creation_enable:
+                yield Finding("topic", _PASSED, f"{topic} is not there, and will be made")
+            else:
+                hint = "create it, or set topic.creation.enable to true"
+                yield Finding("topic", _FAILED, f"there is no topic {topic}", hint)
+            return
+        yield Finding("topic", _PASSED, f"{topic} has {known[topic]} partitions")
+        rights = self._admin.describe_topics(
+            TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=self._seconds,
+        )[topic]
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        settings = self._admin.describe_configs([resource], request_timeout=self._seconds)[resource]
+        yield self._right(topic, rights)
+        yield self._size(topic, settings)
+
+    def _right(self, topic: str, asked: "Future[Any]") -> Finding:
+        try:
+            operations = asked.result(self._seconds).authorized_operations
+        except (KafkaException, TimeoutError) as error:
+            return Finding("rights", _UNKNOWN, f"{topic}: {_reason(error)}")
+        if operations is None:
+            return Finding("rights", _UNKNOWN, f"{topic}: the brokers do not say who may write")
+        if AclOperation.WRITE in operations:
+            return Finding("rights", _PASSED, f"this user may write to {topic}")
+        return Finding(
+            "rights", _FAILED, f"this user may not write to {topic}", "grant it WRITE on the topic"
+        )
+
+    def _size(self, topic: str, asked: "Future[Any]") -> Finding:
+        try:
+            takes = int(asked.result(self._seconds)["max.message.bytes"].value)
+        except (KafkaException, TimeoutError) as error:
+            return Finding("size", _UNKNOWN, f"{topic}: {_reason(error)}")
+        sends = int(self._config.librdkafka.get("message.max.bytes", _MESSAGE_BYTES))
+        said = f"{topic} takes {takes} bytes, a message has at most {sends}"
+        if sends <= takes:
+            return Finding("size", _PASSED, said)
+        hint = "lower message.max.bytes, or raise the topic's max.message.bytes"
+        return Finding("size", _FAILED, said, hint)
+
+
+def _reason(error: KafkaException | TimeoutError) -> str:
+    return str(error.args[0].str()) if error.args else "no answer in time"

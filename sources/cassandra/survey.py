@@ -1,0 +1,132 @@
+"""Places in the logs that people name, and how much lies behind them: by names and sizes only."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.plugins import Backlog, ConfigError, Problem
+from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, SegmentInfo
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.state import CdcState, Marker
+
+Logs = Mapping[str, LogDirectory]
+
+_PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
+_HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
+
+
+def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
+    """Return, for each node, the bytes of its log after the marker, and how many segments."""
+    found = []
+    for node, log in logs.items():
+        marker = state.markers.get(node) if state else None
+        sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in log.segments()]
+        left = [size for size in sizes if size]
+        found.append(Backlog(partition={"node": node}, size_bytes=sum(left), files=len(left)))
+    return found
+
+
+def located(logs: Logs, state: CdcState, target: str) -> CdcState:
+    """Return *state* with the markers that *target* means.
+
+    Raises:
+        ConfigError: no log has such a place.
+
+    """
+    for node, offset in _offsets(logs, target.strip()).items():
+        state = state.moved({"node": node}, offset)
+    return state
+
+
+def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | None]:
+    if target.lower() == "earliest":
+        return dict.fromkeys(logs)
+    if target.lower() == "latest":
+        return {node: _end(log) for node, log in logs.items()}
+    if (time_ms := _time_ms(target)) is not None:
+        return {node: _from_time(log, time_ms) for node, log in logs.items()}
+    offsets: dict[str, Mapping[str, int | str] | None] = {}
+    for part in target.split(","):
+        place = _PLACE.fullmatch(part.strip())
+        if place is None:
+            raise _no_position(f"{part.strip()[:48]!r} is no position", _HINT)
+        node = _node_of(logs, place["node"], int(place["segment"]))
+        offsets[node] = {"segment_id": int(place["segment"]), "position": int(place["offset"])}
+    return offsets
+
+
+def _time_ms(target: str) -> float | None:
+    """Return ms since 1970, or None if *target* is no time. One without a zone is in UTC."""
+    try:
+        time = dt.datetime.fromisoformat(target)
+    except ValueError:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000
+
+
+def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
+    holders = [
+        name
+        for name, log in logs.items()
+        if segment_id in {segment.segment_id for segment in log.segments()}
+    ]
+    if node is not None and node not in logs:
+        raise _no_position(f"there is no node {node[:48]!r}", f"the nodes are {', '.join(logs)}")
+    if not holders or (node is not None and node not in holders):
+        where = f"of {node}" if node else "of any node"
+        raise _no_position(f"no log {where} has segment {segment_id}", "SHOW OFFSETS shows some")
+    if node is None and len(holders) > 1:
+        hint = f"write which: {holders[0]}:{segment_id}:0"
+        raise _no_position(f"segment {segment_id} is in the logs of {', '.join(holders)}", hint)
+    return node or holders[0]
+
+
+def _end(log: LogDirectory) -> Mapping[str, int | str] | None:
+    """Return where *log* ends now; None if there is nothing in it."""
+    segments = log.segments()
+    if not segments:
+        return None
+    last = segments[-1]
+    return {
+        "segment_id": last.segment_id,
+        "position": END_OFFSET if last.limit == NO_LIMIT else last.limit,
+    }
+
+
+def _from_time(log: LogDirectory, time_ms: float) -> Mapping[str, int | str] | None:
+    """Return the start of the first segment written to at or after a time; else the end.
+
+    Nothing that was logged later lies before it. What was logged earlier can lie behind it.
+    """
+    for segment in log.segments():
+        if _modified_ms(log, segment) >= time_ms:
+            return {"segment_id": segment.segment_id, "position": 0}
+    return _end(log)
+
+
+def _left(log: LogDirectory, segment: SegmentInfo, marker: Marker) -> int:
+    """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
+    if segment.segment_id < marker.segment_id:
+        return 0
+    read = marker.offset if segment.segment_id == marker.segment_id else 0
+    if segment.limit != NO_LIMIT:
+        return max(0, segment.limit - read)
+    if read == END_OFFSET:
+        return 0
+    try:
+        size = (log.path / segment.name).stat().st_size
+    except FileNotFoundError:  # It was disposed of just now.
+        return 0
+    return max(1, size - read)
+
+
+def _modified_ms(log: LogDirectory, segment: SegmentInfo) -> float:
+    try:
+        return (log.path / segment.name).stat().st_mtime * 1000
+    except FileNotFoundError:
+        return 0
+
+
+def _no_position(message: str, hint: str) -> ConfigError:
+    return ConfigError([Problem("position", message, hint)])

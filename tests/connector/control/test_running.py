@@ -1,0 +1,207 @@
+"""Statements that ask a plugin: in a process of its own, within bounds, and without traces."""
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from headrace.connector.control.errors import (
+    BadPositionError,
+    NotAvailableError,
+    NotFoundError,
+    NotStoppedError,
+)
+from headrace.connector.control.job_files import job_file, note_job_file
+from headrace.connector.control.probing import ask
+from headrace.connector.control.service import ControlService
+from headrace.connector.runtime.hosting import Host
+from headrace.connector.shell.parser import parse_script
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.stores.sqlite_file import connect
+from hot import ROOT
+
+LINES = 5
+LINE = b'{"n": 1}\n'
+TABLE = "brook ON TABLE s.t"
+
+
+@pytest.fixture(autouse=True)
+def _children(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes that are started find the toys too."""
+    folders = [
+        str(ROOT / "tests" / "helpers"),
+        *map(str, tmp_path_factory.getbasetemp().glob("toys*")),
+    ]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+
+
+def run(service: ControlService, text: str) -> ResultTable:
+    """Execute all statements of *text* and return the last one's answer."""
+    return [service.execute(parsed.statement) for parsed in parse_script(text)][-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a job of five lines, in which the process stays."""
+    (tmp_path / "in.jsonl").write_bytes(LINE * LINES)
+    source = "{plugin: brook, path: in.jsonl}"
+    (tmp_path / "job.yaml").write_text(f"job: j\nstate: state.db\nsource: {source}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def service(folder: Path, connection: sqlite3.Connection) -> ControlService:
+    """Return a service with a source whose job has not run."""
+    made = ControlService(connection)
+    run(
+        made,
+        f"CREATE DATA_SINK f WITH 'file://{folder}/out.jsonl';"
+        f"CREATE DATA_SOURCE {TABLE} WITH f AND job = 'j'",
+    )
+    return made
+
+
+def run_job(folder: Path) -> None:
+    """Run the job until it has taken what is there."""
+    Host(folder / "job.yaml", log=structlog.stdlib.get_logger()).run(until_idle=True)
+
+
+def test_never_run(service: ControlService) -> None:
+    """Before its job ran nobody knows where a source reads; of all, that is said in a row."""
+    with pytest.raises(NotAvailableError, match="has never run") as caught:
+        run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}")
+
+    assert "headrace run" in caught.value.hint
+    assert "job j has never run on this state" == run(service, "SHOW LAG").rows[0][-1]
+
+
+def test_lag(service: ControlService, folder: Path) -> None:
+    """LAG is what is left to read, now."""
+    run_job(folder)
+    assert ("brook.s.t", "", "0", "0", "", "0.0", "") == run(service, "SHOW LAG").rows[0]
+
+    with (folder / "in.jsonl").open("ab") as file:
+        file.write(LINE * 2)
+    left = str(2 * len(LINE))
+    row = run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}").rows[0]
+    assert ("brook.s.t", "", left, "1", "", "") == row
+
+
+def test_preview(service: ControlService, folder: Path) -> None:
+    """PREVIEW shows what comes next, as often as it is asked, and takes nothing."""
+    run_job(folder)
+    with (folder / "in.jsonl").open("ab") as file:
+        file.write(b'{"n": 2}\n{"n": 3}\n')
+    for limit, expected in [("", 0), (" LIMIT 1", 0)]:
+        # The toy's lines are of no table.
+        assert expected == len(run(service, f"PREVIEW DATA_SOURCE {TABLE}{limit}").rows)
+    answer = ask({
+        "verb": "preview", "job": "j", "job_file": str(folder / "job.yaml"),
+        "table": "lines", "limit": 1,
+    })  # fmt: skip
+    assert [["INSERT", 0, json.dumps({"n": 2})]] == answer
+
+    run_job(folder)
+    assert LINES + 2 == len((folder / "out.jsonl").read_bytes().splitlines())
+
+
+def test_set_position(service: ControlService, folder: Path) -> None:
+    """A dry run tells what the move then does, which needs a source that is stopped."""
+    run_job(folder)
+    move = f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'earliest'"
+    size = LINES * len(LINE)
+    row = ("in.jsonl", "", f"offset={size}", "the beginning",
+           f"reads again {size} bytes in 1 more files", "brook.s.t")  # fmt: skip
+
+    assert (row,) == run(service, f"{move} DRY RUN").rows
+    with pytest.raises(NotStoppedError):
+        run(service, move)
+    assert (row,) == run(service, f"STOP DATA_SOURCE {TABLE}; {move} FOR SPLIT 'in.jsonl'").rows
+    assert () == run(service, "SHOW OFFSETS").rows
+
+    run(service, f"RESUME DATA_SOURCE {TABLE}")
+    run_job(folder)
+    assert 2 * LINES == len((folder / "out.jsonl").read_bytes().splitlines())
+
+
+def test_nothing_to_move(service: ControlService, folder: Path) -> None:
+    """A source that was never read is not moved, and that is said."""
+    with contextlib.closing(connect(folder / "state.db")) as connection:
+        note_job_file(connection, "j", folder / "job.yaml")
+    run(service, f"STOP DATA_SOURCE {TABLE}")
+
+    with pytest.raises(NotAvailableError, match=r"in\.jsonl has never been read"):
+        run(service, f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'latest'")
+
+
+@pytest.mark.parametrize(
+    ("rest", "error", "message"),
+    [
+        ("SET POSITION = 'nowhere' DRY RUN", BadPositionError, "knows no position 'nowhere'"),
+        ("SET POSITION = 'latest' FOR SPLIT 'x' DRY RUN", NotFoundError, "there is no split 'x'"),
+    ],
+)
+def test_no_such_place(
+    service: ControlService, folder: Path, rest: str, error: type[Exception], message: str
+) -> None:
+    """A place or a split that is not there is a named error."""
+    run_job(folder)
+    with pytest.raises(error, match=message):
+        run(service, f"ALTER DATA_SOURCE {TABLE} {rest}")
+
+
+def test_validate(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VALIDATE shows what the sink found; secrets are resolved where it is asked."""
+    monkeypatch.setenv("BUS", "a canary")
+    run(service, "CREATE DATA_SINK k WITH bus://a AND password = '${env:BUS}'")
+    columns = ("check", "result", "message", "hint")
+
+    expected = ResultTable(columns, (("stop", "passed", "the password is a canary", ""),))
+    assert expected == run(service, "VALIDATE DATA_SINK k")
+    monkeypatch.delenv("BUS")
+    with pytest.raises(NotAvailableError, match="secret_unavailable") as caught:
+        run(service, "VALIDATE DATA_SINK k")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("late", "did not answer within 4 s"),
+        ("torn", "ended its process with status 7"),
+        ("odd", "internal: the plugin raised ValueError"),
+    ],
+)
+def test_a_plugin_that_does_not_answer(line: str, message: str) -> None:
+    """A plugin that hangs, or ends its process, is a named error soon."""
+    before = time.monotonic()
+    options = {"bus.stops": "a", "line": line}
+    with pytest.raises(NotAvailableError, match=message):
+        ask({"verb": "validate", "plugin": "bus", "options": options}, seconds_max=4)
+
+    assert 20 > time.monotonic() - before
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a connection to a new state file."""
+    with contextlib.closing(connect(tmp_path / "s.db")) as opened:
+        yield opened
+
+
+def test_job_files(state: sqlite3.Connection) -> None:
+    """The last file counts; a job that was separated has that of the one it comes from."""
+    with pytest.raises(NotAvailableError):
+        job_file(state, "j")
+    for path in ("/a", "/a", "/b"):
+        note_job_file(state, "j", Path(path))
+
+    assert Path("/b") == job_file(state, "j")
+    assert Path("/b") == job_file(state, "j~brook.s.t")

@@ -1,0 +1,51 @@
+"""A check says what is wrong with a cluster before anything is sent to it."""
+
+import uuid
+
+from deliveries import context
+from headrace.plugins import CheckResult, Finding, parse_config
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+PASSED, FAILED = CheckResult.PASSED, CheckResult.FAILED
+
+
+def check(**options: str) -> list[Finding]:
+    """Return what a check of a sink with these options finds."""
+    given = {key.replace("_", "."): value for key, value in options.items()}
+    config = parse_config(KafkaConfig, {"connect.timeout.ms": "3000", "topic": "t", **given})
+    return list(KafkaSink(config, context()).check())
+
+
+def test_no_broker() -> None:
+    """Where nobody listens, the check ends there, with the reason."""
+    (found,) = check(bootstrap_servers="127.0.0.1:1")
+
+    assert ("connection", FAILED) == (found.check, found.result)
+    assert "refused" in found.message
+
+
+def test_no_topic(broker: EmbeddedBroker) -> None:
+    """A missing topic is told, and is not made by asking."""
+    topic = f"check-{uuid.uuid4()}"
+    for _ in range(2):
+        connection, missing = check(bootstrap_servers=broker.bootstrap_servers, topic=topic)
+        assert PASSED == connection.result
+        assert (FAILED, f"there is no topic {topic}") == (missing.result, missing.message)
+
+
+def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
+    """A missing topic is fine where it may be made; patterns are nobody's name."""
+    topic = f"check-{uuid.uuid4()}"
+    options = {"topic.creation.enable": "true", "topic.map.a.b": topic}
+    found = check(bootstrap_servers=broker.bootstrap_servers, topic="x.{table}", **options)
+
+    assert [PASSED, PASSED] == [finding.result for finding in found]
+
+
+def test_refused_option() -> None:
+    """A value that librdkafka refuses is a finding, too."""
+    options = {"bootstrap.servers": "h:1", "security.protocol": "ssl", "ssl.ca.location": "/no/ca"}
+    (found,) = check(**options)
+
+    assert ("options", FAILED) == (found.check, found.result)
