@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from headrace.plugins.errors import ConfigError, Problem
+from headrace.plugins.units import examples, quantity, unit_in
 
 C = TypeVar("C")
 
@@ -37,6 +38,7 @@ class Option:
     maximum: float | None = None
     secret: bool = False
     keys_allowed: str = ""
+    unit: str = ""
 
 
 def option(  # noqa: PLR0913 (each argument is one property of an option)
@@ -49,6 +51,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     maximum: float | None = None,
     secret: bool = False,
     keys_allowed: str = "",
+    unit: str = "",
 ) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
     """Declare the option of a dataclass field; without *default* it must be given.
 
@@ -56,6 +59,10 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
     strings, then takes every key that matches it and belongs to no other field. The value of a
     *secret* option is in no message and no `repr`.
+
+    A number whose key says its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written with
+    one: `500ms`, `2h`, `16MiB`. Another one may have a *unit* (`ms`, `seconds`, `bytes`,
+    `kbytes`) in which the field is, and must be written with one.
 
     A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas), a
     mapping, or an `object`, which is not looked at; `| None` makes the empty text, and nothing at
@@ -69,6 +76,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
         maximum=maximum,
         secret=secret,
         keys_allowed=keys_allowed,
+        unit=unit,
     )
     metadata = {"option": declared}
     if keys_allowed:
@@ -137,6 +145,8 @@ def _convert(
             return None
         (hint,) = (arm for arm in typing.get_args(hint) if arm is not types.NoneType)
     try:
+        if hint in (int, float):
+            raw = _in_unit(key, raw, declared)
         return _CONVERTERS.get(typing.get_origin(hint) or hint, _mapping)(raw, declared)
     except _UnfitError as unfit:
         shown = "a secret" if declared.secret else repr(raw)[:_SHOWN_MAX]
@@ -158,6 +168,17 @@ def _boolean(raw: object, _: Option) -> bool:
     if found is None:
         raise _UnfitError("expected true or false")
     return found
+
+
+def _in_unit(key: str, raw: object, declared: Option) -> object:
+    """Return a quantity as a number of the option's unit; what is none, as it is."""
+    unit = declared.unit or unit_in(key)
+    found = quantity(str(raw), unit) if unit else None
+    if found is not None:
+        return int(found) if found == int(found) else found
+    if declared.unit:
+        raise _UnfitError("expected a number with its unit", f"as in {examples(unit)}")
+    return raw
 
 
 def _whole(raw: object, declared: Option) -> int:
