@@ -186,14 +186,20 @@ def read_job(path: Path, job: str | None = None) -> Job:
     place = str(path)
     state, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=place)
-    source, sink = dict(written.source), written.sink
+    source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     if sink is None:
-        sink, tables = _from_statements(state, name)
-        source.setdefault("tables", tables)
+        parts = _from_statements(state, name)
+        sink = parts.sink
+        if parts.tables is not None:
+            source.setdefault("tables", parts.tables)
+        if parts.service:
+            source |= parts.service.source
+            runtime_given |= parts.service.runtime
+            _keep_datacenter(source, parts.service.datacenter)
     problems: list[Problem] = []
     source_class, source_config = _part("source", source, problems)
     sink_class, sink_config = _part("sink", sink, problems)
-    runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
+    runtime = _checked("runtime", RuntimeConfig, runtime_given, problems)
     if problems or runtime is None:
         raise ConfigError(problems, place=place)
     return Job(
@@ -234,6 +240,22 @@ def _from_statements(state: Path, job: str) -> "JobParts":
         return job_parts(connection, job)
     finally:
         connection.close()
+
+
+def _keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
+    """Leave the nodes of other data centres out."""
+    nodes = source.get("nodes")
+    if datacenter is None or not isinstance(nodes, Mapping):
+        return
+    kept = {
+        name: node
+        for name, node in nodes.items()
+        if (node.get("dc", "dc1") if isinstance(node, Mapping) else "dc1") == datacenter
+    }
+    if not kept:
+        problem = Problem("datacenter", f"no node of the worker's file is in {datacenter!r}")
+        raise ConfigError([problem])
+    source["nodes"] = kept
 
 
 def _part(

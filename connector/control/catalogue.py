@@ -7,12 +7,13 @@ import contextlib
 import difflib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import AmbiguousError, JobUndefinedError, NotFoundError
+from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
 from headrace.connector.shell.formatting import format_name, format_table
 from headrace.connector.shell.statements import TableName
 from headrace.connector.states import Desired
@@ -71,6 +72,35 @@ class Catalogue:
             )
             for name, sink, job, statement, config in self._rows(query)
         ]
+
+    def services(self) -> dict[str, dict[str, str]]:
+        """Return the configurations of the services, by name."""
+        found = {name: self.board.setting(f"service.{name}") for name in SERVICES}
+        return {name: json.loads(text) for name, text in found.items() if text is not None}
+
+    def set_service(self, name: str, config: Mapping[str, str] | None) -> None:
+        """Keep or forget the configuration of a service, and have its job follow."""
+        text = None if config is None else json.dumps(dict(config))
+        self.board.set_setting(f"service.{name}", text)
+        before = [route for route in self.board.routes() if route.source == ROUTE]
+        try:
+            wanted = service_job(self.services())
+        except ConfigError:  # Not whole: what is published stops, its positions stay.
+            if before:
+                self.board.want(ROUTE, Desired.STOPPED)
+            return
+        state = Desired.RUNNING if wanted.enabled else Desired.STOPPED
+        if before and before[0].job == wanted.job:
+            self.board.want(ROUTE, state)
+            self.board.changed(wanted.job)
+        else:
+            self.board.remove_route(ROUTE)
+            self.board.add_route(Route(ROUTE, wanted.job, ROUTE, state))
+
+    def service_of(self, job: str) -> ServiceJob | None:
+        """Return what the services ask of *job*, if it is theirs."""
+        mine = [route for route in self.board.routes(job) if route.source == ROUTE]
+        return service_job(self.services()) if mine else None
 
     def has_sink(self, name: str) -> bool:
         """Say whether there is a sink of this name."""
@@ -195,10 +225,14 @@ class Catalogue:
 
 
 class JobParts(NamedTuple):
-    """What the statements give a job: its sink's options with `plugin`, and its tables."""
+    """What the statements, or the services, give a job: its sink's options with `plugin`.
+
+    `tables` None are all with CDC.
+    """
 
     sink: dict[str, str]
-    tables: list[str]
+    tables: list[str] | None
+    service: ServiceJob | None = None
 
 
 def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
@@ -212,6 +246,8 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
 
     """
     catalogue = Catalogue(connection)
+    if service := catalogue.service_of(job):
+        return JobParts(dict(service.sink), None, service)
     mine = _sources_for(catalogue, job)
     if not mine:
         raise JobUndefinedError(
@@ -238,6 +274,8 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
 def adopt_sources(connection: sqlite3.Connection, job: str) -> None:
     """Let the board say that *job* runs its sources, also those that name no job."""
     catalogue = Catalogue(connection)
+    if any(route.source == ROUTE for route in catalogue.board.routes(job)):
+        return
     mine = _sources_for(catalogue, job)
     if len({source.sink for source in mine}) == 1:
         catalogue.board.adopt(job, [source.name for source in mine])
@@ -247,7 +285,8 @@ def _sources_for(catalogue: Catalogue, job: str) -> list[SourceEntry]:
     sources = {source.name: source for source in catalogue.sources()}
     routes = {route.source: route.job for route in catalogue.board.routes()}
     free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
-    return [sources[name] for name, owner in routes.items() if owner == job] or free
+    mine = [sources[name] for name, owner in routes.items() if owner == job and name in sources]
+    return mine or free
 
 
 @contextlib.contextmanager

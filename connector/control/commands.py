@@ -27,6 +27,7 @@ from headrace.connector.control.errors import (
 )
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
 from headrace.connector.control.plugin_search import source_of_class
+from headrace.connector.control.services import check_service
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.shell.formatting import format_statement
@@ -286,6 +287,36 @@ class Commands:
             if not found:
                 raise NotFoundError("task", f"{name} has {len(status.splits)} tasks, not {task}")
             self._catalogue.board.ask_restart(status.job, found)
+
+    # Services, as the Sidecar has them.
+
+    def services(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the configurations of the services, by name."""
+        return self._catalogue.services()
+
+    def put_service(self, name: str, config: Mapping[str, str]) -> None:
+        """Give a service a configuration; its running job goes on with it.
+
+        Raises:
+            NotFoundError: there is no such service.
+            ConfigError: with every key that is wrong; nothing was changed.
+
+        """
+        with self._catalogue.changing():
+            check_service(name, config, self._catalogue.services())
+            self._catalogue.set_service(name, config)
+
+    def delete_service(self, name: str) -> None:
+        """Forget a service's configuration; publishing stops, positions stay.
+
+        Raises:
+            NotFoundError: there is no such service, or it has no configuration.
+
+        """
+        with self._catalogue.changing():
+            if name not in self._catalogue.services():
+                raise NotFoundError("service", f"service {name[:48]!r} has no configuration")
+            self._catalogue.set_service(name, None)
 
     def set_log_level(self, level: str) -> None:
         """Log from *level* on, in this process at once, in all others of the state soon."""

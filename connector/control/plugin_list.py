@@ -26,16 +26,22 @@ class PluginInfo:
     class_name: str
     version: str
 
+    @property
+    def config_class(self) -> type | None:
+        """Return what declares its options; of a source, those of its connectors."""
+        if self.group == "sources":
+            return ConnectorOptions
+        found: type | None = getattr(self._load(), "config_class", None)
+        return found
+
     def definitions(self) -> Sequence[Definition]:
         """Return the options that its forms show."""
-        if self.group == "sources":
-            return definitions(ConnectorOptions, group="Connector")
-        config_class = getattr(self._load(), "config_class", None)
-        return definitions(config_class, group=self.class_name) if config_class else []
+        group = "Connector" if self.group == "sources" else self.class_name
+        return definitions(self.config_class, group=group) if self.config_class else []
 
     def check(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
         """Return every key of a sink's config, and what is wrong with it."""
-        config_class = getattr(self._load(), "config_class", None)
+        config_class = self.config_class
         if config_class is None:
             return []
         options = {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY)}

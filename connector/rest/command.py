@@ -60,6 +60,8 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
     try:
         for address in addresses(config.listen):
             await server.start(address)
+        for address in addresses(config.listen_services):
+            await server.start(address, services_only=True)
         thread.start()
         await over.wait()
     finally:

@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from aiohttp import hdrs, web
 
 from headrace import __version__
+from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.connect import ConnectDoor
 from headrace.connector.rest.connect_plugins import PluginDoor
 from headrace.connector.rest.doorway import Doorway
@@ -23,6 +24,7 @@ from headrace.connector.rest.exchange import (
     answer,
     errors_as_json,
 )
+from headrace.connector.rest.services import ServiceDoor
 from headrace.plugins import MissingRequirementError
 
 HEADER_BYTES_MAX: Final = 8190
@@ -50,6 +52,11 @@ class Address:
 Route = tuple[str, str, Any]  # Any: a handler, which may be a partial.
 
 
+class _Door(Protocol):
+    def routes(self) -> Sequence[Route]:
+        """Return method, path and handler of each route."""
+
+
 class RestServer:
     """Serves the doors of one state file until it is closed. Belongs to the event loop's thread."""
 
@@ -70,13 +77,16 @@ class RestServer:
         self._worker_id = ""
         self._under_way = 0
 
-    def application(self) -> web.Application:
-        """Return the application with all doors."""
+    def application(self, *, services_only: bool = False) -> web.Application:
+        """Return the application with all doors, or with the Sidecar's alone."""
         cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
-        doors = (
+        doors: Sequence[_Door] = (
+            ApiDoor(self._doorway),
             ConnectDoor(self._doorway, lambda: self._worker_id),
             PluginDoor(self._doorway, cluster_id, self._healthy),
         )
+        if services_only:
+            doors = (ServiceDoor(self._doorway),)
         app = web.Application(
             middlewares=[errors_as_json, self._bounded, self._known_host, acceptable],
             client_max_size=BODY_BYTES_MAX,
@@ -85,7 +95,13 @@ class RestServer:
             add_routes(app, door.routes())
         return app
 
-    async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+    async def start(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None = None,
+        *,
+        services_only: bool = False,
+    ) -> Address:
         """Listen, and return where; port 0 is any that is free.
 
         Raises:
@@ -93,7 +109,7 @@ class RestServer:
 
         """
         runner = web.AppRunner(
-            self.application(),
+            self.application(services_only=services_only),
             access_log=None,
             handle_signals=False,
             keepalive_timeout=KEEPALIVE_SECONDS,

@@ -65,14 +65,14 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(server: RestServer) -> Iterator[Address]:
+def serving(server: RestServer, *, services_only: bool = False) -> Iterator[Address]:
     """Run *server* on a thread of its own while the block runs."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        started = asyncio.run_coroutine_threadsafe(server.start(Address("127.0.0.1", 0)), loop)
-        yield started.result(20)
+        start = server.start(Address("127.0.0.1", 0), services_only=services_only)
+        yield asyncio.run_coroutine_threadsafe(start, loop).result(20)
     finally:
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
         loop.call_soon_threadsafe(loop.stop)

@@ -44,7 +44,7 @@ def test_parts(
     """The job has the sources that name it, or else those that name no job."""
     execute(connection, SINKS, *texts)
 
-    sink, found = job_parts(connection, "mine")
+    sink, found, _ = job_parts(connection, "mine")
 
     assert tables == found
     assert ("bus", stop) == (sink["plugin"], sink["bus.stops"])
@@ -54,7 +54,7 @@ def test_sink_is_usable(connection: sqlite3.Connection) -> None:
     """The sink's part is what the plugin's own declaration accepts; secrets stay references."""
     execute(connection, SINKS, FREE_A)
 
-    sink, _ = job_parts(connection, "mine")
+    sink, _, _ = job_parts(connection, "mine")
 
     assert "bus" == sink.pop("plugin")
     config = parse_config(BusConfig, sink)

@@ -1,0 +1,222 @@
+"""Service configurations as CEP-44's Sidecar has them: `cdc`, `kafka` and `schema_store`.
+
+Together they define one job that publishes every table with CDC. What the Sidecar's keys mean here
+is said in this one file; a key that cannot be honoured is refused, never ignored.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace.connector.control.connector_config import secret_problems
+from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.plugin_search import sink_of_scheme
+from headrace.plugins import ConfigError, Problem, option, parse_config
+
+SERVICES: Final = ("cdc", "kafka", "schema_store")
+ROUTE: Final = "~services"  # The board's name of this "source"; no statement can give it.
+_PLACEHOLDERS: Final = {
+    "STATIC": (),
+    "KEYSPACE": ("{keyspace}",),
+    "TABLE": ("{table}",),
+    "KEYSPACETABLE": ("{keyspace}", "{table}"),
+}
+# What the sink does anyway; another value would take a promise away.
+_PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
+_SERIALIZERS: Final = ("key.serializer", "value.serializer")
+_JAVA_NAMES: Final = {
+    "sasl.jaas.config": "give sasl.username, and sasl.password as a reference: '${env:NAME}'",
+    "ssl.truststore.location": "give ssl.ca.location, a file in PEM",
+    "ssl.keystore.type": "give ssl.certificate.location and ssl.key.location, files in PEM",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcService:
+    """The keys of the service `cdc`."""
+
+    cdc_enabled: bool = option("Whether changes are published.", default=True)
+    topic: str | None = option("The topic; %s is the keyspace, or the table.", default=None)
+    topic_format_type: str = option(
+        "What takes the place of %s in `topic`.", default="STATIC", choices=tuple(_PLACEHOLDERS)
+    )
+    jobid: str = option(
+        "The name of the job; another one begins with a blank state.", default="sidecar"
+    )
+    datacenter: str | None = option("Only nodes of this data centre are read.", default=None)
+    data_center: str | None = option("The same as `datacenter`.", default=None)
+    env: str | None = option(
+        "A name for the environment: the id of the Kafka client.", default=None
+    )
+    watermark_seconds: int = option(
+        "A mutation that lacks copies for so long expires.", default=259_200, minimum=1
+    )
+    micro_batch_delay_millis: int = option(
+        "A pass takes at least so long.", default=1_000, minimum=1, maximum=60_000
+    )
+    max_commit_logs: int = option("Segments of one log begun in a pass.", default=4, minimum=1)
+    max_watermarker_size: int = option(
+        "Mutations remembered, over all splits.", default=400_000, minimum=1_000
+    )
+    persist_state: bool = option("The state is always kept: only true is possible.", default=True)
+    persist_delay_millis: int = option(
+        "What is settled is committed at least so often.", default=1_000, minimum=0
+    )
+    log_only: bool = option("Take everything, and send nothing.", default=False)
+    fail_kafka_errors: bool = option(
+        "No change is passed over because Kafka fails: only true is possible.", default=True
+    )
+    fail_kafka_too_large_errors: bool = option(
+        "Stop at a record that is too large, instead of setting it aside.", default=False
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what would lose changes, and what contradicts itself."""
+        problems = []
+        if not self.persist_state:
+            problems.append(Problem("persist_state", "cannot be false", "the state is the proof"))
+        if not self.fail_kafka_errors:
+            hint = "changes would be lost without a word; DELETE the configuration to stop"
+            problems.append(Problem("fail_kafka_errors", "cannot be false", hint))
+        if self.datacenter and self.data_center and self.datacenter != self.data_center:
+            problems.append(Problem("data_center", "differs from datacenter"))
+        holes = (self.topic or "").count("%s")
+        wanted = len(_PLACEHOLDERS[self.topic_format_type])
+        if self.topic is not None and holes != wanted:
+            found = f"{self.topic_format_type} takes {wanted} times %s, found {holes}"
+            problems.append(Problem("topic", found))
+        if not self.jobid.strip() or "~" in self.jobid or len(self.jobid) > 200:  # noqa: PLR2004
+            problems.append(Problem("jobid", "is no job name"))
+        if problems:
+            raise ConfigError(problems)
+
+    @property
+    def topic_pattern(self) -> str | None:
+        """The topic as the Kafka sink writes it."""
+        topic = self.topic
+        for placeholder in _PLACEHOLDERS[self.topic_format_type]:
+            topic = topic.replace("%s", placeholder, 1) if topic is not None else None
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceJob:
+    """What the services together ask for: a job's name and the sections of its file."""
+
+    job: str
+    enabled: bool
+    sink: Mapping[str, str] = field(repr=False)
+    source: Mapping[str, Any]  # Any: options of the worker's source.
+    runtime: Mapping[str, Any]  # Any: options of the runtime.
+    datacenter: str | None
+
+
+def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
+    """Return what *configs*, by service, ask for.
+
+    Raises:
+        ConfigError: `cdc` or `kafka` is missing, or they do not fit together.
+
+    """
+    missing = [name for name in ("cdc", "kafka") if name not in configs]
+    if missing:
+        raise ConfigError([Problem(name, "has no configuration yet") for name in missing])
+    cdc = parse_config(CdcService, configs["cdc"])
+    runtime: dict[str, Any] = {
+        "tick_min_ms": cdc.micro_batch_delay_millis,
+        "commit_max_seconds": cdc.persist_delay_millis / 1_000,
+    }
+    source = {
+        "expiry_seconds": cdc.watermark_seconds,
+        "memory_seconds": min(14_400, cdc.watermark_seconds),
+        "segments_per_batch_max": cdc.max_commit_logs,
+        "records_max": cdc.max_watermarker_size,
+    }
+    store = configs.get("schema_store", {})
+    sink = {"plugin": "null"} if cdc.log_only else _kafka_sink(cdc, {**configs["kafka"], **store})
+    place = cdc.datacenter or cdc.data_center
+    return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, source, runtime, place)
+
+
+def check_service(
+    name: str, config: Mapping[str, str], others: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Check the configuration of one service, as far as the *others* are known.
+
+    Raises:
+        NotFoundError: there is no such service.
+        ConfigError: with every key that is wrong.
+
+    """
+    check = _CHECKS.get(name)
+    if check is None:
+        raise NotFoundError("service", f"there is no service {name[:48]!r}", ", ".join(SERVICES))
+    check(config)
+    whole = {**others, name: config}
+    if "cdc" in whole and "kafka" in whole:
+        service_job(whole)
+
+
+def _kafka_sink(cdc: CdcService, given: Mapping[str, str]) -> dict[str, str]:
+    plugin, sink = sink_of_scheme("kafka")
+    options = {k: v for k, v in given.items() if k not in (*_PROMISED, *_SERIALIZERS)}
+    if cdc.topic_pattern is not None:
+        options["topic"] = cdc.topic_pattern
+    if cdc.fail_kafka_too_large_errors:
+        options["errors.tolerance"] = "none"
+    if cdc.env:
+        options.setdefault("client.id", f"headrace-{cdc.env}")
+    parse_config(sink.config_class, options)
+    return {"plugin": plugin} | options
+
+
+def _check_kafka(config: Mapping[str, str]) -> None:
+    """Check options of the Kafka sink, by the names of Java's client where they have two."""
+    problems = [
+        Problem(key, f"{config[key]!r} would take a promise away", f"only {allowed[0]} is possible")
+        for key, allowed in _PROMISED.items()
+        if key in config and config[key] not in allowed
+    ]
+    problems += [
+        Problem(key, "is a key of Java's client", hint)
+        for key, hint in _JAVA_NAMES.items()
+        if key in config
+    ]
+    options = {
+        k: v for k, v in config.items() if k not in (*_PROMISED, *_SERIALIZERS, *_JAVA_NAMES)
+    }
+    _, sink = sink_of_scheme("kafka")
+    problems += secret_problems(sink.config_class, options)
+    try:
+        parse_config(sink.config_class, {"topic": "x", **options})
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+def _check_cdc(config: Mapping[str, str]) -> None:
+    parse_config(CdcService, config)
+
+
+def _check_schema_store(config: Mapping[str, str]) -> None:
+    problems = [
+        Problem(key, "is not an option of a schema store", "as in schema.store.url")
+        for key in config
+        if not key.startswith("schema.")
+    ]
+    _, sink = sink_of_scheme("kafka")
+    problems += secret_problems(sink.config_class, config)
+    try:
+        parse_config(sink.config_class, {"topic": "x", "bootstrap.servers": "x:1", **config})
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+_CHECKS: Final[Mapping[str, Callable[[Mapping[str, str]], None]]] = {
+    "cdc": _check_cdc,
+    "kafka": _check_kafka,
+    "schema_store": _check_schema_store,
+}

@@ -1,0 +1,369 @@
+"""Our own paths, `/api/v1`: sinks, sources, plugins, and the description of them all."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.offsets import Offset, OffsetsChange
+from headrace.connector.control.plugin_list import find_plugin, installed
+from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.rest.doorway import Doorway
+from headrace.connector.rest.exchange import RefusedError, answer
+from headrace.connector.rest.openapi import Operation, document
+from headrace.connector.rest.operations import BODY, delete, get, make, patch, served
+from headrace.connector.rest.schema import an, array, mapping, text
+from headrace.connector.rest.services import ServiceDoor
+from headrace.connector.shell.statements import AlterSink, CreateSink
+from headrace.connector.states import Desired, Observed
+from headrace.plugins.config_forms import json_schema
+
+OFFSETS_MAX: Final = 10_000
+
+_CONFIG: Final = mapping("Options; all values are texts.", text())
+_CHANGES: Final = mapping(
+    "Options to change; null takes one away.", {"type": ["string", "null"], "maxLength": 8_192}
+)
+_INTEGER: Final = {"type": "integer"}
+_OPTIONAL: Final = {"type": ["integer", "null"]}
+_SINK: Final = an(
+    "A data sink.",
+    ("name", "plugin", "create_statement", "config"),
+    name=text(),
+    plugin=text(),
+    create_statement=text(),
+    config=_CONFIG,
+)
+_STATE: Final = text("What is seen.", enum=[state.value for state in Observed])
+_DESIRED: Final = text("What is wanted.", enum=[state.value for state in Desired])
+_SPLIT: Final = an(
+    "A split.",
+    ("task", "split", "state"),
+    task=_INTEGER,
+    split=text(),
+    state=_STATE,
+    generation=_INTEGER,
+    worker=text(),
+    reason=text(),
+    attempt=_INTEGER,
+    next_attempt_ms=_OPTIONAL,
+    since_ms=_OPTIONAL,
+)
+_SOURCE: Final = an(
+    "A data source and how it fares.",
+    ("name", "sink", "create_statement", "config", "job", "desired", "state", "generation"),
+    name=text(),
+    sink=text(),
+    create_statement=text(),
+    config=_CONFIG,
+    job=text("The job that runs it."),
+    desired=_DESIRED,
+    state=_STATE,
+    generation=_INTEGER,
+    worker=text(),
+    reason=text(),
+    attempt=_INTEGER,
+    next_attempt_ms=_OPTIONAL,
+    splits=array("Its splits.", _SPLIT),
+)
+_OFFSET: Final = an(
+    "Where a part of a split stands; null lets it begin anew.",
+    ("partition",),
+    partition=mapping("Which part.", text()),
+    offset={
+        "type": ["object", "null"],
+        "additionalProperties": {"type": ["string", "integer"], "maxLength": 64},
+    },
+)
+_OFFSETS: Final = an("Positions.", ("offsets",), offsets=array("All parts.", _OFFSET))
+_MOVED: Final = an(
+    "What a change came to, or would come to.",
+    ("before", "after", "applied"),
+    before=array("Before.", _OFFSET),
+    after=array("After.", _OFFSET),
+    applied={"type": "boolean"},
+)
+_PLUGIN: Final = an(
+    "An installed plugin.",
+    ("group", "name", "class", "version"),
+    **{"group": text(), "name": text(), "class": text(), "version": text()},
+)
+_DRY_RUN: Final = {"dry_run": {"type": "string", "enum": ["true", "false"]}}
+
+
+class ApiDoor:
+    """The handlers of `/api/v1`."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        """Make the table of operations."""
+        self._doorway = doorway
+        services = ServiceDoor(doorway).operations
+        self.operations = [*self._sinks(), *self._sources(), *self._others(), *services]
+
+    def routes(self) -> Sequence[tuple[str, str, Any]]:
+        """Return method, path and handler of each route."""
+        description = document(self.operations)
+
+        async def describe(request: web.Request) -> web.Response:
+            del request
+            return answer(description)
+
+        return [
+            *served(self.operations),
+            ("GET", "/api/v1/openapi.json", describe),
+            ("GET", "/openapi.json", describe),
+        ]
+
+    # Sinks.
+
+    def _sinks(self) -> Sequence[Operation]:
+        path, one = "/api/v1/sinks", "/api/v1/sinks/{name}"
+        new = an(
+            "A sink to be made.",
+            ("name", "uri"),
+            name=text(minLength=1),
+            uri=text("As in CREATE DATA_SINK."),
+            options=_CONFIG,
+        )
+        change = an("What to change.", uri=text("A new URI."), options=_CHANGES)
+        sinks = an("All.", ("sinks",), sinks=array("By name.", _SINK))
+        return [
+            get(path, "List the data sinks.", sinks, self.list_sinks),
+            make(path, "Make a data sink.", new, _SINK, self.create_sink),
+            get(one, "Show a data sink.", _SINK, self.show_sink),
+            patch(one, "Change a data sink; its jobs follow.", change, _SINK, self.alter_sink),
+            delete(one, "Forget a data sink.", self.drop_sink),
+        ]
+
+    async def list_sinks(self, request: web.Request) -> web.Response:
+        """GET /sinks."""
+        del request
+        found = await self._doorway.call(lambda c: c.sinks())
+        return answer({"sinks": [_sink(entry) for entry in found]})
+
+    async def create_sink(self, request: web.Request) -> web.Response:
+        """POST /sinks."""
+        given = request[BODY]
+        options = tuple(given.get("options", {}).items())
+        statement = CreateSink(name=given["name"], uri=given["uri"], options=options)
+
+        def create(commands: Commands) -> SinkEntry:
+            commands.create_sink(statement)
+            return commands.sink(statement.name)
+
+        return answer(_sink(await self._doorway.call(create)), 201)
+
+    async def show_sink(self, request: web.Request) -> web.Response:
+        """GET /sinks/{name}."""
+        name = request.match_info["name"]
+        return answer(_sink(await self._doorway.call(lambda c: c.sink(name))))
+
+    async def alter_sink(self, request: web.Request) -> web.Response:
+        """PATCH /sinks/{name}."""
+        name, given = request.match_info["name"], request[BODY]
+        options = tuple(given.get("options", {}).items())
+        statement = AlterSink(name=name, uri=given.get("uri"), options=options)
+
+        def alter(commands: Commands) -> SinkEntry:
+            commands.alter_sink(statement)
+            return commands.sink(name)
+
+        return answer(_sink(await self._doorway.call(alter)))
+
+    async def drop_sink(self, request: web.Request) -> web.Response:
+        """DELETE /sinks/{name}."""
+        name = request.match_info["name"]
+        await self._doorway.call(lambda c: c.drop_sink(name))
+        return web.Response(status=204)
+
+    # Sources.
+
+    def _sources(self) -> Sequence[Operation]:
+        path, one = "/api/v1/sources", "/api/v1/sources/{name}"
+        new = an("A source to be made.", ("config",), config=_CONFIG, state=_DESIRED)
+        change = an("What to change.", ("config",), config=_CHANGES)
+        sources = an("All.", ("sources",), sources=array("By name.", _SOURCE))
+        many = array("Parts.", _OFFSET, minItems=1, maxItems=OFFSETS_MAX)
+        wanted = an("Where to go.", ("offsets",), offsets=many)
+        failed = {"only_failed": {"type": "string", "enum": ["true", "false"]}}
+        steered = [
+            Operation(
+                method="POST",
+                path=f"{one}/{verb}",
+                summary=f"Let a data source {verb}.",
+                handler=partial(self.steer, verb),
+                answer=_SOURCE,
+                status=202,
+                query=failed if verb == "restart" else {},
+            )
+            for verb in ("pause", "resume", "stop", "restart")
+        ]
+        offsets = f"{one}/offsets"
+        return [
+            get(path, "List the data sources and how they fare.", sources, self.list_sources),
+            make(path, "Make a data source.", new, _SOURCE, self.create_source),
+            get(one, "Show a data source and how it fares.", _SOURCE, self.show_source),
+            patch(one, "Change a data source; its job follows.", change, _SOURCE, self.change),
+            delete(one, "Forget a data source; positions stay.", self.drop_source),
+            *steered,
+            get(offsets, "Show the committed positions.", _OFFSETS, self.show_offsets),
+            patch(
+                offsets,
+                "Move positions of a stopped source.",
+                wanted,
+                _MOVED,
+                self.alter,
+                query=_DRY_RUN,
+            ),
+            Operation(
+                method="DELETE",
+                path=offsets,
+                summary="Let a stopped source begin anew.",
+                handler=self.reset_offsets,
+                answer=_MOVED,
+                query=_DRY_RUN,
+            ),
+        ]
+
+    async def list_sources(self, request: web.Request) -> web.Response:
+        """GET /sources."""
+        del request
+        sources, statuses = await self._doorway.call(lambda c: (c.sources(), c.statuses()))
+        return answer({"sources": [_source(s, statuses[s.name]) for s in sources]})
+
+    async def create_source(self, request: web.Request) -> web.Response:
+        """POST /sources."""
+        given = request[BODY]
+        config, state = given["config"], Desired(given.get("state", "RUNNING"))
+
+        def create(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
+            commands.create_source(config, state=state)
+            return _shown(commands, config["name"])
+
+        return answer(_source(*await self._doorway.call(create)), 201)
+
+    async def show_source(self, request: web.Request) -> web.Response:
+        """GET /sources/{name}."""
+        name = request.match_info["name"]
+        return answer(_source(*await self._doorway.call(lambda c: _shown(c, name))))
+
+    async def change(self, request: web.Request) -> web.Response:
+        """PATCH /sources/{name}."""
+        name, changes = request.match_info["name"], request[BODY]["config"]
+
+        def alter(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
+            commands.alter_source(name, changes)
+            return _shown(commands, name)
+
+        return answer(_source(*await self._doorway.call(alter)))
+
+    async def drop_source(self, request: web.Request) -> web.Response:
+        """DELETE /sources/{name}."""
+        name = request.match_info["name"]
+        await self._doorway.call(lambda c: c.drop_source(name))
+        return web.Response(status=204)
+
+    async def steer(self, verb: str, request: web.Request) -> web.Response:
+        """POST /sources/{name}/pause, resume, stop, restart."""
+        name = request.match_info["name"]
+        failed = request.query.get("only_failed") == "true"
+
+        def steer(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
+            if verb == "restart":
+                commands.restart(name, only_failed=failed)
+            else:
+                getattr(commands, verb)(name)
+            return _shown(commands, name)
+
+        return answer(_source(*await self._doorway.call(steer)), 202)
+
+    async def show_offsets(self, request: web.Request) -> web.Response:
+        """GET /sources/{name}/offsets."""
+        name = request.match_info["name"]
+        found = await self._doorway.call(lambda c: c.offsets(name))
+        return answer({"offsets": [dataclasses.asdict(part) for part in found]})
+
+    async def alter(self, request: web.Request) -> web.Response:
+        """PATCH /sources/{name}/offsets."""
+        name, dry_run = request.match_info["name"], _is_dry(request)
+        wanted = [Offset(p["partition"], p.get("offset")) for p in request[BODY]["offsets"]]
+        moved = await self._doorway.call(lambda c: c.alter_offsets(name, wanted, dry_run=dry_run))
+        return answer(_moved(moved, dry_run=dry_run))
+
+    async def reset_offsets(self, request: web.Request) -> web.Response:
+        """DELETE /sources/{name}/offsets."""
+        name, dry_run = request.match_info["name"], _is_dry(request)
+        moved = await self._doorway.call(lambda c: c.reset_offsets(name, dry_run=dry_run))
+        return answer(_moved(moved, dry_run=dry_run))
+
+    # Plugins.
+
+    def _others(self) -> Sequence[Operation]:
+        plugins = an("All.", ("plugins",), plugins=array("By group and name.", _PLUGIN))
+        schema = {"type": "object", "description": "A JSON Schema."}
+        one = "/api/v1/plugins/{plugin}/schema"
+        return [
+            get("/api/v1/plugins", "List the installed plugins.", plugins, self.list_plugins),
+            get(one, "Show the options of a plugin.", schema, self.plugin_schema),
+        ]
+
+    async def list_plugins(self, request: web.Request) -> web.Response:
+        """GET /plugins."""
+        del request
+        found = await self._doorway.call(lambda _: installed())
+        shown = [
+            {"group": p.group, "name": p.name, "class": p.class_name, "version": p.version}
+            for p in found
+        ]
+        return answer({"plugins": shown})
+
+    async def plugin_schema(self, request: web.Request) -> web.Response:
+        """GET /plugins/{plugin}/schema."""
+        name = request.match_info["plugin"]
+        found = await self._doorway.call(lambda _: find_plugin(name))
+        if found is None or found.config_class is None:
+            raise RefusedError(404, f"there is no plugin {name[:80]!r} with options")
+        return answer(json_schema(found.config_class, title=found.class_name))
+
+
+def _shown(commands: Commands, name: str) -> tuple[SourceEntry, ConnectorStatus]:
+    return commands.source(name), commands.status(name)
+
+
+def _sink(entry: SinkEntry) -> Mapping[str, object]:
+    return {
+        "name": entry.name,
+        "plugin": entry.plugin,
+        "create_statement": entry.statement,
+        "config": dict(entry.config),
+    }
+
+
+def _source(entry: SourceEntry, status: ConnectorStatus) -> Mapping[str, object]:
+    return {
+        "name": entry.name,
+        "sink": entry.sink,
+        "create_statement": entry.statement,
+        "config": dict(entry.config),
+        "job": status.job,
+        "desired": status.desired,
+        "state": status.state,
+        "generation": status.generation,
+        "worker": status.worker,
+        "reason": status.reason,
+        "attempt": status.attempt,
+        "next_attempt_ms": status.next_attempt_ms,
+        "splits": [dataclasses.asdict(split) for split in status.splits],
+    }
+
+
+def _moved(change: OffsetsChange, *, dry_run: bool) -> Mapping[str, object]:
+    return {**dataclasses.asdict(change), "applied": not dry_run}
+
+
+def _is_dry(request: web.Request) -> bool:
+    return request.query.get("dry_run", "false") == "true"

@@ -1,0 +1,101 @@
+"""JSON Schemas of our own paths: what OpenAPI shows is what a request is checked against. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace.connector.rest.exchange import RefusedError, kind
+
+Schema = Mapping[str, Any]  # Any: JSON.
+
+TEXT_CHARS_MAX: Final = 8_192
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def check(document: object, schema: Schema, place: str = "the body") -> None:
+    """Refuse *document* if it is not what *schema* says; it is a schema of the kind made here.
+
+    Raises:
+        RefusedError: with the first thing that is wrong, and where.
+
+    """
+    wanted = schema.get("type")
+    kinds = [wanted] if isinstance(wanted, str) else list(wanted or ())
+    if kinds and not any(_is(document, kind_) for kind_ in kinds):
+        raise RefusedError(400, f"{place}: expected {' or '.join(kinds)}, found {kind(document)}")
+    if "enum" in schema and document not in schema["enum"]:
+        raise RefusedError(400, f"{place}: expected one of {', '.join(schema['enum'])}")
+    if isinstance(document, str):
+        _check_text(document, schema, place)
+    elif isinstance(document, dict):
+        _check_object(document, schema, place)
+    elif isinstance(document, list):
+        if len(document) < schema.get("minItems", 0):
+            raise RefusedError(400, f"{place}: expected at least one item")
+        if len(document) > schema.get("maxItems", len(document)):
+            raise RefusedError(400, f"{place}: more than {schema['maxItems']} items")
+        for number, item in enumerate(document):
+            check(item, schema.get("items", {}), f"{place}[{number}]")
+
+
+def text(doc: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    """Return the schema of a text."""
+    return {"type": "string", "maxLength": TEXT_CHARS_MAX, "description": doc, **more}
+
+
+def an(doc: str, required: tuple[str, ...] = (), **properties: Schema) -> dict[str, Any]:
+    """Return the schema of an object with these properties and no others."""
+    return {
+        "type": "object",
+        "description": doc,
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def mapping(doc: str, values: Schema) -> dict[str, Any]:
+    """Return the schema of an object with any keys."""
+    return {"type": "object", "description": doc, "additionalProperties": dict(values)}
+
+
+def array(doc: str, items: Schema, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    """Return the schema of an array."""
+    return {"type": "array", "description": doc, "items": dict(items), **more}
+
+
+def _is(document: object, wanted: str) -> bool:
+    if wanted == "integer" and isinstance(document, bool):
+        return False
+    return isinstance(document, _TYPES[wanted])
+
+
+def _check_text(document: str, schema: Schema, place: str) -> None:
+    if len(document) > schema.get("maxLength", len(document)):
+        raise RefusedError(400, f"{place}: more than {schema['maxLength']} characters")
+    if len(document) < schema.get("minLength", 0):
+        raise RefusedError(400, f"{place}: is empty")
+    if "pattern" in schema and not re.search(schema["pattern"], document):
+        raise RefusedError(400, f"{place}: does not match {schema['pattern']}")
+
+
+def _check_object(document: Mapping[str, Any], schema: Schema, place: str) -> None:
+    for name in schema.get("required", ()):
+        if name not in document:
+            raise RefusedError(400, f"{place}: {name} is required")
+    properties, rest = schema.get("properties", {}), schema.get("additionalProperties", True)
+    for name, value in document.items():
+        if name in properties:
+            check(value, properties[name], f"{place}.{name}")
+        elif rest is False:
+            known = ", ".join(properties) or "none"
+            raise RefusedError(400, f'{place}: Unrecognized field "{name[:80]}" (known: {known})')
+        elif isinstance(rest, Mapping):
+            check(value, rest, f"{place}.{name[:80]}")

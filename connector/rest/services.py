@@ -1,0 +1,78 @@
+"""The Sidecar's paths: the configurations of the services `cdc`, `kafka` and `schema_store`."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from headrace.connector.control.services import SERVICES
+from headrace.connector.rest.doorway import Doorway
+from headrace.connector.rest.exchange import RefusedError, answer
+from headrace.connector.rest.openapi import Operation
+from headrace.connector.rest.operations import BODY, get, served
+from headrace.connector.rest.schema import an, mapping, text
+
+_CONFIG: Final = mapping("Options; all values are texts.", text())
+_SERVICE: Final = an("A service's configuration.", ("config",), config=_CONFIG)
+
+
+class ServiceDoor:
+    """The handlers of `/api/v1/services`, which the Sidecar's port has alone."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        """Make the table of operations."""
+        self._doorway = doorway
+        self.operations = self._services()
+
+    def routes(self) -> Sequence[tuple[str, str, Any]]:
+        """Return method, path and handler of each route."""
+        return served(self.operations)
+
+    def _services(self) -> Sequence[Operation]:
+        one = "/api/v1/services/{service}/config"
+        every = an("All.", ("services",), services=mapping("By name.", _CONFIG))
+        return [
+            get("/api/v1/services", "Show all services.", every, self.list_services),
+            get(one, "Show a service's configuration.", _SERVICE, self.show_service),
+            Operation(
+                method="PUT",
+                path=one,
+                summary="Give a service a configuration; its running job follows.",
+                handler=self.put_service,
+                body=_SERVICE,
+                answer=_SERVICE,
+            ),
+            Operation(
+                method="DELETE",
+                path=one,
+                summary="Stop publishing; positions stay.",
+                handler=self.delete_service,
+                answer=an("Done."),
+            ),
+        ]
+
+    async def list_services(self, request: web.Request) -> web.Response:
+        """GET /services."""
+        del request
+        return answer({"services": await self._doorway.call(lambda c: dict(c.services()))})
+
+    async def show_service(self, request: web.Request) -> web.Response:
+        """GET /services/{service}/config: of a service without one, an empty one."""
+        name = request.match_info["service"]
+        if name not in SERVICES:
+            known = ", ".join(SERVICES)
+            raise RefusedError(404, f"there is no service {name[:48]!r} (there are: {known})")
+        found = await self._doorway.call(lambda c: c.services())
+        return answer({"config": dict(found.get(name, {}))})
+
+    async def put_service(self, request: web.Request) -> web.Response:
+        """PUT /services/{service}/config."""
+        name, config = request.match_info["service"], request[BODY]["config"]
+        await self._doorway.call(lambda c: c.put_service(name, config))
+        return answer({"config": config})
+
+    async def delete_service(self, request: web.Request) -> web.Response:
+        """DELETE /services/{service}/config."""
+        name = request.match_info["service"]
+        await self._doorway.call(lambda c: c.delete_service(name))
+        return answer({})

@@ -1,0 +1,172 @@
+"""Our own paths: one resource each for sinks, sources, positions, plugins and services."""
+
+from typing import Any
+
+import pytest
+
+from headrace.connector.states import Observed
+from rest_server import Answer, RestWorker, eventually
+
+CONFIG = {
+    "name": "o",
+    "connector.class": "BrookBrookSource",
+    "keyspace": "s",
+    "table": "t",
+    "sink": "k",
+}
+
+
+def make(worker: RestWorker, **more: object) -> Answer:
+    """Create a source."""
+    return worker.client("POST", "/api/v1/sources", {"config": CONFIG, **more})
+
+
+def seen(worker: RestWorker, state: Observed) -> dict[str, Any]:
+    """Wait until the source is in *state*, and return it."""
+    for _ in eventually():
+        found: dict[str, Any] = worker.client("GET", "/api/v1/sources/o").json
+        if found["state"] == state:
+            return found
+    raise AssertionError(found)
+
+
+def test_sinks(served: RestWorker) -> None:
+    """A sink is made, shown, changed and forgotten; its statement makes it again."""
+    made = served.client(
+        "POST", "/api/v1/sinks", {"name": "b", "uri": "bus://x?line=2", "options": {"seats": "7"}}
+    )
+    assert (201, "CREATE DATA_SINK b WITH 'bus://x?line=2' AND seats = 7;") == (
+        made.status,
+        made.json["create_statement"],
+    )
+    changed = served.client("PATCH", "/api/v1/sinks/b", {"options": {"seats": None, "line": "3"}})
+    assert ("3", 200) == (changed.json["config"]["line"], changed.status)
+    assert ["b", "k"] == [s["name"] for s in served.client("GET", "/api/v1/sinks").json["sinks"]]
+    assert 409 == served.client("POST", "/api/v1/sinks", {"name": "b", "uri": "bus://x"}).status
+    assert 204 == served.client("DELETE", "/api/v1/sinks/b").status
+    assert 404 == served.client("GET", "/api/v1/sinks/b").status
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("xyz://a", "no sink has the URI scheme"),
+        ("bus://u:p@a", "the URI holds a user"),
+        ("bus://a@b@c", "the URI holds a user"),
+        ("bus://a\\b", "U+005C"),
+        ("bus://a\tb", "U+0009"),
+        ("bus://a#b", "has a fragment"),
+        ("bus://%61", "percent escape"),
+        ("bus://a?line=1&line=2", "gives line twice"),
+        ("bus://a?Line=1", "did you mean line"),
+        ("bus://a?password=canary", "is a secret"),
+        ("kafka://:9092?topic=x", "is not host:port"),
+        ("kafka://h:0?topic=x", "is not host:port"),
+        ("kafka://h:65536?topic=x", "is not host:port"),
+        ("kafka://h?topic=..", "topic"),
+        ("kafka://h?topic=x&plugin.library.paths=/tmp/x.so", "is not an option"),
+        ("kafka://h?topic=x&sasl.oauthbearer.token.endpoint.url=http://169.254.169.254/", "not an"),
+        ("kafka://h?topic=x&ssl.engine.location=/x.so", "is not an option"),
+        ("kafka://h?topic=x&sasl.kerberos.kinit.cmd=id", "is not an option"),
+        ("file:", "is not a URI"),
+        ("", "is not a URI"),
+    ],
+)
+def test_bad_uris(served: RestWorker, uri: str, message: str) -> None:
+    """A URI that can be read in two ways, or reaches where it must not, makes no sink."""
+    answer = served.client("POST", "/api/v1/sinks", {"name": "b", "uri": uri})
+
+    assert 400 == answer.status
+    assert message in answer.json["message"]
+    assert b"canary" not in answer.body
+    assert ["k"] == [s["name"] for s in served.client("GET", "/api/v1/sinks").json["sinks"]]
+
+
+def test_life_of_a_source(worker: RestWorker) -> None:
+    """A source is made, pauses, stops; its positions move; splits show what they run."""
+    assert (201, "RUNNING") == (make(worker).status, make(worker).json.get("desired", "RUNNING"))
+    running = seen(worker, Observed.RUNNING)
+    assert [running["generation"]] == [split["generation"] for split in running["splits"]]
+    assert 202 == worker.client("POST", "/api/v1/sources/o/pause").status
+    seen(worker, Observed.PAUSED)
+    changed = worker.client("PATCH", "/api/v1/sources/o", {"config": {"tasks.max": "3"}})
+    assert running["generation"] + 1 == changed.json["generation"]
+    for _ in eventually():
+        splits = worker.client("GET", "/api/v1/sources/o").json["splits"]
+        if [running["generation"] + 1] == [split["generation"] for split in splits]:
+            break
+    else:
+        raise AssertionError(splits)
+    part = {"partition": {"split": "in.jsonl"}, "offset": {"offset": 0}}
+    path = "/api/v1/sources/o/offsets"
+    assert 409 == worker.client("PATCH", path, {"offsets": [part]}).status
+    dry = worker.client("PATCH", f"{path}?dry_run=true", {"offsets": [part]}).json
+    assert (False, [14], [0]) == (
+        dry["applied"],
+        [p["offset"]["offset"] for p in dry["before"]],
+        [p["offset"]["offset"] for p in dry["after"]],
+    )
+    worker.client("POST", "/api/v1/sources/o/stop")
+    seen(worker, Observed.STOPPED)
+    assert worker.client("PATCH", path, {"offsets": [part]}).json["applied"]
+    assert [part] == worker.client("GET", path).json["offsets"]
+    assert [] == worker.client("DELETE", path).json["after"]
+    worker.client("POST", "/api/v1/sources/o/restart?only_failed=true")
+    assert 204 == worker.client("DELETE", "/api/v1/sources/o").status
+    assert 404 == worker.client("GET", "/api/v1/sources/o").status
+
+
+def test_sources_are_listed(served: RestWorker) -> None:
+    """The list has what each has."""
+    assert 201 == make(served, state="STOPPED").status
+    (found,) = served.client("GET", "/api/v1/sources").json["sources"]
+
+    assert ("o", "STOPPED", "STOPPED", CONFIG) == (
+        found["name"],
+        found["desired"],
+        found["state"],
+        found["config"],
+    )
+    assert 409 == make(served).status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "sinks", [], "the body: expected object, found an array"),
+        ("POST", "sinks", {"name": "b"}, "uri is required"),
+        ("POST", "sinks", {"name": "b", "uri": "bus://x", "x": 1}, 'Unrecognized field "x"'),
+        ("POST", "sinks", {"name": "b", "uri": 3}, "the body.uri: expected string"),
+        ("POST", "sinks", {"name": "", "uri": "bus://x"}, "the body.name: is empty"),
+        ("POST", "sinks", {"name": "b", "uri": "x" * 9_000}, "more than 8192 characters"),
+        ("POST", "sources", {"config": {"a": 1}}, "the body.config.a: expected string"),
+        ("POST", "sources", {"config": {}, "state": "GONE"}, "expected one of RUNNING"),
+        ("POST", "sources", {"config": {}}, "connector.class: is required"),
+        ("PATCH", "sources/o/offsets", {"offsets": []}, "expected at least one item"),
+        ("PATCH", "sources/o/offsets?dry_run=maybe", {"offsets": [{"partition": {}}]}, "dry_run"),
+    ],
+)
+def test_refused(served: RestWorker, method: str, path: str, body: object, message: str) -> None:
+    """What the description does not allow is refused with its place."""
+    answer = served.client(method, f"/api/v1/{path}", body)
+
+    assert 400 == answer.status
+    assert message in answer.json["message"]
+
+
+def test_plugins(served: RestWorker) -> None:
+    """Plugins are listed, and their options have a schema."""
+    found = served.client("GET", "/api/v1/plugins").json["plugins"]
+    assert ("KafkaSink", "sinks") in [(plugin["class"], plugin["group"]) for plugin in found]
+    schema = served.client("GET", "/api/v1/plugins/KafkaSink/schema").json
+    assert {"bootstrap.servers", "topic"} <= set(schema["required"])
+    assert schema["properties"]["sasl.password"]["writeOnly"]
+    assert 404 == served.client("GET", "/api/v1/plugins/Nope/schema").status
+
+
+def test_description(served: RestWorker) -> None:
+    """The description has every path that it is served beside."""
+    described = served.client("GET", "/openapi.json").json
+
+    assert "/api/v1/sources/{name}/offsets" in described["paths"]
+    assert described == served.client("GET", "/api/v1/openapi.json").json

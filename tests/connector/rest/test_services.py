@@ -1,0 +1,81 @@
+"""The Sidecar's paths configure a running job, and stop it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from corpora import recording
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.services import ROUTE
+from headrace.connector.rest.server import RestServer
+from headrace.connector.states import Observed
+from headrace.plugins.testing.doubles import context
+from rest_server import Client, RestWorker, eventually, serving, supervised
+
+WORKER = """\
+state: state.db
+source:
+  plugin: cassandra
+  nodes: {{n1: {{path: {folder}/segments, dc: here}}, n2: {{path: {folder}/none, dc: there}}}}
+  schema: {folder}/schema.cql
+  consistency: ONE
+  splits: 2
+runtime: {{tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}}
+"""
+CDC = {"topic": "changes", "log_only": "true", "datacenter": "here"}
+PATH = "/api/v1/services/{}/config"
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestWorker]:
+    """Return a worker over a recorded node that serves the Sidecar's paths alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops")))
+    state = tmp_path / "state.db"
+    commands = Commands.open(state)
+    server = RestServer(state, log=context().log)
+    with (
+        serving(server, services_only=True) as address,
+        supervised(tmp_path / "worker.yaml", state),
+    ):
+        yield RestWorker(tmp_path, Client(address.port), commands)
+    commands.close()
+
+
+def wait(worker: RestWorker, state: Observed, generation: int = 0) -> None:
+    """Wait until the job is in *state*, and its splits run *generation*."""
+    for _ in eventually(20):
+        status = worker.commands.statuses().get(ROUTE)
+        runs = {split.generation for split in status.splits} if status else set()
+        if status and status.state is state and (not generation or runs == {generation}):
+            return
+    raise AssertionError(status)
+
+
+def test_configures_a_running_job(sidecar: RestWorker) -> None:
+    """PUT starts the job and changes it while it runs; DELETE stops it, and positions stay."""
+    client = sidecar.client
+    assert {"config": {}} == client("GET", PATH.format("cdc")).json
+    assert 200 == client("PUT", PATH.format("cdc"), {"config": CDC}).status
+    kafka = {"bootstrap.servers": "127.0.0.1:1"}
+    assert {"config": kafka} == client("PUT", PATH.format("kafka"), {"config": kafka}).json
+    wait(sidecar, Observed.RUNNING)
+    changed = {**CDC, "micro_batch_delay_millis": "10"}
+    assert 200 == client("PUT", PATH.format("cdc"), {"config": changed}).status
+    wait(sidecar, Observed.RUNNING, sidecar.commands.statuses()[ROUTE].generation)
+    assert {"cdc": changed, "kafka": kafka} == client("GET", "/api/v1/services").json["services"]
+    assert 200 == client("DELETE", PATH.format("cdc")).status
+    wait(sidecar, Observed.STOPPED)
+    assert {"config": {}} == client("GET", PATH.format("cdc")).json
+    assert 404 == client("DELETE", PATH.format("cdc")).status
+    assert 200 == client("PUT", PATH.format("cdc"), {"config": CDC}).status
+    wait(sidecar, Observed.RUNNING)
+
+
+def test_only_these_paths(sidecar: RestWorker) -> None:
+    """The Sidecar's port serves nothing else."""
+    assert 404 == sidecar.client("GET", "/connectors").status
+    assert 404 == sidecar.client("GET", PATH.format("none")).status
+    assert 400 == sidecar.client("PUT", PATH.format("cdc"), {"config": {"x": "y"}}).status
+    assert 400 == sidecar.client("PUT", PATH.format("cdc"), CDC).status
