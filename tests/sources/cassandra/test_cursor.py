@@ -16,7 +16,14 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.cursor import PIECE_BYTES
 from headrace.sources.cassandra.directory import SegmentFile
 from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
-from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.forge.segments import (
+    SEGMENT_ID,
+    SegmentWriter,
+    segment,
+    write_segment,
+)
+from headrace.sources.cassandra.forge.wire import entry
+from headrace.sources.cassandra.forge.wrapping import compression, encryption
 from node_logs import batches, forged_nodes, open_all, source
 
 NODES = ("n1", "n2", "n3")
@@ -255,3 +262,47 @@ def through_errors(readers: Mapping[str, Reader]) -> list[Batch]:
                 came = reader.read(Demand(linger_ms=1 << 30))
                 found += [came] if isinstance(came, Batch) else []
     return found
+
+
+WRAPPINGS = {
+    "lz4": compression("LZ4Compressor"),
+    "snappy": compression("SnappyCompressor"),
+    "deflate": compression("DeflateCompressor"),
+    "zstd": compression("ZstdCompressor"),
+    "aes": encryption(bytes(range(16)), "testing:1", bytes(16)),
+}
+KEY = {"raw_key": bytes(range(16)).hex()}
+
+
+@pytest.mark.parametrize("name", WRAPPINGS)
+def test_a_wrong_entry_in_a_wrapped_section_is_kept_alone(tmp_path: Path, name: str) -> None:
+    """The section unpacks, the entry's checksum does not: what follows in the section is read."""
+    writer = SegmentWriter(wrapping=WRAPPINGS[name])
+    for number, row in enumerate(ROWS):
+        framed = entry(row)
+        writer.add_entry(framed if number != 7 else framed[:-1] + b"?")
+        if number % 20 == 19:
+            writer.sync()
+    options = nodes(tmp_path, writer.forged().content, **_key(name))
+    found = list(batches(open_all(source(options)).values()))
+
+    assert ALL == published(found)
+    (item,) = lost(found)
+    assert entry(ROWS[7])[:-1] + b"?" == item.content
+    assert 60 == books(found)["entries.n1.read"]
+
+
+@pytest.mark.parametrize("name", WRAPPINGS)
+def test_any_wrong_byte_of_a_wrapped_segment_costs_copies_only(tmp_path: Path, name: str) -> None:
+    """Other nodes' copies count, what is lost is booked, and nothing stops."""
+    made = segment(SECTIONS, wrapping=WRAPPINGS[name])
+    options = nodes(tmp_path, made.content, **_key(name))
+    for at in [*range(made.header_bytes, len(made.content), 61), *made.file_ends[:-1]]:
+        write_segment(tmp_path / "n1", changed(made.content, at, bytes([made.content[at] ^ 0x10])))
+        found = list(batches(open_all(source(options)).values()))
+        assert ALL == published(found)
+        assert books(found)["entries.n1.damaged"] == len(lost(found)) > 0
+
+
+def _key(name: str) -> dict[str, object]:
+    return KEY if name == "aes" else {}
