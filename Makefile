@@ -5,9 +5,10 @@ BIN := .venv/bin
 UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
+SECONDS ?= 600
 HOT := $(wildcard sources/cassandra/*.py sources/cassandra/*.pxd sources/cassandra/*.h)
 
-.PHONY: help demo test test-real check bench coverage wheel clean
+.PHONY: help demo test test-real fuzz check bench coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -24,6 +25,10 @@ test: .venv/ready .venv/native  ## Set up everything and run the unit tests, com
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	HEADRACE_NATIVE=require $(BIN)/pytest -m real tests/real
+
+fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600): by machine code and interpreted.
+	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
+	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 
 check: .venv/ready  ## Lint, format, types, imports.
 	$(BIN)/ruff check .

@@ -271,7 +271,7 @@ WRAPPINGS = {
     "zstd": compression("ZstdCompressor"),
     "aes": encryption(bytes(range(16)), "testing:1", bytes(16)),
 }
-KEY = {"raw_key": bytes(range(16)).hex()}
+KEY: dict[str, object] = {"raw_key": bytes(range(16)).hex()}
 
 
 @pytest.mark.parametrize("name", WRAPPINGS)

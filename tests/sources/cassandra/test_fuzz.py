@@ -1,0 +1,292 @@
+"""Any bytes at all: they are read, or refused by one of our errors; never slowly, never otherwise.
+
+Runs for some seconds, or for as many as HEADRACE_FUZZ_SECONDS says (`make fuzz`). What fails is
+shrunk and printed with the line that does it again.
+"""
+
+import io
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from corpora import recording
+from forged import SCHEMA, insert
+from headrace.plugins import HeadraceError
+from headrace.sources.cassandra.batch import Shapes
+from headrace.sources.cassandra.change_json import change_document
+from headrace.sources.cassandra.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import (
+    BadMutationError,
+    CorruptSegmentError,
+    UnknownTableError,
+)
+from headrace.sources.cassandra.forge.mutations import MESSAGING
+from headrace.sources.cassandra.forge.segments import segment
+from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression, encryption
+from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.log import LogEntries, LogHandler, read_log
+from headrace.sources.cassandra.mutation_json import mutation_document
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.segment import parse_name
+from headrace.sources.cassandra.table_plan import TablePlan
+from headrace.sources.cassandra.transcode import Transcoder
+from sample_log import segments
+
+SECONDS = float(os.environ.get("HEADRACE_FUZZ_SECONDS", "4"))
+SLOWER_MAX = 10  # Times the clean rate, with
+GRACE_SECONDS = 0.05  # for what the machine does meanwhile.
+MEMORY_MAX = 64 * 1024 * 1024  # More than before, whatever the bytes claim.
+PER_RECORDING = 40
+KEY = bytes(range(16))
+KEYS = Keys(KeyOptions(raw_key=KEY.hex()))
+WRAPPINGS: Sequence[Wrapping] = (
+    PLAIN,
+    *(compression(f"{n}Compressor") for n in ("LZ4", "Snappy", "Deflate", "Zstd", "Noop")),
+    encryption(KEY, "testing:1", bytes(16)),
+)
+# Numbers that lengths, counts and times break at.
+EDGES = [
+    *(bytes([b]) for b in (0, 1, 0x7F, 0x80, 0xFE, 0xFF)),
+    *(bytes.fromhex(h) for h in ("7fffffff", "80000000", "ffffffff", "f0ffffffff", "f07fffffff")),
+    *(bytes.fromhex(h) for h in ("ff" * 9, "ff80" + "00" * 7, "ff7f" + "ff" * 7, "c0" * 4)),
+]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Mutations of one recording, and what it takes to read them."""
+
+    schema: Schema
+    version: int
+    raws: tuple[bytes, ...]
+
+
+class Everything(LogHandler):
+    """Goes on whatever happens, and makes of each mutation all that can be made."""
+
+    def on_mutation(self, mutation: Mutation) -> None:
+        """Show it in both forms."""
+        json.dumps(mutation_document(mutation))
+        with suppress(HeadraceError):
+            for change in mutation.changes():
+                json.dumps(change_document(change))
+
+    def on_bad_mutation(self, error: BadMutationError) -> None:
+        """Go on."""
+
+    def on_damage(self, error: CorruptSegmentError) -> None:
+        """Go on."""
+
+    def on_unknown_table(self, error: UnknownTableError) -> None:
+        """Go on."""
+
+
+@lru_cache
+def seeds() -> Sequence[Seed]:
+    """Return some mutations of each kind and version; the forged ones are the simplest."""
+    found = [Seed(parse_schema(SCHEMA), 7, (insert(b"k", b"v"), insert(b"k" * 30, b"w" * 90)))]
+    for name in ("4.0-types", "5.0-v8-ops", "6.0-v9-random", "5.0-compact"):
+        folder = recording(name)
+        schema = parse_schema((folder / "schema.cql").read_text())
+        raws: list[bytes] = []
+        for path in segments(folder / "segments"):
+            version = (parse_name(path.name) or (0, 0))[0]
+            with path.open("rb") as stream:
+                raws += [raw for raw in LogEntries(stream) if _is_known(schema, raw, version)]
+        step = max(1, len(raws) // PER_RECORDING)
+        found.append(Seed(schema, version, tuple(raws[::step])))
+    return found
+
+
+def _is_known(schema: Schema, raw: bytes, version: int) -> bool:
+    try:
+        MutationDecoder(schema).decode(raw, messaging=MESSAGING[version], segment_id=0, position=0)
+    except HeadraceError:
+        return False
+    return len(raw) < 4096
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change somewhere in bytes: *place* is a part of 65536 of their length."""
+
+    place: int
+    kind: str
+    with_: bytes
+    length: int
+
+    def of(self, content: bytes) -> bytes:
+        """Return *content* with the change."""
+        at = self.place * len(content) >> 16
+        match self.kind:
+            case "flip":
+                edges = self.with_[0] or 1
+                return content[:at] + bytes([content[at] ^ edges]) + content[at + 1 :]
+            case "put":
+                return content[:at] + self.with_ + content[at + len(self.with_) :]
+            case "insert":
+                return content[:at] + self.with_ + content[at:]
+            case "cut":
+                return content[:at] + content[at + self.length :]
+            case "end":
+                return content[:at]
+            case _:
+                return content[: at + self.length] + content[at:]
+
+
+edits = st.lists(
+    st.builds(
+        Edit,
+        st.integers(0, 65535),
+        st.sampled_from(["flip", "put", "insert", "cut", "end", "repeat"]),
+        st.one_of(st.sampled_from(EDGES), st.binary(min_size=1, max_size=9)),
+        st.integers(1, 64),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def spoil(content: bytes, changes: Sequence[Edit]) -> bytes:
+    """Return *content* after all changes."""
+    for change in changes:
+        if content:
+            content = change.of(content)
+    return content
+
+
+def read_all(content: bytes, seed: Seed) -> None:
+    """Read a segment and everything in it."""
+    with suppress(HeadraceError):  # Of the header.
+        read_log(io.BytesIO(content), seed.schema, Everything(), keys=KEYS)
+
+
+@lru_cache
+def transcoder(number: int) -> Transcoder:
+    """Return what the live path encodes a seed's mutations with."""
+    schema = seeds()[number].schema
+    shapes = Shapes(frozenset(schema.tables))
+    plans = [TablePlan(t, shapes.of(t).headers, delivered=True) for t in schema.tables.values()]
+    return Transcoder(schema, plans)
+
+
+def measured(call: Callable[[], None]) -> float:
+    """Return how long a call takes, in CPU seconds."""
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
+def check_pace(clean: Callable[[], None], spoilt: Callable[[], None]) -> None:
+    """Compare a call with the one on bytes that were not touched; a slow one has another try."""
+    took = measured(spoilt)
+    if took > GRACE_SECONDS:
+        bound = SLOWER_MAX * measured(clean) + GRACE_SECONDS
+        assert min(took, measured(spoilt)) < bound
+
+
+def for_a_while(check: Callable[[], None]) -> None:
+    """Repeat a property until the time is over, with bounded memory."""
+    until = time.monotonic() + SECONDS / 3
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while time.monotonic() < until:
+        check()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < MEMORY_MAX
+
+
+fuzzed = settings(
+    max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_any_segment() -> None:
+    """Bytes of the file: headers, markers, lengths, blocks of every codec."""
+
+    @fuzzed
+    @given(st.integers(0, len(seeds()) - 1), st.sampled_from(WRAPPINGS), edits)
+    def check(number: int, wrapping: Wrapping, changes: Sequence[Edit]) -> None:
+        seed = seeds()[number]
+        half = len(seed.raws) // 2
+        made = segment(
+            [seed.raws[:half], seed.raws[half:]], version=seed.version, wrapping=wrapping
+        )
+        spoilt = spoil(made.content, changes)
+        check_pace(lambda: read_all(made.content, seed), lambda: read_all(spoilt, seed))
+
+    for_a_while(check)
+
+
+def test_any_mutation() -> None:
+    """Bytes of a mutation under good checksums: vints, counts, flags, values, names."""
+
+    @fuzzed
+    @given(st.integers(0, len(seeds()) - 1), st.integers(0, 1 << 16), edits)
+    def check(number: int, pick: int, changes: Sequence[Edit]) -> None:
+        seed = seeds()[number]
+        raw = seed.raws[pick % len(seed.raws)]
+        clean = segment([[raw] * 9], version=seed.version).content
+        spoilt = segment([[spoil(raw, changes).ljust(10, b"\0")] * 9], version=seed.version)
+        check_pace(lambda: read_all(clean, seed), lambda: read_all(spoilt.content, seed))
+
+    for_a_while(check)
+
+
+def test_any_mutation_in_the_live_path() -> None:
+    """What is agreed and cannot be encoded is quarantined, each mutation by itself."""
+
+    @fuzzed
+    @given(st.integers(0, len(seeds()) - 1), st.integers(0, 1 << 16), edits)
+    def check(number: int, pick: int, changes: Sequence[Edit]) -> None:
+        seed = seeds()[number]
+        raw = seed.raws[pick % len(seed.raws)]
+
+        def encode(middle: bytes) -> int:
+            outbox = Outbox()
+            for each in (raw, middle, raw):
+                outbox.append(each, 0, len(each), 0, 1, 99, 1, MESSAGING[seed.version])
+            encoded = transcoder(number).encode(outbox, ["n1"])
+            return len(encoded) + len(encoded.quarantined)
+
+        whole = encode(raw)
+        spoilt = spoil(raw, changes).ljust(10, b"\0")
+        check_pace(lambda: _ignore(encode(raw)), lambda: _ignore(encode(spoilt)))
+        assert encode(spoilt) >= 2 * whole // 3
+
+    for_a_while(check)
+
+
+def _ignore(_count: int) -> None:
+    return
+
+
+@pytest.mark.parametrize("edge", EDGES, ids=bytes.hex)
+def test_every_byte_replaced_by_an_edge(edge: bytes) -> None:
+    """Exhaustively, in one mutation of each kind of seed: counts of 2^31-1, nine-byte integers."""
+    for number, seed in enumerate(seeds()[1:], 1):
+        raw = min(seed.raws, key=len)
+        decoded = partial(_decoded, MutationDecoder(seed.schema), version=seed.version)
+        clean = measured(partial(decoded, raw))
+        took = 0.0
+        for at in range(len(raw)):
+            spoilt = raw[:at] + edge + raw[at + len(edge) :]
+            took += measured(partial(decoded, spoilt))
+        assert took < SLOWER_MAX * clean * len(raw) + GRACE_SECONDS, number
+
+
+def _decoded(decoder: MutationDecoder, raw: bytes, version: int) -> None:
+    with suppress(HeadraceError):
+        mutation = decoder.decode(raw, messaging=MESSAGING[version], segment_id=1, position=1)
+        for change in mutation.changes():
+            change_document(change)
