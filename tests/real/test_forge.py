@@ -11,11 +11,14 @@ from servers import oracle
 from corpora import CORPORA, recording
 from headrace.sources.cassandra import native
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import CorruptSegmentError
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
+from headrace.sources.cassandra.forge.script import Forge, read_steps
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.forge.statements import Statements
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression, encryption
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.log import LogEntries
 
 pytestmark = pytest.mark.real
 
@@ -149,3 +152,45 @@ def test_recorded_mutations(tmp_path: Path, name: str) -> None:
     folder = recording(name)
     lines = (folder / "oracle.jsonl").read_text().splitlines()
     compared(tmp_path, list(map(json.loads, lines)), (folder / "schema.cql").read_text())
+
+
+DAMAGE = (
+    "{entry: 5, part: body, byte: 30}",
+    "{entry: 5, part: crc}",
+    "{entry: 5, part: size, put: '7fffffff'}",
+    "{entry: 5, part: size_crc}",
+    "{section: 2, part: marker_crc}",
+    "{section: 1, put: '00000000'}",
+    "{section: 2, byte: 60, cut: true}",
+)
+
+
+def test_both_readers_go_on_behind_damage(tmp_path: Path) -> None:
+    """Cassandra's, told to pass over errors, finds no mutation that ours does not."""
+    rows = "".join(f"- {{insert: shop.users, values: {{id: {n}, seq: 1}}}}\n" for n in range(12))
+    script = "".join(f"- segment: {{sync_entries: 4}}\n{rows}- corrupt: {d}\n" for d in DAMAGE)
+    paths = Forge(parse_schema(DDL), tmp_path).run(read_steps(script, "damage"))
+
+    found = oracle.mutations(DDL, paths)
+    theirs = {(d["segment"], d["position"]) for d in found if "error" not in d}
+    ours = set()
+    for path in paths:
+        with path.open("rb") as stream:
+            entries = LogEntries(stream)
+            ours |= {(entries.descriptor.segment_id, at) for at in positions(entries)}
+
+    assert len(DAMAGE) <= sum("error" in d for d in found)
+    assert theirs <= ours
+    assert len(ours) > 5 * len(DAMAGE)
+
+
+def positions(entries: LogEntries) -> Iterator[int]:
+    """Yield where entries end, also behind damage."""
+    while True:
+        try:
+            for _ in entries:
+                yield entries.position
+        except CorruptSegmentError as error:
+            entries.go_on(error)
+        else:
+            return
