@@ -121,17 +121,21 @@ def order(cql_type: CqlType) -> Callable[[bytes], Any]:  # Any: something that c
         form = ">f" if cql_type.name == "float" else ">d"
         return lambda raw: struct.unpack(form, raw)[0]
     if cql_type.name == "decimal":
-        return lambda raw: Decimal(int.from_bytes(raw[4:], "big", signed=True)).scaleb(
-            -int.from_bytes(raw[:4], "big", signed=True)
-        )
+        return _number
     if cql_type.name == "timeuuid":
         return lambda raw: (UUID(bytes=raw).time, [(byte + 128) % 256 for byte in raw[8:]])
     return bytes
 
 
+def _number(raw: bytes) -> Decimal:
+    """Return a decimal exactly: arithmetic would round it, or refuse its exponent."""
+    digits = Decimal(int.from_bytes(raw[4:], "big", signed=True)).as_tuple()
+    return Decimal((digits.sign, digits.digits, -int.from_bytes(raw[:4], "big", signed=True)))
+
+
 def _key(cql_type: CqlType, key: Given) -> Given:
     """Return a map's key: JSON has only text for it, so other types are the JSON in the text."""
-    if not isinstance(key, str) or cql_type.name in _TEXTS:
+    if not isinstance(key, str) or cql_type.name in {*_TEXTS, "decimal"}:
         return key
     try:
         return json.loads(key)

@@ -1,0 +1,366 @@
+"""Scenarios T: every value of every type, wherever it stands, is told as it was written."""
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.sources.cassandra.avro_schema import value_schema
+from headrace.sources.cassandra.change_json import change_document
+from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra.forge.mutations import encode_mutation
+from headrace.sources.cassandra.json_values import to_json
+from headrace.sources.cassandra.types import parse_type
+from headrace.sources.cassandra.values import to_python
+from scenes import NOW_US, Scene
+
+UDT = "CREATE TYPE s.u (a int, b text, c frozen<list<int>>)"
+I8, I16, I32, I64 = ((-(1 << n - 1), (1 << n - 1) - 1) for n in (8, 16, 32, 64))
+# Values as SELECT JSON has them, by type.
+VALUES: dict[str, Sequence[Any]] = {
+    "ascii": ["", "plain", "\x01\x7f'\""],
+    "bigint": [*I64, 0, -1],
+    "blob": ["0x", "0x00", "0x" + "ff" * 300],
+    "boolean": [True, False],
+    "date": ["1970-01-01", "0001-01-01", "9999-12-31", 0, (1 << 32) - 1],
+    "decimal": ["-123.45", "1E+300", "0", "1E-2147483647", "1E+2147483648", "9" * 40 + ".5"],
+    "double": [0.0, -0.0, 5e-324, 1.7976931348623157e308, "NaN", "Infinity", "-Infinity"],
+    "duration": ["1mo2d3ns", "-1mo2d3ns", "0ns", "178956970y7mo2147483647d", "2562047h47m16s"],
+    "float": [1.5, -0.0, 1e-45, 3.4028235e38, "NaN", "Infinity"],
+    "inet": ["127.0.0.1", "255.255.255.255", "::1", "2001:db8::ff00:42:8329"],
+    "int": [*I32, 0],
+    "smallint": [*I16, -1],
+    "text": ["", "käse 日本語 😀", "\x00\U0010ffff", "x" * 70_000],
+    "time": ["00:00:00.000000000", "23:59:59.999999999"],
+    "timestamp": ["1970-01-01 00:00:00.000Z", "1969-12-31 23:59:59.999Z", *I64],
+    "timeuuid": ["5f8c1a40-83a5-11ee-b962-0242ac120002"],
+    "tinyint": [*I8, -2],
+    "uuid": ["00000000-0000-0000-0000-000000000000", "123e4567-e89b-42d3-a456-426614174000"],
+    "varint": [0, -1, 128, -(1 << 500), (1 << 500) - 1],
+    "frozen<list<int>>": [[], [1, 2, 1]],
+    "frozen<set<text>>": [[], ["a", "b"]],
+    "frozen<map<text, int>>": [{}, {"a": 1, "b": -1}],
+    "tuple<int, text>": [[1, "a"], [None, "a"], [1, None]],
+    "frozen<u>": [{"a": 1, "b": "x", "c": [1]}, {"a": None, "b": None, "c": None}],
+    "vector<float, 3>": [[1.0, -2.5, 0.0]],
+    "vector<vector<smallint, 2>, 2>": [[[1, 2], [3, -4]]],
+    "vector<frozen<list<text>>, 2>": [[["a"], []]],
+}
+NOT_IN_KEYS = {"duration"}
+KEY_PART_BYTES_MAX = 1 << 16
+CASES = [(name, value) for name, values in VALUES.items() for value in values]
+IDS = [f"{name} {str(value)[:20]}" for name, value in CASES]
+
+
+def one_column(cql_type: str) -> Scene:
+    """Return a table whose only regular column is of a type."""
+    return Scene(UDT, f"CREATE TABLE s.t (k int PRIMARY KEY, v {cql_type})")
+
+
+def same(expected: Any, found: Any) -> None:  # noqa: ANN401 (JSON)
+    """Compare JSON values, and tell -0.0 from 0.0."""
+    assert json.dumps(expected) == json.dumps(found)
+
+
+def written(scene: Scene, value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Return what is told of the column `v` when *value* is written to it."""
+    columns = scene.columns({"insert": "s.t", "values": {"k": 1, "v": value}, "timestamp": NOW_US})
+    assert NOW_US == columns["v"]["ts"]
+    return columns["v"]["value"]
+
+
+@pytest.mark.parametrize(("cql_type", "value"), CASES, ids=IDS)
+def test_t01_scalar_round_trip(cql_type: str, value: object) -> None:
+    """T01: a value, the least, the most and an empty one are told as they were written."""
+    same(value, written(one_column(cql_type), value))
+
+
+def test_t01_null_is_told() -> None:
+    """T01: null is told as null, of every type."""
+    for cql_type in VALUES:
+        assert written(one_column(cql_type), None) is None
+
+
+DECIMALS = {
+    "negative": (-12345, 2, "-123.45"),
+    "forty digits": (10**40 - 1, 20, "9" * 20 + "." + "9" * 20),
+    "the largest scale": (1, 2**31 - 1, "1E-2147483647"),
+    "the smallest scale": (1, -(2**31), "1E+2147483648"),
+    "trailing zeros": (1000, 2, "10.00"),
+}
+
+
+@pytest.mark.parametrize("name", DECIMALS)
+def test_t02_decimals_are_exact(name: str) -> None:
+    """T02: a decimal keeps every digit and its scale, as text and as scale and digits."""
+    unscaled, scale, expected = DECIMALS[name]
+    raw = struct.pack(">i", scale) + unscaled.to_bytes(20, "big", signed=True)
+    assert expected == to_json(parse_type("decimal"), raw)
+    found = to_python(parse_type("decimal"), raw)
+    sign, digits, exponent = found.as_tuple()  # type: ignore[attr-defined]
+    assert (unscaled, -scale) == (int("".join(map(str, digits))) * (-1) ** sign, exponent)
+
+
+def test_t03_varints_never_overflow() -> None:
+    """T03: a varint of 10,000 bytes is exact, as a number in Python and as its bytes in JSON."""
+    varint = parse_type("varint")
+    for value in (1 << 64, -(1 << 64), (1 << 79_992) - 1, -(1 << 79_992)):
+        raw = value.to_bytes(10_000, "big", signed=True)
+        assert value == to_python(varint, raw)
+        assert f"0x{raw.hex()}" == to_json(varint, raw)
+    same(1 << 64, written(one_column("varint"), 1 << 64))
+
+
+YEARS = {
+    "the epoch": (1 << 31, "1970-01-01"),
+    "the first text": ((1 << 31) - 719_162, "0001-01-01"),
+    "the last text": ((1 << 31) + 2_932_896, "9999-12-31"),
+    "the year -5,877,641": (0, 0),
+    "the year 5,881,580": ((1 << 32) - 1, (1 << 32) - 1),
+}
+
+
+@pytest.mark.parametrize("name", YEARS)
+def test_t04_dates_of_all_years(name: str) -> None:
+    """T04: a date is a text where CQL has one, and else the days that it stores."""
+    stored, expected = YEARS[name]
+    raw = stored.to_bytes(4, "big")
+    assert expected == to_json(parse_type("date"), raw)
+    same(expected, written(one_column("date"), expected))
+
+
+def test_t05_times_keep_nanoseconds() -> None:
+    """T05: the last nanosecond of a day is not cut off."""
+    same("23:59:59.999999999", written(one_column("time"), "23:59:59.999999999"))
+
+
+def test_t06_timestamps_keep_milliseconds() -> None:
+    """T06: before 1970 and far in the future a timestamp is exact."""
+    for value in ("1969-12-31 23:59:59.999Z", "9999-12-31 23:59:59.999Z", *I64):
+        same(value, written(one_column("timestamp"), value))
+
+
+def test_t07_uuids_are_canonical() -> None:
+    """T07: UUIDs are in lower case with hyphens."""
+    text = "5f8c1a40-83a5-11ee-b962-0242ac120002"
+    for cql_type in ("uuid", "timeuuid"):
+        same(text, written(one_column(cql_type), text.upper()))
+
+
+def test_t08_addresses_have_no_names() -> None:
+    """T08: addresses of both kinds are the canonical text, never a host's name."""
+    scene = one_column("inet")
+    same("127.0.0.1", written(scene, "127.0.0.1"))
+    same("2001:db8::1", written(scene, "2001:0db8:0000:0000:0000:0000:0000:0001"))
+
+
+def test_t09_durations_keep_their_parts() -> None:
+    """T09: months, days and nanoseconds stay apart, and have one sign."""
+    duration = parse_type("duration")
+    assert (1, 2, 3) == to_python(duration, bytes.fromhex("020406"))
+    assert (-1, -2, -3) == to_python(duration, bytes.fromhex("010305"))
+    same("-1mo2d3ns", written(one_column("duration"), "-1mo2d3ns"))
+
+
+def test_t10_tuples_keep_positions() -> None:
+    """T10: a null within a tuple is at its place, also when it stands last."""
+    scene = one_column("tuple<int, text, boolean>")
+    for value in ([1, None, True], [None, None, None], [None, "x", None]):
+        same(value, written(scene, value))
+
+
+def test_t11_structures_are_kept() -> None:
+    """T11: tuples, lists and UDTs within each other keep their structure."""
+    scene = one_column("frozen<list<tuple<frozen<u>, frozen<map<text, frozen<list<int>>>>>>>")
+    value = [[{"a": 1, "b": None, "c": [2]}, {"k": [3, 4], "l": []}], [None, None]]
+    same(value, written(scene, value))
+
+
+WRAPPED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "list": ("frozen<list<{}>>", lambda value: [value]),
+    "set": ("frozen<set<{}>>", lambda value: [value]),
+    "map value": ("frozen<map<int, {}>>", lambda value: {"1": value}),
+    "tuple": ("tuple<{}, int>", lambda value: [value, None]),
+    "vector": ("vector<{}, 1>", lambda value: [value]),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("cql_type", ["int", "text", "smallint", "duration", "frozen<u>"])
+def test_t11_eight_levels_deep(name: str, cql_type: str) -> None:
+    """T11: a value is the same under eight levels of any kind of nesting, and of all kinds."""
+    text, wrap = WRAPPED[name]
+    value: Any = VALUES[cql_type][0]
+    for _ in range(8):
+        cql_type, value = text.format(cql_type), wrap(value)
+    same(value, written(one_column(cql_type), value))
+
+
+def test_t11_eight_kinds_deep() -> None:
+    """T11: eight levels of different kinds, a map's key among them, are kept."""
+    cql_type: str = "int"
+    value: Any = 7
+    for text, wrap in (*WRAPPED.values(), WRAPPED["tuple"], WRAPPED["list"]):
+        cql_type, value = text.format(cql_type), wrap(value)
+    cql_type = f"frozen<map<{cql_type}, int>>"
+    same({json.dumps(value): 1}, written(one_column(cql_type), {json.dumps(value): 1}))
+
+
+@pytest.mark.parametrize("cql_type", ["text", "timestamp", "uuid", "int", "frozen<list<int>>"])
+def test_t12_reversed_clustering_columns(cql_type: str) -> None:
+    """T12: a descending column has the same values as an ascending one."""
+    table = f"CREATE TABLE s.t (k int, c {cql_type}, PRIMARY KEY (k, c))"
+    ascending = Scene(UDT, table)
+    descending = Scene(UDT, f"{table} WITH CLUSTERING ORDER BY (c DESC)")
+    for value in VALUES[cql_type]:
+        step = {"insert": "s.t", "values": {"k": 1, "c": value}}
+        found = descending.only(step)
+        assert ascending.only(step) == found
+        same({"c": value}, found["clustering"])
+
+
+EVERYWHERE = [
+    (name, value)
+    for name, value in CASES
+    if name not in NOT_IN_KEYS and len(str(value)) < KEY_PART_BYTES_MAX
+]
+
+
+@pytest.mark.parametrize(
+    ("cql_type", "value"), EVERYWHERE, ids=[f"{n} {str(v)[:20]}" for n, v in EVERYWHERE]
+)
+def test_t13_every_type_everywhere(cql_type: str, value: object) -> None:
+    """T13: a value is told as partition key (alone, composite), clustering, regular and static.
+
+    And as the element of a list, the element of a set, the key and the value of a map, and the
+    field of a UDT that are not frozen.
+    """
+    frozen = f"CREATE TYPE s.w (f {cql_type})"
+    scene = Scene(
+        UDT,
+        frozen,
+        f"CREATE TABLE s.a (k {cql_type} PRIMARY KEY)",
+        f"CREATE TABLE s.t (k1 {cql_type}, k2 int, c1 int, c2 {cql_type}, s {cql_type} static,"
+        f" v {cql_type}, l list<{cql_type}>, e set<{cql_type}>, m map<{cql_type}, {cql_type}>,"
+        " u w, PRIMARY KEY ((k1, k2), c1, c2))",
+    )
+    same({"k": value}, scene.only({"insert": "s.a", "values": {"k": value}})["key"])
+    key = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    values = {"k1": value, "k2": 2, "c1": 1, "c2": value, "s": value, "v": value}
+    several = {"l": [value], "e": [value], "m": {key: value}, "u": {"f": value}}
+    static, row = scene.told({"insert": "s.t", "values": values | several})
+    same({"k1": value, "k2": 2}, row["key"])
+    same({"c1": 1, "c2": value}, row["clustering"])
+    same(value, static["columns"]["s"]["value"])
+    same(value, row["columns"]["v"]["value"])
+    for name, expected in several.items():
+        same(expected, row["columns"][name]["value"])
+
+
+def test_t14_small_numbers_as_keys_keep_their_sign() -> None:
+    """T14: a negative tinyint and smallint are negative as key columns."""
+    scene = Scene("CREATE TABLE s.t (a tinyint, b smallint, c tinyint, PRIMARY KEY ((a, b), c))")
+    found = scene.only({"insert": "s.t", "values": {"a": -128, "b": -32768, "c": -1}})
+    assert ({"a": -128, "b": -32768}, {"c": -1}) == (found["key"], found["clustering"])
+
+
+def test_t15_vectors() -> None:
+    """T15: a vector is an array of its numbers, in their order, also one of vectors."""
+    same([1.0, -2.0, 3.5], written(one_column("vector<float, 3>"), [1.0, -2.0, 3.5]))
+    same(
+        [[1.0, 2.0], [-1.0, 0.5]],
+        written(one_column("vector<vector<double, 2>, 2>"), [[1.0, 2.0], [-1.0, 0.5]]),
+    )
+    same(["", "long"], written(one_column("vector<text, 2>"), ["", "long"]))
+
+
+def test_t16_empty_null_and_missing_are_three_things() -> None:
+    """T16: an empty value, null and an absent column can be told apart, whatever the type."""
+    scene = Scene("CREATE TABLE s.t (k int PRIMARY KEY, a text, b blob, n int, u uuid)")
+    update = scene.mutation({"update": "s.t", "key": {"k": 1}, "set": {"a": None, "b": "0x"}})
+    (document,) = map(change_document, update.changes())
+    ts = document["timestamp"]
+    assert {"a": {"value": None, "ts": ts}, "b": {"value": "0x", "ts": ts}} == document["columns"]
+    row = {"clustering": [], "columns": {"n": {"ts": 5, "value": ""}, "a": {"ts": 5, "value": ""}}}
+    given = {"updates": [{"table": "s.t", "key": "00000001", "items": [row]}]}
+    empty = {"value": None, "ts": 5, "empty": True}
+    assert {"n": empty, "a": {"value": "", "ts": 5}} == scene.columns(given)
+
+
+def test_t16_nan_keeps_its_bits() -> None:
+    """T16: what is no number is told as such, and its bytes stay in the form of mutations."""
+    scene = one_column("double")
+    raw = "7ff8dead0000beef"
+    row = {"clustering": [], "columns": {"v": {"ts": 5, "value": raw}}}
+    step = {"updates": [{"table": "s.t", "key": "00000001", "items": [row]}]}
+    assert "NaN" == scene.columns(step)["v"]["value"]
+    (column,) = scene.changes(step)[0].columns
+    assert bytes.fromhex(raw) == column.cells[0].raw
+
+
+def test_t17_avro_schema_of_every_type() -> None:
+    """T17: a table with a column of every type, frozen and not, has a schema for fastavro."""
+    columns = ", ".join(f"c{i} {cql_type}" for i, cql_type in enumerate(VALUES))
+    several = "l list<duration>, m map<int, frozen<u>>, e set<inet>, w u"
+    scene = Scene(UDT, f"CREATE TABLE s.t (k int PRIMARY KEY, {columns}, {several})")
+    (table,) = scene.schema.tables.values()
+    schema: Any = value_schema(table)
+    fastavro.parse_schema(json.loads(json.dumps(schema)))
+    payload = next(f for f in schema["fields"] if f["name"] == "payload")["type"]["fields"]
+    expected = {"k", "l", "m", "e", "w", *(f"c{i}" for i in range(len(VALUES)))}
+    assert expected == {field["name"] for field in payload}
+
+
+@given(st.lists(st.integers(1, 31), min_size=1, max_size=30))
+def test_t18_types_without_number(depths: list[int]) -> None:
+    """T18: any number of distinct frozen types is read and written, none is mixed up."""
+    for number, depth in enumerate(depths):
+        text = "int"
+        for level in range(depth):
+            text = f"frozen<{('list', 'set')[(number >> level) & 1]}<{text}>>"
+        assert text == str(parse_type(text))
+
+
+NAMES = ["Mixed", "select", "with space", "käse", 'quo"te', "日本語", "a.b"]
+
+
+def test_t19_names_are_kept() -> None:
+    """T19: quoted, reserved and non-ASCII names are told as they are, in every part of a row."""
+    quoted = {name: '"' + name.replace('"', '""') + '"' for name in NAMES}
+    columns = ", ".join(f"{name} int" for name in quoted.values())
+    key, clustering, *others = NAMES
+    scene = Scene(
+        f'CREATE TABLE "Key Space"."Ta ble" ({columns},'
+        f" PRIMARY KEY ({quoted[key]}, {quoted[clustering]}))"
+    )
+    step = {"insert": "Key Space.Ta ble", "values": {name: i for i, name in enumerate(NAMES)}}
+    found = scene.only(step)
+    assert "Key Space.Ta ble" == found["table"]
+    assert ({key: 0}, {clustering: 1}) == (found["key"], found["clustering"])
+    assert set(others) == set(found["columns"])
+    (table,) = scene.schema.tables.values()
+    fastavro.parse_schema(json.loads(json.dumps(value_schema(table))))
+
+
+def test_more_clustering_columns_than_a_header_holds() -> None:
+    """Of forty clustering columns each keeps its value, empty and null ones too (5.2)."""
+    names = [f"c{i:02}" for i in range(40)]
+    columns = ", ".join(f"{name} text" for name in names)
+    scene = Scene(f"CREATE TABLE s.t (k int, {columns}, PRIMARY KEY (k, {', '.join(names)}))")
+    values = {name: (None, "", "x")[i % 3] for i, name in enumerate(names)}
+    row = {
+        "clustering": [None if v is None else v.encode().hex() for v in values.values()],
+        "liveness": {"ts": 5},
+        "columns": {},
+    }
+    document = {"updates": [{"table": "s.t", "key": "00000001", "items": [row]}]}
+    decoder = MutationDecoder(scene.schema)
+    raw = encode_mutation(document, scene.schema, 12)
+    mutation = decoder.decode(raw, messaging=12, segment_id=1, position=1)
+    (change,) = mutation.changes()
+    assert values == change_document(change)["clustering"]
