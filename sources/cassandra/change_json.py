@@ -129,7 +129,7 @@ def _complex_column(change: Change, column: Column) -> Document:
         "value": value,
         "deletedAt": column.deletion.timestamp_us,
     }
-    if removed or _is_list(column.schema) or any(note != notes[0] for note in notes):
+    if removed or (live and _is_list(column.schema)) or any(n != notes[0] for n in notes):
         return document | {"removed": removed, "cells": cells}
     return document | (notes[0] if notes else {"ts": column.deletion.timestamp_us})
 
