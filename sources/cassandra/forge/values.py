@@ -121,13 +121,13 @@ def order(cql_type: CqlType) -> Callable[[bytes], Any]:  # Any: something that c
         form = ">f" if cql_type.name == "float" else ">d"
         return lambda raw: struct.unpack(form, raw)[0]
     if cql_type.name == "decimal":
-        return _number
+        return _exact
     if cql_type.name == "timeuuid":
         return lambda raw: (UUID(bytes=raw).time, [(byte + 128) % 256 for byte in raw[8:]])
     return bytes
 
 
-def _number(raw: bytes) -> Decimal:
+def _exact(raw: bytes) -> Decimal:
     """Return a decimal exactly: arithmetic would round it, or refuse its exponent."""
     digits = Decimal(int.from_bytes(raw[4:], "big", signed=True)).as_tuple()
     return Decimal((digits.sign, digits.digits, -int.from_bytes(raw[:4], "big", signed=True)))
