@@ -22,6 +22,7 @@ from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker
+from headrace.sources.cassandra.wrapped import Workspace
 
 CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
 PIECE_BYTES: Final = 1024 * 1024  # Read at once of a damaged part.
@@ -44,6 +45,7 @@ class LogCursor:
         self.segments_begun = 0
         self._reader = reader
         self._keys = keys
+        self._workspace = Workspace()
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
         self._current: SegmentInfo | None = None
@@ -216,6 +218,7 @@ class LogCursor:
                 place=place,
                 resume=after.offset if segment.segment_id == after.segment_id else 0,
                 segment_id=segment.segment_id,
+                workspace=self._workspace,
             )
         except CorruptSegmentError as error:
             self._leave(error, messaging=0)

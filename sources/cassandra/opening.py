@@ -12,10 +12,11 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.segment import (
     Compression,
     Descriptor,
+    Encryption,
     header_length,
     parse_descriptor,
 )
-from headrace.sources.cassandra.wrapped import Unwrapped
+from headrace.sources.cassandra.wrapped import Unpack, Unwrapped, Workspace
 
 _START_BYTES: Final = 14  # Of a header: what says how long it is.
 
@@ -28,13 +29,15 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
     place: str,
     resume: int = 0,
     segment_id: int | None = None,
+    workspace: Workspace | None = None,
 ) -> tuple[Descriptor, ReadInto]:
     """Read a segment's header and set *framer* at its first sync marker.
 
     Returns the header, and what reads the segment by logical positions: forwards only, from where
     the framer is. Bytes of *read_into* are asked for in order. Entries that end at or before
     *resume* are passed over. *place* names the segment in errors; what is wrong inside of a
-    compressed or encrypted one is said to be in `<place>, unpacked`, at logical positions.
+    compressed or encrypted one is said to be in `<place>, unpacked`, at logical positions. Who
+    reads many segments, one after another, gives a *workspace*.
 
     Raises:
         CorruptSegmentError: the header is damaged, or is not that of segment *segment_id*.
@@ -49,7 +52,19 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
             place=f"{place}: byte 4",
             hint="the file was renamed or overwritten",
         )
-    logical = _logical(framer, descriptor, read_into, keys, resume, place)
+    logical = read_into
+    if descriptor.wrapping is not None:
+        unpack, growth_max = _unpacking(descriptor.wrapping, keys, f"{place}: byte {_START_BYTES}")
+        logical = Unwrapped(
+            read_into,
+            descriptor,
+            unpack,
+            growth_max=growth_max,
+            resume=resume,
+            is_live=_is_live(framer),
+            workspace=workspace or Workspace(),
+            place=place,
+        ).read_into
     framer.open(
         logical,
         segment_id=descriptor.segment_id,
@@ -78,32 +93,17 @@ def _read(read_into: ReadInto, at: int, size: int) -> bytes:
     return bytes(room[:count])
 
 
-def _logical(  # noqa: PLR0913, PLR0917 (see open_segment)
-    framer: Framer, descriptor: Descriptor, read_into: ReadInto, keys: Keys, resume: int, place: str
-) -> ReadInto:
-    wrapping = descriptor.wrapping
-    if wrapping is None:
-        return read_into
-    header = f"{place}: byte {_START_BYTES}"
+def _unpacking(wrapping: Compression | Encryption, keys: Keys, place: str) -> tuple[Unpack, int]:
+    """Return what unpacks a section, and how many bytes one that is packed stands for at most."""
     if isinstance(wrapping, Compression):
-        found = compressor(wrapping.class_name, place=header)
-        unpack, growth_max = found.unpack, found.growth_max
-    else:
-        try:
-            key = keys.key(wrapping.alias)
-        except SegmentKeyError as error:
-            error.place = header
-            raise
-        unpack, growth_max = SectionCipher(key, wrapping.iv).unpack, LZ4.growth_max
-    return Unwrapped(
-        read_into,
-        descriptor,
-        unpack,
-        growth_max=growth_max,
-        resume=resume,
-        is_live=_is_live(framer),
-        place=place,
-    ).read_into
+        found = compressor(wrapping.class_name, place=place)
+        return found.unpack, found.growth_max
+    try:
+        key = keys.key(wrapping.alias)
+    except SegmentKeyError as error:
+        error.place = place
+        raise
+    return SectionCipher(key, wrapping.iv).unpack, LZ4.growth_max
 
 
 def _is_live(framer: Framer) -> Callable[[], bool]:

@@ -30,6 +30,8 @@ SECTION_BYTES_MAX: Final = 256 * 1024 * 1024
 _HEAD_BYTES: Final = MARKER_BYTES + 4  # The marker, and the length of what is inside.
 _PACKED_EXTRA: Final = 1024  # Bytes that a block may take beyond 5/4 of what is in it.
 _LAZY_BYTES: Final = 1024 * 1024
+_SMALL_PART: Final = 8  # A section that needs less of the memory than one in so many is small.
+_SMALL_MAX: Final = 16  # So many in a row, and the memory goes.
 _HINT: Final = "compare with the node's own copy; the other replicas' logs are not affected"
 
 
@@ -47,6 +49,40 @@ class _Section:
     length: int
 
 
+class Workspace:
+    """Memory to unpack in, kept from one section to the next: new memory costs more than LZ4.
+
+    For the segments of one log, one after another.
+    """
+
+    def __init__(self) -> None:
+        """Have none yet."""
+        self._packed = memoryview(b"")
+        self._content = memoryview(b"")
+        self._small = 0
+
+    def packed(self, size: int) -> memoryview:
+        """Return room for what is packed; what was there before may be gone.
+
+        After many small sections what a large one took is given back.
+        """
+        self._small = 0 if size > len(self._packed) // _SMALL_PART else self._small + 1
+        if self._small > _SMALL_MAX:
+            self._packed = self._content = memoryview(b"")
+            self._small = 0
+        if size > len(self._packed):
+            self._packed = memoryview(b"")  # The old goes before the new comes.
+            self._packed = _memory(size)
+        return self._packed[:size]
+
+    def content(self, size: int) -> memoryview:
+        """Return room for what comes out of it, likewise; asked for after `packed`."""
+        if size > len(self._content):
+            self._content = memoryview(b"")
+            self._content = _memory(size)
+        return self._content[:size]
+
+
 class Unwrapped:
     """The logical stream of one segment. It is read forwards, as the Framer does."""
 
@@ -59,12 +95,14 @@ class Unwrapped:
         growth_max: int,
         resume: int,
         is_live: Callable[[], bool],
+        workspace: Workspace,
         place: str,
     ) -> None:
         """Begin at the first section; those that end at or before *resume* are not unpacked.
 
         A byte that is packed stands for *growth_max* bytes at most. While the segment *is_live*,
-        what is missing of it may still come. *place* names the segment.
+        what is missing of it may still come. *workspace* is nobody else's meanwhile. *place* names
+        the segment.
         """
         self._read_into = read_into
         self._unpack = unpack
@@ -77,8 +115,8 @@ class Unwrapped:
         self._id_crc = zlib.crc32(b"".join(half.to_bytes(4, "big") for half in halves))
         start = descriptor.header_bytes
         self._section = _Section(start, start, start, start, 0)
-        self._memory = memoryview(b"")
-        self._unpacked = False
+        self._workspace = workspace
+        self._unpacked: memoryview | None = None
 
     def read_into(self, offset: int, room: memoryview) -> int:
         """Fill *room* from the logical *offset* and return how many bytes came.
@@ -117,7 +155,7 @@ class Unwrapped:
         if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
             return head[:0]
         self._section = self._parsed(head, at, begin)
-        self._unpacked = False
+        self._unpacked = None
         return self._marker(self._section)
 
     def _parsed(self, head: memoryview, at: int, begin: int) -> _Section:
@@ -139,8 +177,10 @@ class Unwrapped:
         """Return the marker that an uncompressed segment would have at the section's beginning."""
         if section.stop > self._resume:
             self._check_length(section)
-            if section.length == 0 and not self._is_there(section):
-                return memoryview(b"")
+            if section.length == 0:
+                self._content(section)
+                if self._unpacked is None:
+                    return memoryview(b"")
         marker = section.stop.to_bytes(4, "big") + self._crc(section.begin).to_bytes(4, "big")
         return memoryview(marker)
 
@@ -161,30 +201,21 @@ class Unwrapped:
 
     def _content(self, section: _Section) -> memoryview:
         """Return what is inside of *section*, unpacked when it is first asked for; else nothing."""
-        if not self._is_there(section):
-            return memoryview(b"")
-        return self._memory[: section.stop - section.begin - MARKER_BYTES]
+        if self._unpacked is None:
+            self._unpacked = self._unpack_section(section)
+        return memoryview(b"") if self._unpacked is None else self._unpacked
 
-    def _is_there(self, section: _Section) -> bool:
-        """Unpack *section* unless it is; say whether all of it is there."""
-        size = section.stop - section.begin - MARKER_BYTES
-        if not self._unpacked:
-            if size > len(self._memory):
-                self._memory = memoryview(b"")  # The old goes before the new comes.
-                self._memory = _memory(size)
-            self._unpacked = self._unpack_section(section, self._memory[:size])
-        return self._unpacked
-
-    def _unpack_section(self, section: _Section, content: memoryview) -> bool:
-        """Fill *content*; say whether all of the section is there."""
+    def _unpack_section(self, section: _Section) -> memoryview | None:
+        """Return what is inside of *section*; None if not all of it is there yet."""
         start = section.at + _HEAD_BYTES
-        packed = _memory(section.end - start)
+        packed = self._workspace.packed(section.end - start)
         count = self._fill(start, packed)
-        if count < len(packed) and self._is_live():
-            return False
         if count < len(packed):
+            if self._is_live():
+                return None
             found = f"{count} of a section's {len(packed)} bytes, then the file ends"
             raise self._damaged(section, start + count, found)
+        content = self._workspace.content(section.stop - section.begin - MARKER_BYTES)
         try:
             self._unpack(packed, content)
         except BlockError as error:
@@ -192,7 +223,7 @@ class Unwrapped:
         except SegmentKeyError as error:
             error.place = f"{self._place}: byte {start}"
             raise
-        return True
+        return content
 
     def _fill(self, at: int, room: memoryview) -> int:
         """Read file bytes from *at* until *room* is full or the file ends; return how many."""
@@ -232,8 +263,13 @@ class Unwrapped:
 
 
 def _memory(size: int) -> memoryview:
-    """Return memory that is taken when it is written to, if it is much: a size may be a lie."""
-    return memoryview(bytearray(size) if size < _LAZY_BYTES else mmap(-1, size))
+    """Return *size* bytes at least; much of it is taken only when it is written to.
+
+    So it may be more, which spares new memory soon, and a size that is a lie costs little.
+    """
+    if size < _LAZY_BYTES:
+        return memoryview(bytearray(size))
+    return memoryview(mmap(-1, size + size // 4))
 
 
 def _number(content: memoryview) -> int:
