@@ -10,6 +10,8 @@ from bench.recordings import Recording
 
 _MB: Final = 1_000_000
 _NS_PER_US: Final = 1_000
+_PERCENT: Final = 100
+_LZ4_THROUGHPUT_MIN: Final = 0.6  # Of that of an uncompressed log.
 _COPIES: Final = 3  # Of a mutation in the wide case.
 
 
@@ -58,6 +60,7 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             read.per_entry("narrow.intake"),
             read.bare("narrow", 1, 1) | {"framing": median(read.per_entry("narrow.frame"))},
         ),
+        *(_lz4(read, name) for name in ("wide", "narrow")),
         Figure(
             "three copies of 13 columns -> one Avro record",
             "µs",
@@ -89,6 +92,19 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             alarm=20,
         ),
     ]
+
+
+def _lz4(read: "_Reading", name: str) -> Figure:
+    """Return what the same takes from a compressed log, of what it takes from one that is not."""
+    plain = median(read.per_entry(f"{name}.intake"))
+    compressed = read.per_entry(f"{name}.lz4")
+    return Figure(
+        f"the same in LZ4, of its CPU: an entry of {read.mutation_bytes(name)} bytes",
+        "%",
+        [_PERCENT * each / plain for each in compressed],
+        {"LZ4, ns": median(compressed), "uncompressed, ns": plain},
+        goal=round(_PERCENT / _LZ4_THROUGHPUT_MIN),
+    )
 
 
 def _workers(read: "_Reading") -> Sequence[Figure]:

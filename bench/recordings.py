@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra import codes
+from headrace.sources.cassandra import codes, opening
 from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.forge.segments import write_log
+from headrace.sources.cassandra.forge.segments import SegmentWriter, write_log, write_segment
+from headrace.sources.cassandra.forge.wrapping import compression
 from headrace.sources.cassandra.frame import Framer
-from headrace.sources.cassandra.segment import HEADER_BYTES_MAX, parse_descriptor, parse_name
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.segment import parse_name
+from headrace.sources.cassandra.wrapped import Workspace
 
 DATA: Final = Path(__file__).parent / "data"
 SHUFFLE_WINDOW: Final = 200  # Entries; about how far apart replicas log the same mutation.
+LZ4_SECTION_BYTES: Final = 4 * 1024 * 1024
+_NO_KEYS: Final = Keys(KeyOptions())
+_WORKSPACE: Final = Workspace()
 _FIRST_ID: Final = 1_790_000_000_000
 
 
@@ -30,6 +36,7 @@ class Recording:
     name: str
     schema: Path
     nodes: dict[str, Path]
+    lz4: Path  # The first node's log, as it is with LZ4 compression.
     empty_nodes: dict[str, Path]
     consistency: str
     mutations: int
@@ -65,9 +72,16 @@ def prepare(
     empty_nodes = {node: folder / "empty" / node for node in nodes}
     for number, path in enumerate(empty_nodes.values()):
         write_log(path, [], first_id=_FIRST_ID + 1_000 * number)
-    mutation_bytes = sum(map(len, entries)) / len(entries)
+    _write_lz4(folder / "lz4", entries)
     return Recording(
-        name, schema, nodes, empty_nodes, consistency, len(entries), round(mutation_bytes, 1)
+        name,
+        schema,
+        nodes,
+        folder / "lz4",
+        empty_nodes,
+        consistency,
+        mutations=len(entries),
+        mutation_bytes=round(sum(map(len, entries)) / len(entries), 1),
     )
 
 
@@ -80,14 +94,12 @@ def segments(folder: Path) -> list[Path]:
 def open_segment(framer: Framer, path: Path) -> int:
     """Let *framer* begin to read *path*; return the descriptor, to be closed."""
     descriptor = os.open(path, os.O_RDONLY)
-    header = parse_descriptor(os.pread(descriptor, HEADER_BYTES_MAX, 0), place=path.name)
-    framer.open(
+    opening.open_segment(
+        framer,
         lambda offset, buffer: os.preadv(descriptor, [buffer], offset),
-        segment_id=header.segment_id,
-        header_bytes=header.header_bytes,
-        messaging=header.messaging,
-        resume=0,
+        keys=_NO_KEYS,
         place=path.name,
+        workspace=_WORKSPACE,
     )
     return descriptor
 
@@ -105,6 +117,17 @@ def _entries(schema: Path) -> list[bytes]:
                 found.append(entry)
         os.close(descriptor)
     return found
+
+
+def _write_lz4(folder: Path, entries: Sequence[bytes]) -> None:
+    """Write *entries* as one LZ4 segment of large sections, as a busy node's periodic syncs do."""
+    writer = SegmentWriter(segment_id=_FIRST_ID, wrapping=compression("LZ4Compressor"))
+    for entry in entries:
+        writer.add(entry)
+        if writer.unsynced >= LZ4_SECTION_BYTES:
+            writer.sync()
+    writer.sync()
+    write_segment(folder, writer.forged().content, segment_id=_FIRST_ID)
 
 
 def _shuffled(entries: Sequence[bytes], *, seed: int) -> list[bytes]:
