@@ -57,6 +57,7 @@ from headrace.plugins.references import (
 )
 from headrace.plugins.schema_stores import Published, SchemaRefusedError, SchemaStore
 from headrace.plugins.sink_options import SinkOptions
+from headrace.plugins.transforms import Predicate, Transform
 
 __all__ = [
     "Backlog",
@@ -89,6 +90,7 @@ __all__ = [
     "Operation",
     "Option",
     "Position",
+    "Predicate",
     "Problem",
     "Published",
     "Quarantined",
@@ -106,6 +108,7 @@ __all__ = [
     "SinkOptions",
     "Source",
     "Split",
+    "Transform",
     "Writer",
     "declared_options",
     "is_reference",

@@ -69,10 +69,6 @@ class Codec(ABC):
     def value(self, record: Record) -> bytes:
         """Return the value's bytes."""
 
-    def prepare(self, record: Record) -> Record:
-        """Return the record whose key and value are asked for in place of *record*."""
-        return record
-
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode every record; one that does not fit is quarantined, the others go on (I8)."""
         keys: list[bytes | None] = []
@@ -81,27 +77,32 @@ class Codec(ABC):
         tables: list[str] = []
         quarantined = list(batch.quarantined())
         tombstones: list[int] = []
+        topics: list[str] = []
         shared: dict[bytes, Headers] = {}
         for record in batch.records():
             try:
-                prepared = self.prepare(record)
-                key, value = self.key(prepared), self.value(prepared)
+                key, value = self.key(record), self.value(record)
             except BadRecordError as error:
-                quarantined.append(_quarantined(record, error))
+                quarantined.append(set_aside(record, error, _STAGE))
                 continue
-            if prepared.tombstone:
+            if record.tombstone:
                 tombstones.append(len(keys))
             keys.append(key)
             values.append(value)
             schema_id = record.schema.schema_id
             common = shared.setdefault(schema_id, ((SCHEMA_ID_HEADER, schema_id),))
-            headers.append(common + prepared.headers if prepared.headers else common)
+            headers.append(common + record.headers if record.headers else common)
             tables.append(record.schema.table)
-        return EncodedRecords(keys, values, headers, tables, quarantined, tombstones)
+            if record.topic is not None:
+                topics.append(record.topic)
+        routed = topics or None
+        return EncodedRecords(keys, values, headers, tables, quarantined, tombstones, routed)
 
 
-def _quarantined(record: Record, error: BadRecordError) -> Quarantined:
+def set_aside(record: Record, error: BadRecordError, stage: str) -> Quarantined:
+    """Return what is kept of a record that *error* keeps from going on."""
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
     pair = {"key": record.key, "value": record.value}
     content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
-    return Quarantined(place or error.place, error.code, error.message, content, _STAGE)
+    origin = {"table": record.schema.table}
+    return Quarantined(place or error.place, error.code, error.message, content, stage, origin)

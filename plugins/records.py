@@ -4,6 +4,7 @@ Values here are frozen. A batch makes its records lazily, so a batch that can en
 makes them at all.
 """
 
+import copy
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -59,6 +60,7 @@ class Record:
 
     __slots__ = ("headers", "key", "operation", "origin", "schema", "timestamp_us", "value")
     tombstone: bool = False
+    topic: str | None = None
 
     def __init__(  # noqa: PLR0913 (these seven are the record)
         self,
@@ -79,6 +81,13 @@ class Record:
         self.schema = schema
         self.headers = headers
         self.origin = origin or {}
+
+    def changed(self, **parts: Any) -> "Record":  # noqa: ANN401 (as the constructor has them)
+        """Return a copy of which these *parts* are others."""
+        made = copy.copy(self)
+        for name, part in parts.items():
+            setattr(made, name, part)
+        return made
 
     def key_document(self) -> Document | None:
         """Return the key as JSON has it."""
@@ -217,6 +226,7 @@ class EncodedRecords:
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
     `tombstones` are the indexes, ascending, of records that a message with the same key and without
     a value follows. `topics`, if given, says where each record goes, whatever its table.
+    `filtered` counts, by table, records that were left out on purpose.
     """
 
     keys: Sequence[bytes | None]
@@ -226,6 +236,7 @@ class EncodedRecords:
     quarantined: Sequence[Quarantined] = ()
     tombstones: Sequence[int] = ()
     topics: Sequence[str] | None = None
+    filtered: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of records."""

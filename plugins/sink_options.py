@@ -72,6 +72,18 @@ class SinkOptions:
         "The window of the budget.", name="errors.budget.window.seconds", default=60.0, minimum=1
     )
 
+    transforms: tuple[str, ...] = option(
+        "Names of transforms, in the order in which they are applied.", default=()
+    )
+    transforms_options: Mapping[str, str] = option(
+        "`transforms.<name>.type`, `.predicate`, `.negate`, and the options of its type.",
+        keys_allowed=r"transforms\.[^.]+\..+",
+    )
+    predicates: tuple[str, ...] = option("Names of predicates.", default=())
+    predicates_options: Mapping[str, str] = option(
+        "`predicates.<name>.type`, and the options of its type.",
+        keys_allowed=r"predicates\.[^.]+\..+",
+    )
     schema_store: str | None = option(
         "Where the schemas of messages are published: `registry`, `file`, `topic`, or a plugin's.",
         name="schema.store",

@@ -294,6 +294,9 @@ def _tally(split: str, seq: int, encoded: EncodedRecords) -> tuple[Counters, lis
     elif tables:
         counts = Counter(tables)
     counters: Counters = {t: TableCounts(cut=n, delivered=n) for t, n in counts.items()}
+    if encoded.filtered:
+        left_out = {t: TableCounts(cut=n, filtered=n) for t, n in encoded.filtered.items()}
+        counters = add_counters(counters, left_out)
     losses = [
         Loss(
             kind="quarantined",

@@ -6,6 +6,7 @@ from headrace.connector.job import Job
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.publishing import PARTS, Publisher
+from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
     ConfigError,
     Context,
@@ -29,7 +30,9 @@ def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
     """
     store = _schema_store(job, context)
     framing = None if store is None else _framing(job, context, sink, store)
-    return Encoder(sink.encoding(), framing)
+    options = job.sink_config
+    chain = Chain(options) if isinstance(options, SinkOptions) else None
+    return Encoder(sink.encoding(), framing, chain, sink.topic_of)
 
 
 def _schema_store(job: Job, context: Context) -> SchemaStore | None:

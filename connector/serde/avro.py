@@ -26,6 +26,7 @@ _MISFITS: Final = (
 class _Parsed:
     """The Avro schemas of a table's records, parsed once."""
 
+    of: RecordSchema
     key: Schema
     value: Schema
 
@@ -35,7 +36,7 @@ class AvroCodec(Codec):
 
     def __init__(self) -> None:
         """Know no schema yet."""
-        self._parsed: dict[bytes, _Parsed] = {}
+        self._parsed: dict[bytes, list[_Parsed]] = {}
 
     def key(self, record: Record) -> bytes | None:
         """Return the key's Avro bytes, without any framing."""
@@ -46,15 +47,24 @@ class AvroCodec(Codec):
         return _fitting(self._of(record).value, record.value, record)
 
     def _of(self, record: Record) -> _Parsed:
-        parsed = self._parsed.get(record.schema.schema_id)
-        if parsed is None:
-            parsed = self._parsed[record.schema.schema_id] = _parse(record.schema)
-        return parsed
+        """Return the parsed schema; under one id there may be several forms of a table."""
+        schema = record.schema
+        forms = self._parsed.setdefault(schema.schema_id, [])
+        for parsed in forms:
+            if parsed.of is schema:
+                return parsed
+        for parsed in forms:
+            if (parsed.of.key, parsed.of.value) == (schema.key, schema.value):
+                return parsed
+        forms.append(_parse(schema))
+        return forms[-1]
 
 
 def _parse(schema: RecordSchema) -> _Parsed:
     return _Parsed(
-        fastavro.parse_schema(dict(schema.key), {}), fastavro.parse_schema(dict(schema.value), {})
+        schema,
+        fastavro.parse_schema(dict(schema.key), {}),
+        fastavro.parse_schema(dict(schema.value), {}),
     )
 
 

@@ -1,38 +1,70 @@
 """A batch in the form that the sink asked for: by the batch itself where that gives the same."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.headers import ConstantHeaders
 from headrace.connector.serde.records import codec
 from headrace.connector.serde.shaping import Shaper
-from headrace.plugins import Batch, Codec, EncodedRecords, Encoding, Record, RecordSchema
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.plugins import (
+    BadRecordError,
+    Batch,
+    Codec,
+    EncodedRecords,
+    Encoding,
+    Quarantined,
+    Record,
+    RecordBatch,
+    RecordSchema,
+)
+from headrace.plugins.codecs import set_aside
+
+_STAGE = "VALUE_CONVERTER"
 
 
 class Encoder:
     """Encodes batches for one sink. Belongs to the data thread."""
 
-    def __init__(self, wanted: Encoding, framing: Framing | None = None) -> None:
-        """Load the codecs that *wanted* names; *framing* is about a schema store.
+    def __init__(
+        self,
+        wanted: Encoding,
+        framing: Framing | None = None,
+        chain: Chain | None = None,
+        topic_of: Callable[[str], str] = str,
+    ) -> None:
+        """Load the codecs that *wanted* names.
+
+        *framing* is about a schema store, *chain* what is done to records, and *topic_of* says
+        where a table's records go, which transforms may change.
 
         Raises:
             ConfigError: there is no such codec, envelope or key.
 
         """
-        shaper = Shaper(wanted)
-        self._shaper = shaper
+        self._shaper = Shaper(wanted)
         self._framing = framing
+        self._chain = chain
+        self._topic_of = topic_of
         values = codec(wanted.codec)
         keys = codec(wanted.key_codec) if wanted.key_codec else values
-        self._own = wanted.codec if shaper.idle and keys is values else ""
-        self._codec = values if self._own else _ShapingCodec(shaper, keys, values)
+        plain = self._shaper.idle and keys is values and not chain
+        self._own = wanted.codec if plain else ""
+        self._codec = values if keys is values else _PairCodec(keys, values)
         self._constant = ConstantHeaders(wanted.headers)
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
         """Have the schemas of records to come published, if there is a schema store."""
         if self._framing is not None:
-            self._framing.announce([self._shaper.schema(schema) for schema in schemas])
+            self._framing.announce([self.schema(schema) for schema in schemas])
+
+    def schema(self, schema: RecordSchema) -> RecordSchema:
+        """Return *schema* as its records are encoded."""
+        shaped = self._shaper.schema(schema)
+        if not self._chain:
+            return shaped
+        return self._chain.schema(shaped, self._topic_of(schema.table))
 
     def close(self) -> None:
         """Stop publishing schemas."""
@@ -48,25 +80,44 @@ class Encoder:
         """
         if self._own in batch.encodings:
             encoded = batch.encode(self._own)
-        else:
+        elif self._own:
             encoded = self._codec.encode(batch)
+        else:
+            encoded = self._one_by_one(batch)
         if self._framing is not None:
             encoded = self._framing.apply(encoded)
         headers = self._constant.give(encoded.headers, encoded.tables, token)
         return encoded if headers is encoded.headers else replace(encoded, headers=headers)
 
+    def _one_by_one(self, batch: Batch) -> EncodedRecords:
+        """Shape and transform each record; one that fails is set aside, the others go on (I8)."""
+        quarantined: list[Quarantined] = list(batch.quarantined())
+        shaped: list[Record] = []
+        for record in batch.records():
+            try:
+                shaped.append(self._shaper.shape(record))
+            except BadRecordError as error:
+                quarantined.append(set_aside(record, error, _STAGE))
+        filtered = {}
+        if self._chain:
+            routed = [
+                record.changed(topic=self._topic_of(record.schema.table)) for record in shaped
+            ]
+            done = self._chain.apply(routed)
+            shaped, filtered = list(done.records), dict(done.filtered)
+            quarantined += done.quarantined
+        made = RecordBatch(batch.split, batch.end, batch.size_bytes, shaped)
+        encoded = self._codec.encode(made)
+        everything = [*quarantined, *encoded.quarantined]
+        return replace(encoded, quarantined=everything, filtered=filtered)
 
-class _ShapingCodec(Codec):
-    """Encodes with two codecs what a shaper makes of each record."""
 
-    def __init__(self, shaper: Shaper, keys: Codec, values: Codec) -> None:
-        self._shaper = shaper
+class _PairCodec(Codec):
+    """Encodes keys with one codec and values with another."""
+
+    def __init__(self, keys: Codec, values: Codec) -> None:
         self._keys = keys
         self._values = values
-
-    def prepare(self, record: Record) -> Record:
-        """Shape *record*."""
-        return self._shaper.shape(record)
 
     def key(self, record: Record) -> bytes | None:
         """Return the key's bytes."""

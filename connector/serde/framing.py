@@ -101,6 +101,8 @@ class Framing:
             tables=[encoded.tables[index] for index in keep],
             quarantined=[*encoded.quarantined, *lost],
             tombstones=[places[index] for index in encoded.tombstones if index in places],
+            topics=None if encoded.topics is None else [encoded.topics[index] for index in keep],
+            filtered=encoded.filtered,
         )
 
     def _prefixed(self, encoded: EncodedRecords) -> EncodedRecords:

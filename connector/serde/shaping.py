@@ -28,7 +28,7 @@ KEYS: Final = ("partition", "primary")
 class ShapedRecord(Record):
     """A record in the form that is encoded. Without an envelope its document is the original's."""
 
-    __slots__ = ("_documented", "tombstone")
+    __slots__ = ("_documented", "tombstone", "topic")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class ShapedRecord(Record):
             origin=original.origin,
         )
         self.tombstone = False
+        self.topic: str | None = None
         self._documented = None if enveloped else original
 
     def key_document(self) -> Document | None:

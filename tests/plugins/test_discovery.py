@@ -73,7 +73,7 @@ def test_broken(name: str, why: str) -> None:
     [
         ("sources", "god", "no source named 'god'", "did you mean good?"),
         ("sources", "twice", "two plugins", "remove one of json:JSONDecoder, json:JSONEncoder"),
-        ("transforms", "x", "no transform named 'x'", "installed: none"),
+        ("log_readers", "x", "no log_reader named 'x'", "installed: none"),
     ],
 )
 def test_wrong_name(group: str, name: str, message: str, hint: str) -> None:

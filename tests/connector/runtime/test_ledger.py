@@ -295,3 +295,15 @@ def test_refused_shipment_stays_unsent() -> None:
 
     assert State.UNSENT is shipment.state
     assert [2] == [s.attempt for s in ledger.unsent()]
+
+
+def test_what_was_filtered_is_counted() -> None:
+    """A change that a transform left out was cut and is accounted for (I3)."""
+    ledger = Ledger("a", last_seq=0)
+    nothing = RecordBatch("a", NumberPosition(1), 1, made=())
+
+    ledger.add(nothing, EncodedRecords([], [], [], [], filtered={"shop.orders": 2}))
+
+    settled = ledger.take_settled()
+    assert settled is not None
+    assert {"shop.orders": TableCounts(cut=2, filtered=2)} == settled.counters

@@ -1,0 +1,160 @@
+"""The transforms of a sink, one after another, each for the records its predicate means."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.plugins import (
+    BadRecordError,
+    ConfigError,
+    Predicate,
+    Problem,
+    Quarantined,
+    Record,
+    RecordSchema,
+    SinkOptions,
+    Transform,
+    parse_config,
+)
+from headrace.plugins.codecs import set_aside
+from headrace.plugins.discovery import load
+
+_STAGE: Final = "TRANSFORMATION"
+_OURS: Final = ("type", "predicate", "negate")
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What became of a batch's records; `filtered` counts, by table, those left out."""
+
+    records: Sequence[Record]
+    quarantined: Sequence[Quarantined]
+    filtered: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Link:
+    transform: Transform
+    predicate: Predicate | None
+    negate: bool
+    schemas: dict[bytes, RecordSchema]
+
+    def means(self, record: Record) -> bool:
+        return self.predicate is None or self.predicate.test(record) != self.negate
+
+
+class Chain:
+    """See the module. For one thread."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Load transforms and predicates.
+
+        Raises:
+            ConfigError: one is not there, or its options are wrong.
+
+        """
+        predicates = {
+            name: _plugin("predicates", name, options.predicates_options)
+            for name in options.predicates
+        }
+        self._links = [_link(name, options, predicates) for name in options.transforms]
+
+    def __bool__(self) -> bool:
+        """Say whether there is any."""
+        return bool(self._links)
+
+    def schema(self, schema: RecordSchema, topic: str) -> RecordSchema:
+        """Return the schema that records of *schema* have behind the last transform."""
+        for link in self._links:
+            meant = link.predicate.of_table(schema.table, topic) if link.predicate else None
+            if meant is None or meant != link.negate:
+                schema = _after(link, schema)
+        return schema
+
+    def apply(self, records: Sequence[Record]) -> Transformed:
+        """Transform *records*; one that a transform fails on is set aside alone (I8)."""
+        lost: list[Quarantined] = []
+        made = list(records)
+        for link in self._links:
+            made = _applied(link, made, lost)
+        before = Counter(record.schema.table for record in records)
+        after = Counter(record.schema.table for record in made)
+        gone = Counter(each.origin["table"] for each in lost)
+        filtered = {t: n - after[t] - gone[t] for t, n in before.items() if n > after[t] + gone[t]}
+        return Transformed(made, lost, filtered)
+
+
+def _applied(link: _Link, records: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
+    made: list[Record] = []
+    run: list[Record] = []
+    for record in records:  # Those not meant keep their places among the others.
+        if link.means(record):
+            run.append(record)
+        else:
+            made += _transformed(link, run, lost)
+            made.append(record)
+            run = []
+    return made + _transformed(link, run, lost)
+
+
+def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
+    if not run:
+        return []
+    try:
+        return [_with_schema(link, record) for record in link.transform.batch(run)]
+    except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
+        if len(run) == 1:
+            named = error if isinstance(error, BadRecordError) else BadRecordError(_told(error))
+            lost.append(set_aside(run[0], named, _STAGE))
+            return []
+    return [made for record in run for made in _transformed(link, [record], lost)]
+
+
+def _told(error: Exception) -> str:
+    return f"a transform failed: {type(error).__name__}"  # Its own text may repeat values.
+
+
+def _with_schema(link: _Link, record: Record) -> Record:
+    return record.changed(schema=_after(link, record.schema))
+
+
+def _after(link: _Link, schema: RecordSchema) -> RecordSchema:
+    after = link.schemas.get(schema.schema_id)
+    if after is None:
+        after = link.schemas[schema.schema_id] = link.transform.schema(schema)
+    return after
+
+
+def _link(name: str, options: SinkOptions, predicates: Mapping[str, Predicate]) -> _Link:
+    prefix = f"transforms.{name}."
+    given = options.transforms_options
+    wanted = given.get(f"{prefix}predicate")
+    if wanted is not None and wanted not in predicates:
+        hint = f"name it in predicates, and give predicates.{wanted}.type"
+        raise ConfigError([Problem(f"{prefix}predicate", f"no predicate {wanted!r}", hint)])
+    negate = str(given.get(f"{prefix}negate", "false")).lower() == "true"
+    transform: Transform = _plugin("transforms", name, given)
+    return _Link(transform, predicates.get(wanted or ""), negate, {})
+
+
+def _plugin(group: str, name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401 (one of two)
+    """Load the plugin that `<group>.<name>.type` names, in Kafka Connect's long form or short."""
+    prefix = f"{group}.{name}."
+    options = {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
+    kind = options.get("type")
+    if kind is None:
+        raise ConfigError([Problem(f"{prefix}type", "is required", "as in MaskField$Value")])
+    plugin_name, _, part = kind.rpartition(".")[2].partition("$")
+    plugin = load(group, plugin_name)
+    own = {k: v for k, v in options.items() if k not in _OURS}
+    try:
+        config: object = parse_config(plugin.config_class, own)
+    except ConfigError as error:
+        problems = [Problem(f"{prefix}{p.key}", p.message, p.hint) for p in error.problems]
+        raise ConfigError(problems) from error
+    if group == "predicates":
+        return plugin(config)
+    if part not in ("", "Key", "Value"):
+        raise ConfigError([Problem(f"{prefix}type", f"expected $Key or $Value, found ${part}")])
+    return plugin(config, part.lower() or "value")

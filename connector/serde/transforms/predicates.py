@@ -1,0 +1,93 @@
+"""The common predicates: which records a transform is for."""
+
+import re
+from dataclasses import dataclass
+
+from headrace.plugins import ConfigError, Predicate, Problem, Record, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternConfig:
+    """Options of predicates that look at a name."""
+
+    pattern: str = option("What the whole name must match.")
+
+    def __post_init__(self) -> None:
+        """Check the expression."""
+        check_pattern("pattern", self.pattern)
+
+
+class TopicNameMatches(Predicate):
+    """Whether the topic matches a pattern."""
+
+    config_class = PatternConfig
+    config: PatternConfig
+
+    def of_table(self, table: str, topic: str) -> bool:
+        """Match the table's topic."""
+        del table
+        return re.fullmatch(self.config.pattern, topic) is not None
+
+    def test(self, record: Record) -> bool:
+        """Match the topic."""
+        return re.fullmatch(self.config.pattern, record.topic or "") is not None
+
+
+class TableMatches(Predicate):
+    """Whether `keyspace.table` matches a pattern."""
+
+    config_class = PatternConfig
+    config: PatternConfig
+
+    def of_table(self, table: str, topic: str) -> bool:
+        """Match the table."""
+        del topic
+        return re.fullmatch(self.config.pattern, table) is not None
+
+    def test(self, record: Record) -> bool:
+        """Match the table."""
+        return re.fullmatch(self.config.pattern, record.schema.table) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HasHeaderKeyConfig:
+    """Options of HasHeaderKey."""
+
+    name: str = option("The header.")
+
+
+class HasHeaderKey(Predicate):
+    """Whether the record has a header of its own, by name."""
+
+    config_class = HasHeaderKeyConfig
+    config: HasHeaderKeyConfig
+
+    def test(self, record: Record) -> bool:
+        """Look for it."""
+        return any(name == self.config.name for name, _ in record.headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationIsConfig:
+    """Options of OperationIs."""
+
+    operations: tuple[str, ...] = option("INSERT, UPDATE, DELETE, DELETE_RANGE, DELETE_PARTITION.")
+
+
+class OperationIs(Predicate):
+    """Whether the change is one of some operations."""
+
+    config_class = OperationIsConfig
+    config: OperationIsConfig
+
+    def test(self, record: Record) -> bool:
+        """Compare the operation."""
+        return record.operation.value in self.config.operations
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Raise ConfigError if *pattern*, which the option *key* gave, is no regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError([Problem(key, f"is no regular expression: {error}")]) from error

@@ -1,0 +1,267 @@
+"""Transforms as Kafka Connect configures them, on rows with a nested record."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastavro
+import pytest
+
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.transforms.chain import Chain
+from headrace.plugins import (
+    ConfigError,
+    Document,
+    EncodedRecords,
+    Encoding,
+    NumberPosition,
+    Operation,
+    Record,
+    RecordBatch,
+    RecordSchema,
+    SinkOptions,
+    parse_config,
+)
+
+ADDRESS: Document = {
+    "type": "record",
+    "name": "Address",
+    "fields": [{"name": "street", "type": "string"}, {"name": "zip", "type": "int"}],
+}
+SCHEMA = RecordSchema.of(
+    "shop.orders",
+    "CREATE TABLE shop.orders (…)",
+    key={"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]},
+    value={
+        "type": "record",
+        "name": "Row",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "card", "type": ["null", "string"]},
+            {"name": "home", "type": ["null", ADDRESS]},
+            {"name": "work", "type": ["null", "Address"]},
+            {"name": "at", "type": "long"},
+        ],
+    },
+)
+HOME = {"street": "Elm", "zip": 7}
+
+
+def row(number: int, operation: Operation = Operation.INSERT, **other: object) -> Record:
+    """Return a record."""
+    value = {"id": number, "card": "4711", "home": HOME, "work": None, "at": 1_700_000_000_123}
+    return Record(
+        key={"id": number},
+        value=value | other,
+        operation=operation,
+        timestamp_us=5_000,
+        schema=SCHEMA,
+        headers=(("mine", b"1"),),
+    )
+
+
+def chain_of(**options: Mapping[str, object]) -> Chain:
+    """Return a chain: by name, each transform's options without their prefix; `p_` predicates."""
+    given: dict[str, object] = {}
+    for group, names in (
+        ("transforms", [name for name in options if not name.startswith("p_")]),
+        ("predicates", [name for name in options if name.startswith("p_")]),
+    ):
+        given[group] = names
+        given |= {f"{group}.{n}.{key}": each for n in names for key, each in options[n].items()}
+    return Chain(parse_config(SinkOptions, given))
+
+
+def encoded(chain: Chain, *records: Record) -> tuple[EncodedRecords, list[Any]]:
+    """Return records in Avro, and the values that a reader of the chain's schema finds."""
+    encoder = Encoder(Encoding(codec="avro", envelope="flat"), chain=chain, topic_of=str.upper)
+    batch = RecordBatch("all", NumberPosition(0), 0, list(records))
+    found = encoder.encode(batch, token=1)
+    schema: Any = fastavro.parse_schema(dict(encoder.schema(SCHEMA).value), {})
+    return found, [_read(schema, value) for value in found.values]
+
+
+def _read(schema: Any, content: bytes) -> Any:  # noqa: ANN401 (any datum)
+    from io import BytesIO  # noqa: PLC0415 (only here)
+
+    return fastavro.schemaless_reader(BytesIO(content), schema, None)
+
+
+def one(**options: object) -> tuple[EncodedRecords, Any]:
+    """Return what one transform makes of one row."""
+    found, (value,) = encoded(
+        chain_of(t={k.replace("_", "."): v for k, v in options.items()}), row(1)
+    )
+    return found, value
+
+
+BEFORE = row(1).value
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param(
+            {"type": "InsertField", "static_field": "s", "static_value": "x", "topic_field": "t"},
+            {**BEFORE, "s": "x", "t": "SHOP.ORDERS"},
+            id="insert",
+        ),
+        pytest.param(
+            {"type": "InsertField$Value", "timestamp_field": "ms"},
+            {**BEFORE, "ms": 5},
+            id="insert the time",
+        ),
+        pytest.param(
+            {"type": "ReplaceField", "exclude": "home,at", "renames": "card:c"},
+            {"id": 1, "c": "4711", "work": None},
+            id="replace: what went had defined a type",
+        ),
+        pytest.param(
+            {"type": "ReplaceField", "include": "id,card"},
+            {"id": 1, "card": "4711"},
+            id="replace: only some",
+        ),
+        pytest.param(
+            {"type": "ReplaceField", "exclude": "home.street"},
+            {**BEFORE, "home": {"zip": 7}},
+            id="replace: inwards",
+        ),
+        pytest.param(
+            {"type": "MaskField", "fields": "card,at,home.street"},
+            {**BEFORE, "card": "", "at": 0, "home": {"street": "", "zip": 7}},
+            id="mask",
+        ),
+        pytest.param(
+            {"type": "MaskField", "fields": "card,work", "replacement": "***"},
+            {**BEFORE, "card": "***"},
+            id="mask with a text, null stays",
+        ),
+        pytest.param(
+            {"type": "Flatten"},
+            {
+                "id": 1,
+                "card": "4711",
+                "home_street": "Elm",
+                "home_zip": 7,
+                "work_street": None,
+                "work_zip": None,
+                "at": 1_700_000_000_123,
+            },
+            id="flatten",
+        ),
+        pytest.param(
+            {"type": "TimestampConverter", "field": "at", "target_type": "string"},
+            {**BEFORE, "at": "2023-11-14T22:13:20.123Z"},
+            id="time as text",
+        ),
+        pytest.param(
+            {"type": "TimestampConverter", "field": "at", "target_type": "string", "format": "%Y"},
+            {**BEFORE, "at": "2023"},
+            id="time in a form",
+        ),
+    ],
+)
+def test_values_are_changed_as_connect_changes_them(
+    options: Mapping[str, object], expected: object
+) -> None:
+    """The data and its schema fit each other, and are what Kafka Connect's transform makes."""
+    assert expected == one(**options)[1]
+
+
+def test_connects_long_names_are_understood() -> None:
+    """As they stand in existing configurations."""
+    name = "org.apache.kafka.connect.transforms.MaskField$Value"
+
+    assert "" == one(type=name, fields="card")[1]["card"]
+
+
+def test_keys_are_transformed_too() -> None:
+    """With $Key."""
+    found, _ = one(type="InsertField$Key", static_field="s", static_value="x")
+
+    assert [b"\x02\x02\x02x"] == list(found.keys)
+
+
+def test_the_key_can_be_made_of_the_value() -> None:
+    """With the types that the fields have there."""
+    found, _ = one(type="ValueToKey", fields="card,id")
+
+    assert [b"\x02\x084711\x02"] == list(found.keys)
+
+
+def test_headers_come_and_go() -> None:
+    """From fields, which stay or not; and by name."""
+    chain = chain_of(
+        h={"type": "HeaderFrom", "fields": "id,card", "headers": "a,b", "operation": "move"},
+        d={"type": "DropHeaders", "headers": "mine"},
+    )
+    found, (value,) = encoded(chain, row(1))
+
+    assert (("a", b"1"), ("b", b"4711")) == found.headers[0][1:]
+    assert {"home", "work", "at"} == value.keys()
+
+
+def test_records_are_routed_by_their_topic() -> None:
+    """Groups are written with $; what does not match stays."""
+    found, _ = encoded(
+        chain_of(
+            r={"type": "RegexRouter", "regex": r"(\w+)\.(\w+)", "replacement": r"$2-of-$1\x"},
+            n={"type": "RegexRouter", "regex": "nothing", "replacement": "else"},
+        ),
+        row(1),
+    )
+
+    assert ["ORDERS-of-SHOP\\x"] == list(found.topics or ())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "negate", "left"),
+    [
+        ({"type": "OperationIs", "operations": "DELETE"}, "false", [1, 3]),
+        ({"type": "OperationIs", "operations": "DELETE"}, "true", [2]),
+        ({"type": "TableMatches", "pattern": r"shop\..*"}, "false", []),
+        ({"type": "TableMatches", "pattern": "shop"}, "false", [1, 2, 3]),
+        ({"type": "TopicNameMatches", "pattern": "SHOP.*"}, "true", [1, 2, 3]),
+        ({"type": "HasHeaderKey", "name": "mine"}, "false", []),
+    ],
+)
+def test_predicates_say_which_records_are_meant(
+    predicate: Mapping[str, object], negate: str, left: Sequence[int]
+) -> None:
+    """What a filter leaves out is counted; the rest keeps its order."""
+    chain = chain_of(f={"type": "Filter", "predicate": "p_x", "negate": negate}, p_x=predicate)
+    found, values = encoded(chain, row(1), row(2, Operation.DELETE), row(3))
+
+    assert left == [value["id"] for value in values]
+    assert 3 - len(left) == sum(found.filtered.values())
+
+
+def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
+    """With its stage, and without its values in the message."""
+    chain = chain_of(t={"type": "TimestampConverter", "field": "at", "target.type": "string"})
+    found, values = encoded(chain, row(1), row(2, at=1 << 62), row(3))
+
+    assert [1, 3] == [value["id"] for value in values]
+    ((lost),) = found.quarantined
+    assert ("TRANSFORMATION", "transform") == (lost.stage, lost.code)
+    assert {} == dict(found.filtered)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"fields": "x"}, "transforms.t.type"),
+        ({"type": "MaskFeld"}, "plugin"),
+        ({"type": "MaskField"}, "transforms.t.fields"),
+        ({"type": "MaskField$Both", "fields": "x"}, "transforms.t.type"),
+        ({"type": "MaskField", "fields": "x", "colour": "red"}, "transforms.t.colour"),
+        ({"type": "RegexRouter", "regex": "(", "replacement": ""}, "transforms.t.regex"),
+        ({"type": "Filter", "predicate": "nobody"}, "transforms.t.predicate"),
+        ({"type": "ReplaceField", "renames": "a"}, "transforms.t.renames"),
+    ],
+)
+def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: str) -> None:
+    """As the user wrote them."""
+    with pytest.raises(ConfigError) as caught:
+        chain_of(t=options)
+
+    assert [key] == [problem.key for problem in caught.value.problems]
