@@ -135,6 +135,8 @@ class LogCursor:
                 return intake.run(framer, host, left, demand.bytes_max, demand.records_max)
             except CorruptSegmentError as error:
                 self._leave(error, messaging=framer.messaging)
+                if not self.at_end:
+                    framer.go_on(error)
             except BadMutationError as error:  # Good sums, but no key to say whose it is.
                 self._reached(framer.at)
                 kept = self._kept(
@@ -151,7 +153,7 @@ class LogCursor:
             self.marker = max(self.marker, Marker(self._current.segment_id, offset))
 
     def _leave(self, error: CorruptSegmentError, *, messaging: int) -> None:
-        """Hand over what is damaged and go on behind it; *messaging* 0 is not known.
+        """Hand over what is damaged and move the marker behind it; *messaging* 0 is not known.
 
         Where a live segment cannot be read to its next section that waits until all is written.
         """
@@ -170,7 +172,6 @@ class LogCursor:
             content = _bytes_of(self._logical, error.begin, error.end)
             origin |= {"messaging": messaging, "begin": error.begin}
         self._lose(marker, error, self._kept(error, content, **origin))
-        self._framer.go_on(error)
         self.marker = marker
 
     def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:

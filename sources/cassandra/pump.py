@@ -18,7 +18,7 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.state import Marker
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
-DAMAGE_MAX: Final = 10_000  # Places remembered, so that each is told once.
+DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 FIRST: Final = 0  # The split that keeps the books of damage, which belongs to no key.
 

@@ -12,6 +12,7 @@ from headrace.sources.cassandra.forge.errors import ScriptError
 from headrace.sources.cassandra.forge.values import encode
 from headrace.sources.cassandra.json_values import to_json
 from headrace.sources.cassandra.types import CqlType, parse_type
+from headrace.sources.cassandra.values import BadValueError
 
 EXAMPLES = [
     ("tinyint", -2, "fe"),
@@ -76,6 +77,22 @@ def test_what_is_no_value_is_named(text: str, given: object) -> None:
     """With the type and what was found."""
     with pytest.raises(ScriptError, match="expected a value of"):
         encode(parse_type(text), given)
+
+
+def test_types_of_any_depth_that_the_schema_allows() -> None:
+    """A value within values, 64 deep, is written and read; cut short anywhere it is refused."""
+    depth = 63
+    deep = parse_type("tuple<" * depth + "int" + ">" * depth)
+    given: object = 7
+    for _ in range(depth):
+        given = [given]
+
+    raw = encode(deep, given)
+
+    assert given == to_json(deep, raw)
+    for length in range(1, len(raw), 7):
+        with pytest.raises(BadValueError):
+            to_json(deep, raw[:length])
 
 
 def recorded(name: str) -> Iterator[tuple[CqlType, bytes]]:
