@@ -60,10 +60,15 @@ def parse_sink_uri(text: str) -> SinkUri:
         )
     if "%" in match["host"]:
         raise BadUriError("uri", "the URI's host has a percent escape", "write it plainly")
+    if not match["host"].isascii():
+        raise BadUriError("uri", "the URI's host is not ASCII", "write it as DNS has it: xn--…")
+    path = _unescaped(match["path"])
+    if ".." in path.split("/"):
+        raise BadUriError("uri", "the URI's path goes up by ..", "write the path that is meant")
     return SinkUri(
         scheme=match["scheme"].lower(),
         host=match["host"],
-        path=_unescaped(match["path"]),
+        path=path,
         query=_query(match["query"] or ""),
     )
 

@@ -26,7 +26,7 @@ from headrace.connector.shell.cql_values import Value, cql_style, cql_text
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.plugins import HeadraceError
 
-ROWS_MAX: Final = 100_000  # Of one answer that is not shown page by page.
+PROTOCOL_VERSION: Final = 5  # Of every version from 4.0 on.
 TRACE_SECONDS_MAX: Final = 10
 
 _TABLE: Final = re.compile(r'(?i)\bfrom\s+(?:(\w+|"[^"]+")\s*\.\s*)?(\w+|"[^"]+")')
@@ -65,7 +65,7 @@ class CqlTarget:
     keyspace: str = ""
     connect_seconds: float = 5
     request_seconds: float = 10
-    protocol_version: int | None = None
+    protocol_version: int = PROTOCOL_VERSION
     tls: ssl.SSLContext | None = None
 
 
@@ -81,9 +81,7 @@ class CqlConnection:
             request_timeout=target.request_seconds,
             consistency_level=ConsistencyLevel.ONE,
         )
-        options = {} if target.protocol_version is None else {
-            "protocol_version": target.protocol_version
-        }  # fmt: skip
+        options = {"protocol_version": target.protocol_version}
         if target.username:
             options["auth_provider"] = PlainTextAuthProvider(target.username, target.password)
         self._cluster = Cluster(

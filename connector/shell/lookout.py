@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.service import ControlService
 from headrace.connector.shell.completion import Known
 from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.statements import CreateSink, TableName
+from headrace.connector.shell.statements import CreateSink, Show, Subject, TableName
 from headrace.connector.states import Observed
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import HeadraceError
@@ -55,6 +56,26 @@ class Lookout:
             parts.append(f"{trouble.name}: {trouble.reason or trouble.state}")
         return " · ".join(parts)
 
+    def lag(self) -> str:
+        """Return how far the source is behind that is most behind; nothing where none can tell.
+
+        Takes as long as the sources take to answer.
+        """
+        try:
+            with contextlib.closing(connect(self.state, create=False)) as connection:
+                found = ControlService(connection).execute(Show(subject=Subject.LAG))
+        except HeadraceError:
+            return ""
+        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        told = [row for row in rows if row["behind_bytes"]]
+        if not told:
+            return ""
+        worst = max(
+            told, key=lambda row: (float(row["age_seconds"] or 0), int(row["behind_bytes"]))
+        )
+        age = f"{float(worst['age_seconds']):.0f} s, " if worst["age_seconds"] else ""
+        return f"lag {age}{worst['behind_bytes']} bytes ({worst['name']})"
+
     def _ask(self) -> Known:
         with contextlib.closing(connect(self.state, create=False)) as connection:
             commands = Commands(connection)
@@ -67,3 +88,7 @@ class Lookout:
             tables=self.cassandra(),
             splits=sorted(splits),
         )
+
+
+def _lag_of(row: dict[str, str]) -> tuple[float, int]:
+    return float(row["age_seconds"] or 0), int(row["behind_bytes"])

@@ -7,6 +7,7 @@ connection.
 import contextlib
 import getpass
 import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def main(argv: Sequence[str]) -> int:
     if not options.state:
         hint = "give --state FILE, set HEADRACE_STATE, or write it into headracerc"
         raise ConfigError([Problem("--state", "is required", hint)])
+    if not options.debug:  # What goes wrong is shown in our own words.
+        logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
     with contextlib.closing(connect(options.state)) as connection:
@@ -129,7 +132,11 @@ def _log_in(session: Session, options: ShellOptions) -> None:
         return
 
     def login(username: str, password: str) -> "CqlConnection":
-        from headrace.connector.shell.cql import CqlConnection, CqlTarget  # noqa: PLC0415 (slow)
+        from headrace.connector.shell.cql import (  # noqa: PLC0415 (slow, seldom needed)
+            PROTOCOL_VERSION,
+            CqlConnection,
+            CqlTarget,
+        )
 
         return CqlConnection(
             CqlTarget(
@@ -140,7 +147,7 @@ def _log_in(session: Session, options: ShellOptions) -> None:
                 keyspace=options.keyspace,
                 connect_seconds=options.connect_seconds,
                 request_seconds=options.request_seconds,
-                protocol_version=options.protocol_version,
+                protocol_version=options.protocol_version or PROTOCOL_VERSION,
                 tls=options.tls,
             )
         )

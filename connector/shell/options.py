@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--ssl", action="store_true", help="connect by TLS")
     add("--connect-timeout", metavar="SECONDS", default="", help="default: 5")
     add("--request-timeout", metavar="SECONDS", default="", help="default: 10")
-    add("--protocol-version", type=int, metavar="N", help="default: the highest that both know")
+    add("--protocol-version", type=int, metavar="N", help="of the native protocol (default: 5)")
     add("-C", "--color", action="store_true", help="colours, whatever the terminal")
     add("--no-color", action="store_true", help="no colours")
     add("--encoding", default="", help="of the output (default: utf-8)")

@@ -27,7 +27,8 @@ from headrace.connector.shell.terminal import (
     prompt_text,
 )
 
-TOOLBAR_SECONDS: Final = 2.0
+HEALTH_SECONDS: Final = 2.0
+LAG_SECONDS: Final = 20.0  # It costs a process.
 _REDRAWN_SECONDS: Final = 1.0
 _STYLE: Final = Style.from_dict({
     "keyword": "ansiblue bold",
@@ -47,7 +48,7 @@ class Prompt:
     ) -> None:
         """Show nothing yet."""
         self._session = session
-        self._toolbar = _Toolbar(lookout.health)
+        self._toolbar = _Toolbar((lookout.health, HEALTH_SECONDS), (lookout.lag, LAG_SECONDS))
         self._prompt: PromptSession[str] = PromptSession(
             multiline=True,
             history=history,
@@ -103,27 +104,29 @@ class _Highlighter(Lexer):
 
 
 class _Toolbar:
-    """The line at the bottom, kept up to date by a thread, so that nothing it asks can block."""
+    """The line at the bottom: parts that are kept up to date by threads, so that none can block."""
 
-    def __init__(self, health: Callable[[], str]) -> None:
-        self._health = health
-        self._text = ""
+    def __init__(self, *parts: tuple[Callable[[], str], float]) -> None:
+        """Each part is asked for anew after so many seconds."""
+        self._parts = parts
+        self._texts = [""] * len(parts)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="toolbar", daemon=True)
 
     def text(self) -> str:
-        return self._text
+        return f" {' · '.join(filter(None, self._texts))}"
 
     def __enter__(self) -> None:
-        self._thread.start()
+        for number in range(len(self._parts)):
+            threading.Thread(target=self._keep, args=(number,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
 
-    def _keep(self) -> None:
+    def _keep(self, number: int) -> None:
+        ask, seconds = self._parts[number]
         while not self._ended.is_set():
-            self._text = f" {self._health()}"
-            self._ended.wait(TOOLBAR_SECONDS)
+            self._texts[number] = ask()
+            self._ended.wait(seconds)
 
 
 def _bindings() -> KeyBindings:

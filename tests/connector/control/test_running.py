@@ -20,6 +20,7 @@ from headrace.connector.control.job_files import job_file, note_job_file
 from headrace.connector.control.probing import ask
 from headrace.connector.control.service import ControlService
 from headrace.connector.runtime.hosting import Host
+from headrace.connector.shell.lookout import Lookout
 from headrace.connector.shell.parser import parse_script
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.stores.sqlite_file import connect
@@ -91,6 +92,15 @@ def test_lag(service: ControlService, folder: Path) -> None:
     left = str(2 * len(LINE))
     row = run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}").rows[0]
     assert ("brook.s.t", "", left, "1", "", "") == row
+
+
+def test_lag_in_a_line(service: ControlService, folder: Path) -> None:
+    """The shell's lookout has the worst lag in a line."""
+    del service
+    lookout = Lookout(str(folder / "state.db"))
+    run_job(folder)
+
+    assert "lag 0 s, 0 bytes (brook.s.t)" == lookout.lag()
 
 
 def test_preview(service: ControlService, folder: Path) -> None:

@@ -94,6 +94,7 @@ def test_lookout(seen: Seen, tmp_path: Path) -> None:
 
     seen.run("CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE s.t WITH k;")
     assert "1 UNASSIGNED · flow.s.t: UNASSIGNED" == lookout.health()
+    assert "" == lookout.lag()  # Its job has never run.
     assert {"k": "bus://a"} == lookout.known().sinks
     assert "state_file: " in Lookout(str(tmp_path / "none.db")).health()
     assert {} == Lookout(str(tmp_path / "none.db")).known().sinks
