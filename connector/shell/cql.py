@@ -20,6 +20,7 @@ from cassandra.cluster import (
     ResultSet,
 )
 from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.protocol import ErrorMessage
 from cassandra.query import SimpleStatement, tuple_factory
 
 from headrace.connector.shell.cql_values import Value, cql_style, cql_text
@@ -29,6 +30,7 @@ from headrace.plugins import HeadraceError
 PROTOCOL_VERSION: Final = 5  # Of every version from 4.0 on.
 TRACE_SECONDS_MAX: Final = 10
 
+_ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 _TABLE: Final = re.compile(r'(?i)\bfrom\s+(?:(\w+|"[^"]+")\s*\.\s*)?(\w+|"[^"]+")')
 _HEAD_KINDS: Final = ("partition_key", "clustering", "static")
 
@@ -99,7 +101,7 @@ class CqlConnection:
                 "SELECT release_version, cql_version, native_protocol_version, cluster_name "
                 "FROM system.local"
             ).one()
-        except (NoHostAvailable, DriverException) as error:
+        except _ERRORS as error:
             self._cluster.shutdown()
             place = f"{target.host}:{target.port}"
             raise CqlUnreachableError(
@@ -200,11 +202,11 @@ def _trace(found: ResultSet) -> ResultTable:
 def _errors_named() -> Iterator[None]:
     try:
         yield
-    except (NoHostAvailable, DriverException) as error:
+    except _ERRORS as error:
         raise CqlError(type(error).__name__, _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, NoHostAvailable) and error.errors:
         return "; ".join(f"{type(e).__name__}: {e}" for e in error.errors.values())
-    return str(error)
+    return str(error.message if isinstance(error, ErrorMessage) else error)
