@@ -52,6 +52,11 @@ def select_json(cql_type: CqlType, value: Any) -> Any:  # noqa: ANN401 (JSON)
         return {"text": "", "ascii": "", "blob": "0x"}.get(cql_type.name)
     if cql_type.is_udt or cql_type.arguments:
         return _nested(cql_type, value)
+    return native_json(cql_type, value)
+
+
+def native_json(cql_type: CqlType, value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Return what SELECT JSON has for a value of a native type."""
     convert = _NATIVE.get(cql_type.name)
     return value if convert is None else convert(value)
 
@@ -101,7 +106,7 @@ def _duration(parts: Mapping[str, int]) -> str:
     return ("-" if min(parts.values()) < 0 else "") + (text or "0ns")
 
 
-def _float(value: float | str) -> float | str:
+def float_text(value: float | str) -> float | str:
     """Return the shortest number that is this float; what is no number is its name."""
     if isinstance(value, str):
         return value
@@ -122,7 +127,7 @@ _NATIVE: Final[Mapping[str, Any]] = {
     "decimal": lambda text: str(Decimal(text)),
     "double": lambda v: v if isinstance(v, str) else float(v),
     "duration": _duration,
-    "float": _float,
+    "float": float_text,
     "inet": lambda text: str(ip_address(text)),
     "time": _time,
     "timestamp": _timestamp,
