@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from corpora import recording
 from forged import SCHEMA, insert
+from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import HeadraceError
 from headrace.sources.cassandra.batch import Shapes
 from headrace.sources.cassandra.change_json import change_document
@@ -31,7 +33,7 @@ from headrace.sources.cassandra.errors import (
     UnknownTableError,
 )
 from headrace.sources.cassandra.forge.mutations import MESSAGING
-from headrace.sources.cassandra.forge.segments import segment
+from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression, encryption
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.keys import KeyOptions, Keys
@@ -41,6 +43,7 @@ from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.table_plan import TablePlan
 from headrace.sources.cassandra.transcode import Transcoder
+from node_logs import batches, forged_nodes, open_all, source
 from sample_log import segments
 
 SECONDS = float(os.environ.get("HEADRACE_FUZZ_SECONDS", "4"))
@@ -198,7 +201,7 @@ def check_pace(clean: Callable[[], None], spoilt: Callable[[], None]) -> None:
 
 def for_a_while(check: Callable[[], None]) -> None:
     """Repeat a property until the time is over, with bounded memory."""
-    until = time.monotonic() + SECONDS / 3
+    until = time.monotonic() + SECONDS / 4
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     while time.monotonic() < until:
         check()
@@ -263,6 +266,28 @@ def test_any_mutation_in_the_live_path() -> None:
         spoilt = spoil(raw, changes).ljust(10, b"\0")
         check_pace(lambda: _ignore(encode(raw)), lambda: _ignore(encode(spoilt)))
         assert encode(spoilt) >= 2 * whole // 3
+
+    for_a_while(check)
+
+
+def test_any_segment_of_one_node(tmp_path: Path) -> None:
+    """Whatever one node's file holds, the copies of the others agree, and the books balance."""
+    rows = [insert(b"k%d" % n, b"%c" % n) for n in range(40)]
+    options = forged_nodes(tmp_path, {"n1": rows, "n2": rows, "n3": rows})
+    options |= {"raw_key": KEY.hex(), "splits": 2}
+
+    @fuzzed
+    @given(st.sampled_from(WRAPPINGS), edits)
+    def check(wrapping: Wrapping, changes: Sequence[Edit]) -> None:
+        made = segment([rows[:13], rows[13:], []], wrapping=wrapping)
+        write_segment(tmp_path / "n1", spoil(made.content, changes))
+        found = list(batches(open_all(source(options)).values()))
+        assert len(rows) == sum(len(list(batch.records())) for batch in found)
+        ends = {batch.split: batch.end.books() for batch in found}
+        damaged = sum(books["entries.n1.damaged"] for books in ends.values())
+        assert damaged == sum(len(batch.quarantined()) for batch in found)
+        for split, books in ends.items():
+            assert [] == differences(SplitBooks(split, books, {}))
 
     for_a_while(check)
 
