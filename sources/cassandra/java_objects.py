@@ -128,6 +128,8 @@ class _Reader:
 
     def _object(self, depth: int) -> Mapping[str, Any]:
         described = self._class_or_none(depth)
+        if described is None:
+            raise JavaObjectError("an object without a class")
         found: dict[str, Any] = {}
         self._seen.append(found)
         lineage = []
