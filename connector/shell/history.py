@@ -3,6 +3,7 @@
 A statement that gives a secret a literal is refused when it is executed; it is not kept either.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -32,21 +33,25 @@ class ShellHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         """Return the entries, the newest first."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return []
-        with self._path.open("rb") as file:
-            file.seek(max(0, self._path.stat().st_size - FILE_BYTES_MAX))
-            lines = file.read(FILE_BYTES_MAX).splitlines()
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, self._path.stat().st_size - FILE_BYTES_MAX))
+                lines = file.read(FILE_BYTES_MAX).splitlines()
+        except OSError:  # It is not there yet, or not for us: then there is none.
+            return []
         return list(filter(None, map(_entry, reversed(lines[-ENTRIES_MAX:]))))
 
     def store_string(self, string: str) -> None:
         """Add an entry to the file."""
         if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(string) + "\n")
+        with contextlib.suppress(OSError):  # Whoever may not write it has none.
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(json.dumps(string) + "\n")
 
     def append_string(self, string: str) -> None:
         """Add an entry, unless it may hold a secret."""

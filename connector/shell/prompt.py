@@ -136,7 +136,11 @@ def _bindings() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text
-        if not text.strip() or (buffer.document.is_cursor_at_the_end and is_whole(text)):
+        if buffer.complete_state is not None and buffer.complete_state.current_completion:
+            buffer.complete_state = None  # It was taken from the menu; there may be more to type.
+            return
+        at_the_end = buffer.document.is_cursor_at_the_end or "\n" not in text
+        if not text.strip() or (at_the_end and is_whole(text)):
             buffer.validate_and_handle()
             return
         buffer.insert_text("\n")

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SOURCE_DEPTH_MAX: Final = 8  # Files that execute files.
 PAGE_ROWS: Final = 100
+FETCHED_ROWS: Final = 1_000  # At once, where nobody turns pages.
+JOINED_ROWS_MAX: Final = 100_000  # A longer answer is shown as several.
 
 _CQL_DESTRUCTIVE: Final = ("DROP", "TRUNCATE")
 
@@ -108,6 +110,7 @@ class Session:
         self.failed = False
         self.history: Callable[[], list[str]] = list
         self._capture: TextIO | None = None
+        self._captured_by = ""
         self._depth = 0
 
     @property
@@ -175,7 +178,7 @@ class Session:
     @property
     def captured_by(self) -> str:
         """The file that captures answers, or nothing."""
-        return self._capture.name if self._capture else ""
+        return self._captured_by if self._capture else ""
 
     def capture(self, path: str) -> None:
         """Append answers to *path* from now on; with an empty one, show them again.
@@ -189,9 +192,11 @@ class Session:
             self._capture = None
         if path:
             try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                file = Path(path).expanduser()
+                descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             except OSError as error:
                 raise ShellError(f"Could not open {path!r}: {error.strerror}") from error
+            self._captured_by = path
             self._capture = os.fdopen(descriptor, "a", encoding="utf-8")
 
     def close(self) -> None:
@@ -266,8 +271,12 @@ class Session:
         if verb in _CQL_DESTRUCTIVE and not self._sure(unit.text):
             return
         settings = self.settings
-        page_rows = settings.page_rows or PAGE_ROWS
-        for page in self.cql.execute(unit.text, page_rows=page_rows, tracing=settings.tracing):
+        one_by_one = self.screen.interactive and settings.page_rows
+        page_rows = settings.page_rows if one_by_one else FETCHED_ROWS
+        pages = self.cql.execute(unit.text, page_rows=page_rows, tracing=settings.tracing)
+        for number, page in enumerate(pages if one_by_one else joined(pages)):
+            if number and one_by_one and page.rows and not self.screen.ask("---MORE---"):
+                return
             self.show(page)
 
     def _sure(self, text: str) -> bool:
@@ -304,6 +313,21 @@ class Session:
         shown = "\n".join(printable(line) for line in text.split("\n"))
         self.screen.err.write(f"{self.screen.palette.paint('error', shown)}\n")
         self.screen.err.flush()
+
+
+def joined(pages: Iterable[ResultTable]) -> Iterator[ResultTable]:
+    """Yield the pages of answers as whole answers, the longest of them in parts."""
+    whole: ResultTable | None = None
+    for page in pages:
+        if whole is None:
+            whole = page
+        elif page.columns == whole.columns and len(whole.rows) < JOINED_ROWS_MAX:
+            whole = dataclasses.replace(whole, rows=whole.rows + page.rows)
+        else:
+            yield whole
+            whole = page
+    if whole is not None:
+        yield whole
 
 
 class _ShownError(Exception):

@@ -132,6 +132,7 @@ def test_pages(shell: Shell) -> None:
     rows = [row % number for number in range(250)]
     said = shell.said("".join([*rows, "SELECT id FROM orders"]), "-k", "shelled", "--format", "csv")
 
+    assert 1 == said.splitlines().count("id")
     assert 250 == sum(line.strip().isdigit() for line in said.splitlines())
 
 

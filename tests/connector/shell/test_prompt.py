@@ -36,6 +36,21 @@ def test_lines(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
     assert "CREATE DATA_SINK k WITH 'bus://a';" in converse(seen, tmp_path)
 
 
+def test_enter_in_the_middle(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
+    """A whole line is executed wherever the cursor is in it."""
+    keys.send_text("EXPAND ON\x1b[D\x1b[D\r\x04")
+
+    assert "EXPAND set to ON\n" == converse(seen, tmp_path)
+
+
+def test_unwritable_history(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
+    """A history that cannot be kept is no history, and no error."""
+    (tmp_path / "file").touch()
+    keys.send_text("EXPAND\r\x04")
+
+    assert "EXPAND is OFF\n" == converse(seen, tmp_path, tmp_path / "file" / "history")
+
+
 def test_ctrl_c_and_ctrl_d(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
     """Ctrl-C gives up what is typed; Ctrl-D on an empty line leaves."""
     keys.send_text("DROP DATA_SINK\x03EXPAND\r\x04")

@@ -6,8 +6,8 @@ import pytest
 
 from headrace.connector.shell.errors import ShellError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
-from headrace.connector.shell.rendering import COLOURS
-from headrace.connector.shell.session import SOURCE_DEPTH_MAX, LeaveShell
+from headrace.connector.shell.rendering import COLOURS, ResultTable
+from headrace.connector.shell.session import SOURCE_DEPTH_MAX, LeaveShell, joined
 from shells import Seen
 
 MADE = "CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;"
@@ -118,6 +118,16 @@ def test_pages(seen: Seen) -> None:
     assert ["---MORE---", "---MORE---"] == seen.asked
     seen.answer = False
     assert 1 == seen.run("DESC DATA_SINKS").count("rows)")
+
+
+def test_joined() -> None:
+    """Pages of one answer become one; another answer stays another."""
+    first, second = ResultTable(("a",), (("1",),)), ResultTable(("a",), (("2",), ("3",)))
+    trace = ResultTable(("activity",), (("x",),))
+
+    whole = ResultTable(("a",), (("1",), ("2",), ("3",)))
+    assert [whole, trace] == list(joined([first, second, trace]))
+    assert [] == list(joined([]))
 
 
 def test_nothing_acts_on_the_terminal(seen: Seen) -> None:
