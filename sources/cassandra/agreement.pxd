@@ -7,27 +7,44 @@ from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.records cimport Groups, Records
 
 cdef int _HOST_COUNTERS
-cdef uint64_t _KIND_BITS, _MASK16
+cdef uint64_t _MASK16, _SHARED, _CHECKED
 
 
 @cython.final
 cdef class Agreement(Records):
     cdef readonly uint64_t touched
+    cdef readonly int suspect
     cdef readonly int64_t[::1] hosts
-    cdef public int64_t agreed, expired, expired_published, expired_late, overflowed, memory_shortened
+    cdef public int64_t agreed, expired, expired_published, expired_late, reencoded, overflowed, memory_shortened
 
     @cython.locals(bit=uint64_t, slot=int, base=Py_ssize_t, group=int, kind=int, copies=int)
     cpdef int observe(self, int host, uint64_t d0, uint64_t d1, int keyspace, int64_t token, int64_t segment, int64_t position, int64_t length) except? -1000
+    @cython.locals(base=Py_ssize_t, other=int)
+    cdef int _joined_to(self, int slot, uint64_t bit) except -1
     @cython.locals(copies=int)
-    cdef int _decide(self, int slot) except? -1000
+    cdef int _decide(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except? -1000
     @cython.locals(base=Py_ssize_t, group=int, seen=uint64_t)
     cdef int _met(self, int slot) noexcept
     @cython.locals(slot=int)
     cpdef list due(self, uint64_t wait)
     @cython.locals(slot=int)
     cpdef list ready(self)
-    cpdef publish(self, int slot)
-    cpdef expire(self, int slot, int kind)
+    cpdef int publish(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
+    cpdef expire(self, int slot)
+    cpdef publish_expired(self, int slot, int host, int64_t segment, int64_t position, int64_t length)
+    cpdef int64_t newest_published(self, int slot) except? -1
+    cpdef learn_newest(self, int slot, int64_t timestamp)
+    cpdef int head(self, int slot) noexcept
+    cpdef uint64_t number_of(self, int slot) noexcept
+    cpdef bint is_ready(self, int slot) noexcept
+    @cython.locals(other=int)
+    cpdef list siblings(self, int slot)
+    @cython.locals(slot=int)
+    cpdef list unchecked(self, uint64_t wait)
+    cpdef check(self, int slot)
+    cpdef know(self, int slot)
+    @cython.locals(base=Py_ssize_t, to=Py_ssize_t, host=int, segment=int64_t, position=int64_t, length=int64_t)
+    cpdef join(self, int slot, int other)
     @cython.locals(dropped=int, slot=int, base=Py_ssize_t, kind=int)
     cpdef int forget_old(self, uint64_t memory, uint64_t complete) except -1
     cpdef list oldest_pending(self, int count)
@@ -40,4 +57,5 @@ cdef class Agreement(Records):
     cdef int _complete(self, int slot) noexcept
     @cython.locals(slot=int, kind=int)
     cpdef set unpublished_segments(self, int host)
-    cpdef overflow(self, int slot)
+    @cython.locals(slot=int)
+    cpdef overflow(self, list slots)

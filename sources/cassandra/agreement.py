@@ -10,22 +10,24 @@ from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.records import Groups, Records
 
 _HOST_COUNTERS = 4  # First, counted, surplus, repeat: per host.
-_KIND_BITS = 0xFF
+_SHARED, _CHECKED = 0x400, 0x800
 _MASK16 = 0xFFFF
 
 
 class Agreement(Records):
-    """The rules that the records of one split follow (lines 11-17, 20, 22-25)."""
+    """The rules that the records of one split follow (lines 11-20, 22-25)."""
 
     def __init__(self, groups: Groups) -> None:
         """Start empty, at split time 0."""
         super().__init__(groups)
         self.touched = 0  # The number of the record that was observed last.
+        self.suspect = -1  # The slot that codes.SUSPECT speaks of.
         self.hosts = memoryview(array("q", bytes(8 * _HOST_COUNTERS * max(1, groups.hosts))))
         self.agreed = 0
         self.expired = 0
         self.expired_published = 0
         self.expired_late = 0
+        self.reencoded = 0
         self.overflowed = 0
         self.memory_shortened = 0
 
@@ -44,7 +46,9 @@ class Agreement(Records):
     ) -> int:
         """Take one entry of *host*; return 0, or how many copies justify emitting it now.
 
-        A negative number is the same for a mutation that had expired: it is emitted as late.
+        A negative number is the same for a mutation that had expired: it is emitted as late. With
+        codes.SUSPECT the caller compares what the entry says, and calls `publish` or `know` for
+        the slot `suspect` before the next entry.
         """
         bit = 1 << host
         slot = self._find(d0, d1)
@@ -57,10 +61,7 @@ class Agreement(Records):
             self.words[slot * codes.RECORD_WORDS + codes.SEEN] = bit
             self.hosts[host * _HOST_COUNTERS] += 1
             self._mark(slot)
-            copies = self._decide(slot)
-            if copies == 0:
-                self._locate(slot, host, segment, position, length)
-            return copies
+            return self._decide(slot, host, segment, position, length)
         base = slot * codes.RECORD_WORDS
         self.words[base + codes.LAST] = self.tau
         self._mark(slot)
@@ -68,18 +69,20 @@ class Agreement(Records):
             self.hosts[host * _HOST_COUNTERS + 3] += 1
             return 0
         self.words[base + codes.SEEN] |= bit
-        kind = self.words[base + codes.META] & _KIND_BITS
+        kind = self._kind(slot)
+        if kind == codes.JOINED:
+            slot = self._joined_to(slot, bit)
+            kind = self._kind(slot)
+            base = slot * codes.RECORD_WORDS
         if kind == codes.PENDING:  # Line 16, by kind.
             self.hosts[host * _HOST_COUNTERS + 1] += 1
-            copies = self._decide(slot)
-            if copies == 0:
-                self._locate(slot, host, segment, position, length)
-            return copies
+            self.words[base + codes.META] &= ~_CHECKED
+            return self._decide(slot, host, segment, position, length)
         if kind == codes.EXPIRED_DROPPED:
             self.hosts[host * _HOST_COUNTERS + 1] += 1
             copies = self._met(slot)
             if copies > 0:
-                self._become(slot, codes.PUBLISHED)
+                self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
                 self.expired -= 1
                 self.agreed += 1
                 self.expired_late += 1
@@ -87,14 +90,29 @@ class Agreement(Records):
         self.hosts[host * _HOST_COUNTERS + 2] += 1
         return 0
 
-    def _decide(self, slot: int) -> int:
-        """Publish a pending record whose level is met (line 17)."""
+    def _joined_to(self, slot: int, bit: int) -> int:
+        """Let a copy count for the record that its own was joined to, if that still waits."""
+        base = slot * codes.RECORD_WORDS
+        other = self._find(self.words[base + codes.BORN], self.words[base + codes.LOCATIONS])
+        if other < 0 or self._kind(other) != codes.PENDING:
+            return slot
+        if self.words[other * codes.RECORD_WORDS + codes.SEEN] & bit:
+            return slot
+        self.words[other * codes.RECORD_WORDS + codes.SEEN] |= bit
+        self.words[other * codes.RECORD_WORDS + codes.LAST] = self.tau
+        self._mark(other)
+        return other
+
+    def _decide(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
+        """Publish a pending record whose level is met (line 17), or keep where its copy lies."""
         copies = self._met(slot)
-        if copies > 0:
-            self._become(slot, codes.PUBLISHED)
-            self.pending -= 1
-            self.agreed += 1
-        return copies
+        if copies == 0 or self.words[slot * codes.RECORD_WORDS + codes.META] & _SHARED:
+            self._locate(slot, host, segment, position, length)
+            if copies == 0:
+                return 0
+            self.suspect = slot
+            return codes.SUSPECT
+        return self.publish(slot, host, segment, position, length)
 
     def _met(self, slot: int) -> int:
         """Return the distinct hosts seen if the level is satisfied, else 0 (line 3)."""
@@ -119,22 +137,101 @@ class Agreement(Records):
         """Return the slots of pending records whose level is met, as after a load (line 18)."""
         return [slot for slot in self.oldest_pending(self.pending) if self._met(slot)]
 
-    def publish(self, slot: int) -> None:
-        """Let a pending record that is ready become published: its bytes were found again."""
-        self._become(slot, codes.PUBLISHED)
+    def publish(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
+        """Let a pending record become published with the bytes of one copy; return its copies."""
+        self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
         self._mark(slot)
         self.pending -= 1
         self.agreed += 1
+        return native.popcount(self.words[slot * codes.RECORD_WORDS + codes.SEEN])
 
-    def expire(self, slot: int, kind: int) -> None:
-        """Let a pending record become EXPIRED_DROPPED or EXPIRED_PUBLISHED."""
-        self._become(slot, kind)
+    def expire(self, slot: int) -> None:
+        """Let a pending record become EXPIRED_DROPPED."""
+        self._become(slot, codes.EXPIRED_DROPPED)
         self._mark(slot)
         self.pending -= 1
-        if kind == codes.EXPIRED_PUBLISHED:
-            self.expired_published += 1
-        else:
-            self.expired += 1
+        self.expired += 1
+
+    def publish_expired(
+        self, slot: int, host: int, segment: int, position: int, length: int
+    ) -> None:
+        """Let a pending record become EXPIRED_PUBLISHED with the bytes of one copy."""
+        self._become_published(slot, codes.EXPIRED_PUBLISHED, host, segment, position, length)
+        self._mark(slot)
+        self.pending -= 1
+        self.expired_published += 1
+
+    # ---- other bytes for the same content (lines 17, 19) ----
+
+    def newest_published(self, slot: int) -> int:
+        """Return the newest write time in what was published of the slot's token.
+
+        The largest 64-bit number stands for "not known", the smallest for "nothing".
+        """
+        return self.newest[self._head(slot)]
+
+    def learn_newest(self, slot: int, timestamp: int) -> None:
+        """Say up to which write time what was published of the slot's token goes."""
+        self.newest[self._head(slot)] = timestamp
+
+    def head(self, slot: int) -> int:
+        """Return the last record of the slot's token, which stands for all of them."""
+        return self._head(slot)
+
+    def number_of(self, slot: int) -> int:
+        """Return a record's number: older ones have lower ones."""
+        return self.words[slot * codes.RECORD_WORDS + codes.NUMBER]
+
+    def is_ready(self, slot: int) -> bool:
+        """Say whether a record is pending and its level is met."""
+        return self._kind(slot) == codes.PENDING and self._met(slot) > 0
+
+    def siblings(self, slot: int) -> list[tuple[int, int]]:
+        """Return the other records of the slot's token as (slot, kind), the last one first."""
+        found = []
+        other = self._head(slot)
+        while other >= 0:
+            if other != slot:
+                found.append((other, self._kind(other)))
+            other = self.links[other]
+        return found
+
+    def unchecked(self, wait: int) -> list[int]:
+        """Return pending records, *wait* ms old, that were not compared since their last copy."""
+        return [
+            slot
+            for slot in self.due(wait)
+            if self.words[slot * codes.RECORD_WORDS + codes.META] & (_SHARED | _CHECKED) == _SHARED
+        ]
+
+    def check(self, slot: int) -> None:
+        """Note that a pending record was compared; it is again when it gets another copy."""
+        self.words[slot * codes.RECORD_WORDS + codes.META] |= _CHECKED
+
+    def know(self, slot: int) -> None:
+        """Let a pending record become CONTENT_KNOWN: all that it says was published."""
+        self._become(slot, codes.CONTENT_KNOWN)
+        self._mark(slot)
+        self.pending -= 1
+        self.reencoded += 1
+
+    def join(self, slot: int, other: int) -> None:
+        """Let the copies of a pending record count for *other*, which says the same and waits."""
+        base = slot * codes.RECORD_WORDS
+        to = other * codes.RECORD_WORDS
+        for host, segment, position, length in reversed(self.locations(slot)):
+            self._locate(other, host, segment, position, length)
+        self.words[to + codes.SEEN] |= self.words[base + codes.SEEN]
+        self.words[to + codes.LAST] = max(
+            self.words[to + codes.LAST], self.words[base + codes.LAST]
+        )
+        self._become(slot, codes.JOINED)
+        self.words[base + codes.BORN] = self.words[to + codes.D0]
+        self.words[base + codes.LOCATIONS] = self.words[to + codes.D1]
+        self._mark(slot)
+        self._mark(other)
+        self.pending -= 1
+        self.reencoded += 1
 
     def forget_old(self, memory: int, complete: int) -> int:
         """Forget by age, in ms of split time, and return how many were dropped (line 23).
@@ -144,7 +241,7 @@ class Agreement(Records):
         dropped = 0
         for slot in range(self.used):
             base = slot * codes.RECORD_WORDS
-            kind = self.words[base + codes.META] & _KIND_BITS
+            kind = self._kind(slot)
             if kind in (codes.FREE, codes.PENDING):
                 continue
             if kind != codes.EXPIRED_DROPPED and self._complete(slot):
@@ -192,7 +289,7 @@ class Agreement(Records):
         return dropped
 
     def _may_go(self, slot: int, complete_only: int) -> int:
-        kind = self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS
+        kind = self._kind(slot)
         if kind in (codes.FREE, codes.PENDING):  # Line 22: pending never goes here.
             return 0
         if complete_only:
@@ -209,7 +306,7 @@ class Agreement(Records):
         """Return the segments of *host* that hold copies of pending or expired records (34)."""
         found: set[int] = set()
         for slot in range(self.used):
-            kind = self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS
+            kind = self._kind(slot)
             if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
                 found.update([loc[1] for loc in self.locations(slot) if loc[0] == host])
         return found
@@ -219,15 +316,18 @@ class Agreement(Records):
         found = [
             (self.words[slot * codes.RECORD_WORDS + codes.NUMBER], slot)
             for slot in range(self.used)
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS == codes.PENDING
+            if self._kind(slot) == codes.PENDING
         ]
         return [slot for _, slot in sorted(found)[:count]]
 
-    def overflow(self, slot: int) -> None:
-        """Forget a pending record whose bytes are safe elsewhere (line 25)."""
-        self.pending -= 1
-        self.overflowed += 1
-        self._drop(slot)
+    def overflow(self, slots: list[int]) -> None:
+        """Forget pending records whose bytes are safe elsewhere (line 25)."""
+        for slot in slots:
+            self.pending -= 1
+            self.overflowed += 1
+            self._free(slot)
+        if slots:
+            self._reindex()
 
     def identity(self, slot: int) -> tuple[int, int, int]:
         """Return a record's digest as two words, and how many distinct hosts logged it."""

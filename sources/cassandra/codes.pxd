@@ -56,6 +56,7 @@ cdef enum:
     EXPIRED_DROPPED = 3
     EXPIRED_PUBLISHED = 4
     CONTENT_KNOWN = 5
+    JOINED = 6
     MAIL_WIDTH = 8
     MAIL_START = 0
     MAIL_END = 1
@@ -66,6 +67,7 @@ cdef enum:
     MAIL_MESSAGING = 6
     MAIL_FLAGS = 7
     LATE = 1
+    SUSPECT = -1_000_000
     IGNORED = 0
     NEIGHBOUR = 1
     SELECTED = 2

@@ -74,7 +74,8 @@ PENDING = 1
 PUBLISHED = 2
 EXPIRED_DROPPED = 3
 EXPIRED_PUBLISHED = 4
-CONTENT_KNOWN = 5
+CONTENT_KNOWN = 5  # Other bytes for what was published.
+JOINED = 6  # Other bytes for what another record waits for: D0 and D1 of that one follow.
 
 # Fields of a mutation in an outbox.
 MAIL_WIDTH = 8
@@ -87,6 +88,10 @@ MAIL_COPIES = 5
 MAIL_MESSAGING = 6
 MAIL_FLAGS = 7
 LATE = 1  # It had expired when the copy came that completed its agreement.
+
+# What `Agreement.observe` says of a mutation whose level is met, but which shares its token with
+# another: it may be known in other bytes.
+SUSPECT = -1_000_000
 
 # How the entries of a table are treated.
 IGNORED = 0
@@ -133,12 +138,14 @@ D0 = 0
 D1 = 1
 SEEN = 2  # A bit per host.
 TOKEN = 3
-META = 4  # Bits 0-7 kind, 8 dirty, 9 persisted, 16-31 replica group, 32-47 keyspace.
+META = 4  # Bits 0-7 kind, 8 dirty, 9 persisted, 10 shared, 11 checked, 16-31 replica group,
+# 32-47 keyspace, 48-53 host of the copy that was published.
 NUMBER = 5
-BORN = 6
+BORN = 6  # Of a published record its copy's segment, of a joined one D0 of the other.
 SINCE = 7
 LAST = 8
-LOCATIONS = 9  # The first location + 1; of a free record the next free one + 1.
+LOCATIONS = 9  # The first location + 1; of a free record the next free one + 1. Of a published one
+# its copy's position and length, 32 bits each, 0 if unknown; of a joined one D1 of the other.
 LOCATION_WORDS = 5  # Host, segment, position, length, the next location + 1.
 
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.

@@ -8,7 +8,7 @@ from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
 
 cdef int OPS_MAX, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
 cdef uint64_t _MASK, _LOW, _EPOCH_US
-cdef int64_t _EPOCH_S, _NO_LDT, _NO_LDT_4, _LIVE
+cdef int64_t _EPOCH_S, _NO_LDT, _NO_LDT_4, _LIVE, _FOREVER
 
 
 @cython.final
@@ -19,6 +19,7 @@ cdef class Cutter:
     cdef int64_t[::1] words
     cdef unsigned char[::1] present
     cdef readonly Py_ssize_t count
+    cdef readonly int64_t oldest, newest
     cdef Py_ssize_t room, start, at, end
     cdef int messaging
     cdef uint64_t min_timestamp, min_ldt, min_ttl
@@ -26,6 +27,8 @@ cdef class Cutter:
 
     cpdef Py_ssize_t cut(self, const unsigned char[::1] buf, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     cdef int attach(self, const unsigned char[::1] buf) except -1
+    @cython.locals(i=Py_ssize_t, at=Py_ssize_t, kind=int64_t, flags=int64_t)
+    cpdef span(self)
     @cython.locals(updates=uint64_t)
     cdef Py_ssize_t cut_range(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
 

@@ -22,6 +22,7 @@ _EPOCH_US = 1_442_880_000_000_000
 _EPOCH_S = 1_442_880_000
 _NO_LDT, _NO_LDT_4 = 0xFFFF_FFFF, 0x7FFF_FFFF
 _LIVE = -(1 << 63)
+_FOREVER = (1 << 63) - 1
 _MESSAGING_60 = 14
 _BATCH = 32  # Clustering values per header (5.2).
 _NULL = -1
@@ -37,6 +38,7 @@ class Cutter:
         self.room = 256
         self.count = 0
         self.present = memoryview(bytearray(1))
+        self.oldest = self.newest = 0
 
     @property
     def operations(self) -> memoryview:
@@ -79,6 +81,23 @@ class Cutter:
         if self.at != self.end:
             self.fail(f"{self.end - self.at} bytes are left after the last update")
         return self.count
+
+    def span(self) -> None:
+        """Set `oldest` and `newest` to the bounds of the write times in the mutation cut last."""
+        self.oldest = _FOREVER
+        self.newest = _LIVE
+        for i in range(self.count):
+            at = i * codes.WIDTH
+            kind = self.words[at]
+            flags = self.words[at + codes.FLAGS]
+            if kind == codes.ROW and not flags & codes.HAS_TIMESTAMP:
+                continue
+            if kind == codes.COMPLEX and not flags & 1:
+                continue
+            if kind in (codes.UPDATE, codes.VALUE, codes.MARKER):
+                continue
+            self.oldest = min(self.oldest, self.words[at + codes.TIMESTAMP])
+            self.newest = max(self.newest, self.words[at + codes.TIMESTAMP])
 
     # ---- one update (4.1) ----
 

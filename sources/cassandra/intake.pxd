@@ -5,12 +5,13 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.agreement cimport Agreement
+from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
 from headrace.sources.cassandra.records cimport Groups
 
 cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
-cdef int _UNKNOWN_MAX
+cdef int _UNKNOWN_MAX, _KNOWN, _NEW
 cdef int64_t _HALF, _LOW
 
 
@@ -35,6 +36,9 @@ cdef class Intake:
     cdef uint64_t k0, k1
     cdef unsigned char[::1] owned
     cdef list agreements, outboxes
+    cdef readonly list judges
+    cdef Cutter cutter
+    cdef int64_t newest
     cdef readonly uint64_t sequence
     cdef readonly Py_ssize_t fullest
     cdef int waiting
@@ -69,4 +73,7 @@ cdef class Intake:
     cdef int _decide(self, Framer framer, int host) except -1
     @cython.locals(base=int, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, agreement=Agreement, copies=int, outbox=Outbox)
     cdef int _observe(self, Framer framer, int host, int i) except -1
+    @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
+    cdef int _judge(self, Framer framer, int host, int split, Agreement agreement, int i) except? -1000
+    cdef int _is_newer(self, Framer framer, Py_ssize_t start, Py_ssize_t end, int64_t newest) except -1
     cdef _pass_over(self, Framer framer, int host, Py_ssize_t at)

@@ -6,9 +6,11 @@ outbox. Separate so that it can be compiled as one loop. For one thread.
 """
 
 from array import array
+from typing import Protocol
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.layout import Catalogue
@@ -23,12 +25,20 @@ _SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 3
 _SYSTEM, _UNKNOWN, _NOT_SELECTED = 0, 1, 2
 
+_KNOWN, _NEW = 1, 2  # Verdicts.
 _MESSAGING_60 = 14
 _TABLE_ID_BYTES = 16
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
 _DATA_KEPT = 1024 * 1024
+
+
+class Judge(Protocol):
+    """Knows what was published of a split's tokens; reads and decodes copies again."""
+
+    def verdict(self, slot: int) -> int:
+        """Return one of the numbers below for a pending record whose level is met."""
 
 
 class Outbox:
@@ -103,6 +113,9 @@ class Intake:
         self.k1 = int.from_bytes(key[8:16], "little")
         self.owned = memoryview(bytearray(splits))
         self.agreements = [Agreement(groups)] * splits
+        self.judges: list[Judge | None] = [None] * splits
+        self.cutter = Cutter(catalogue)
+        self.newest = 0  # Write time in the suspect.
         self.outboxes = [Outbox()] * splits
         self.sequence = 0
         self.fullest = 0  # Mutations in the outbox that holds the most.
@@ -131,6 +144,7 @@ class Intake:
             self.held -= self.outboxes[split].size
         self.owned[split] = agreement is not None
         self.outboxes[split] = Outbox()
+        self.judges[split] = None
         if agreement is not None:
             self.agreements[split] = agreement
             self.sequence = max(self.sequence, agreement.number)
@@ -289,6 +303,8 @@ class Intake:
             position,
             end - start,
         )
+        if copies == codes.SUSPECT:
+            copies = self._judge(framer, host, split, agreement, i)
         self.sequence = agreement.number
         self.progress[host] = agreement.touched
         if copies != 0:
@@ -305,6 +321,40 @@ class Intake:
             )
             self.held += end - start
             self.fullest = max(self.fullest, outbox.count)
+
+    def _judge(self, framer: Framer, host: int, split: int, agreement: Agreement, i: int) -> int:
+        """Publish the suspect, or not: what it says may be known (line 17).
+
+        Nothing of it can be when all of it was written after what was published of its token.
+        """
+        base = i * _NOTE
+        start = self.notes[base + 3]
+        end = self.notes[base + 4]
+        position = self.notes[base + 5]
+        slot = agreement.suspect
+        judge = self.judges[split]
+        if judge is not None:
+            newest = agreement.newest_published(slot)
+            if not self._is_newer(framer, start, end, newest):
+                verdict = judge.verdict(slot)
+                if verdict == _KNOWN:
+                    agreement.know(slot)
+                if verdict != _NEW:
+                    return 0
+                newest = agreement.newest_published(slot)
+            agreement.learn_newest(slot, max(newest, self.newest))
+        return agreement.publish(slot, host, framer.segment_id, position, end - start)
+
+    def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
+        """Say whether all of an entry was written after *newest*; one that is unfit counts so."""
+        self.newest = newest
+        try:
+            self.cutter.cut(framer.window, start, end, framer.messaging)
+        except BadMutationError:  # The encoder will say so again, and set it aside.
+            return 1
+        self.cutter.span()
+        self.newest = self.cutter.newest
+        return 1 if self.cutter.oldest > newest else 0
 
     def _pass_over(self, framer: Framer, host: int, at: int) -> None:
         table_id = native.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))

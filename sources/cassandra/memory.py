@@ -8,13 +8,15 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
-from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.comparison import Comparison, Decode, Verdict
 from headrace.sources.cassandra.copies import Copies, Copy
+from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.salvage import set_aside
 
 SWEEP_MS: Final = 1_000  # Split time between two looks at all records.
+CANONICAL_MS: Final = 30_000  # Line 5: copies in the bytes of the write are given so long to come.
 OVERFLOW_MAX: Final = 1_000  # Pending records that leave in one read.
 
 
@@ -38,6 +40,8 @@ class Memory:
         records_max: int,
         *,
         publish_expired: bool,
+        cutter: Cutter,
+        decode: Decode,
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names."""
         self.bytes_lost = 0
@@ -48,13 +52,15 @@ class Memory:
         self._records_max = records_max
         self._publish_expired = publish_expired
         self._swept_ms: int | None = None
+        self._was_caught_up = False
+        self.comparison = Comparison(agreement, cutter, self._find, decode)
 
-    def keep(self, outbox: Outbox) -> list[Quarantined]:
-        """Let records go that are old or too many.
+    def keep(self, outbox: Outbox, *, caught_up: bool) -> list[Quarantined]:
+        """Compare what waits, and let records go that are old or too many.
 
-        What is ready after a load, and what expires if that is the policy, is added to *outbox*.
-        Returns the pending mutations that
-        found no room (line 25): they must be durable before the state that forgets them is.
+        What may be published now is added to *outbox*. *caught_up* says that the logs were read to
+        their ends. Returns the pending mutations that found no room (line 25): they must be
+        durable before the state that forgets them is.
         """
         agreement = self._agreement
         if self._swept_ms is None or agreement.tau >= self._swept_ms + SWEEP_MS:
@@ -62,23 +68,38 @@ class Memory:
             self._copies.close()
             for slot in agreement.ready():
                 self._publish(slot, outbox)
+            self._compare(CANONICAL_MS, outbox)
             for slot in agreement.due(self._ages.expiry_ms):
                 self._expire(slot, outbox)
             agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
+        if caught_up and not self._was_caught_up:  # Also where no time passes: there is no more.
+            self._compare(0, outbox)
+        self._was_caught_up = caught_up
         agreement.shorten(self._records_max)
         excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
-        left: list[Quarantined] = []
+        left: dict[int, Quarantined] = {}
         for slot in agreement.oldest_pending(excess) if excess > 0 else ():
             with suppress(RetriableError):
-                left.append(self._overflow(slot))
-        return left
+                left[slot] = self._overflow(slot)
+        agreement.overflow(list(left))
+        return list(left.values())
+
+    def _compare(self, wait_ms: int, outbox: Outbox) -> None:
+        """Line 19."""
+        for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):
+            self._publish(slot, outbox)
 
     def _publish(self, slot: int, outbox: Outbox) -> None:
-        """Line 18: while the bytes cannot be had, it stays as it is."""
+        """Lines 17 and 18: while the bytes cannot be had, it stays as it is."""
         with suppress(RetriableError):
-            if (found := self._find(slot)) is not None:
+            found = self._find(slot)
+            verdict = self.comparison.verdict(slot) if found else Verdict.LATER
+            if verdict == Verdict.KNOWN:
+                self._agreement.know(slot)
+            elif found and verdict == Verdict.NEW:
                 self._emit(slot, found, outbox)
-                self._agreement.publish(slot)
+                self._agreement.publish(slot, *_place(found))
+                self.comparison.learn_newest(slot)
 
     def _expire(self, slot: int, outbox: Outbox) -> None:
         """Line 20: drop, or publish with as many copies as were seen."""
@@ -88,10 +109,11 @@ class Memory:
             return  # The log is there, but cannot be read: a later sweep tries again.
         if found is None:
             self.bytes_lost += self._publish_expired
-            self._agreement.expire(slot, codes.EXPIRED_DROPPED)
+            self._agreement.expire(slot)
             return
         self._emit(slot, found, outbox)
-        self._agreement.expire(slot, codes.EXPIRED_PUBLISHED)
+        self._agreement.publish_expired(slot, *_place(found))
+        self.comparison.learn_newest(slot)
 
     def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
         _, _, copies = self._agreement.identity(slot)
@@ -113,7 +135,6 @@ class Memory:
             self.bytes_lost += 1
             host, segment, position, _ = self._agreement.locations(slot)[0]
             found = Copy(b"", host, segment, position, messaging=0)
-        self._agreement.overflow(slot)
         return set_aside(
             "overflow",
             "more mutations wait for copies than records_max allows; the oldest gave way",
@@ -129,3 +150,7 @@ class Memory:
         """Read a copy's bytes again; None when no log has them any more."""
         d0, d1, _ = self._agreement.identity(slot)
         return self._copies.find(d0, d1, self._agreement.locations(slot))
+
+
+def _place(found: Copy) -> tuple[int, int, int, int]:
+    return found.host, found.segment, found.position, len(found.raw)

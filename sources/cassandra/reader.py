@@ -53,6 +53,8 @@ class CassandraReader(Reader):
             ),
             config.records_max // config.splits,
             publish_expired=config.expired == "publish",
+            cutter=parts.cutter,
+            decode=parts.decode_copy,
         )
         self._tau = resume.tau if resume else 0
         self._reads_before = self._reads()
@@ -61,6 +63,7 @@ class CassandraReader(Reader):
             self._restore(resume)
         self._markers = dict(resume.markers) if resume else {}
         self._pump.own(number, self._agreement, self._markers)
+        self._pump.intake.judges[number] = self._memory.comparison
         for node, hold in parts.holds.items():
             hold.register(self._split, self._markers.get(node, Marker(0, 0)), frozenset())
 
@@ -72,7 +75,7 @@ class CassandraReader(Reader):
             self._parts.report()
         self._passes = pump.passes
         outbox = pump.intake.take(self._number)
-        lost = [*self._memory.keep(outbox), *self._damaged()]
+        lost = [*self._memory.keep(outbox, caught_up=not pump.more), *self._damaged()]
         markers = pump.markers(self._number)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
         if outbox.count == 0 and not lost and rested:
@@ -181,6 +184,7 @@ class CassandraReader(Reader):
                 now[f"entries.{node}.{fate}"] = counted[host * len(_HOST_FATES) + i]
         now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])
         now["mutations.agreed"] = agreement.agreed
+        now["mutations.reencoded"] = agreement.reencoded
         now["mutations.expired"] = agreement.expired
         now["mutations.expired_published"] = agreement.expired_published
         now["mutations.overflow"] = agreement.overflowed

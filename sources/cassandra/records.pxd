@@ -5,8 +5,9 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int _ROOM_FIRST
-cdef uint64_t _DIRTY, _PERSISTED, _KIND_BITS, _MASK16, _MASK64
+cdef int _ROOM_FIRST, _HOST_SHIFT
+cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _CHECKED, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32
+cdef int64_t _NOT_LOOKED
 
 
 @cython.final
@@ -28,7 +29,9 @@ cdef class Records:
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free
     cdef uint64_t[::1] words
-    cdef int[::1] slots
+    cdef int[::1] slots, heads, links
+    cdef int64_t[::1] newest
+    cdef uint64_t salt
     cdef int64_t[::1] locs
     cdef int[::1] dirty
     cdef int dirty_count
@@ -44,18 +47,27 @@ cdef class Records:
     cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
     @cython.locals(mask=int, at=int)
     cdef int _index(self, int slot) noexcept
-    @cython.locals(mask=int, at=int, gap=int, home=int)
-    cdef int _drop(self, int slot) except -1
+    @cython.locals(mask=int, at=int, slot=int, base=Py_ssize_t)
+    cdef int _head_place(self, uint64_t token, uint64_t keyspace) noexcept
+    @cython.locals(base=Py_ssize_t, other=Py_ssize_t, at=int, head=int)
+    cdef int _link(self, int slot) except -1
+    @cython.locals(base=Py_ssize_t)
+    cdef int _head(self, int slot) noexcept
+    cdef inline int _kind(self, int slot) noexcept
+    cdef inline int _has_locations(self, int slot) noexcept
+    cdef inline int _first_location(self, int slot) noexcept
     @cython.locals(base=Py_ssize_t)
     cdef int _free(self, int slot) except -1
-    @cython.locals(slot=int)
+    @cython.locals(slot=int, i=int, head=int, link=int)
     cdef int _reindex(self) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
-    @cython.locals(words=uint64_t[::1])
+    @cython.locals(words=uint64_t[::1], links=int[::1], newest=int64_t[::1])
     cdef int _grow(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1
+    @cython.locals(base=Py_ssize_t)
+    cdef int _become_published(self, int slot, int kind, uint64_t host, uint64_t segment, uint64_t position, uint64_t length) except -1
     @cython.locals(meta=uint64_t, dirty=int[::1])
     cdef int _mark(self, int slot) except -1
     @cython.locals(rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
@@ -68,11 +80,11 @@ cdef class Records:
     cdef Py_ssize_t _write_row(self, uint64_t[::1] rows, Py_ssize_t at, int slot) noexcept
     @cython.locals(at=Py_ssize_t, slot=int, kind=int)
     cpdef restore(self, const uint64_t[::1] rows, list host_map, list keyspace_map)
-    @cython.locals(token=uint64_t, signed=int64_t, keyspace=uint64_t, group=uint64_t, slot=int, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t)
-    cdef int _restore_row(self, const uint64_t[::1] rows, Py_ssize_t at, int kind, list host_map, list keyspace_map) except -1
+    @cython.locals(kind=int, token=uint64_t, signed=int64_t, keyspace=uint64_t, group=uint64_t, number=uint64_t, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t, host=uint64_t)
+    cdef int _restore_row(self, const uint64_t[::1] rows, Py_ssize_t at, int slot, list host_map, list keyspace_map) except -1
     @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)
     cdef int _locate(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
     @cython.locals(loc=int, following=int)
     cdef int _forget_locations(self, int slot) noexcept
-    @cython.locals(loc=int, at=Py_ssize_t)
+    @cython.locals(loc=int, at=Py_ssize_t, base=Py_ssize_t, kind=int, word=uint64_t, host=uint64_t)
     cpdef list locations(self, int slot)

@@ -5,12 +5,17 @@ goes by open addressing over the digest. For one thread.
 """
 
 import itertools
+import os
 from array import array
 
 from headrace.sources.cassandra import codes, native
 
-_DIRTY, _PERSISTED = 0x100, 0x200
+_DIRTY, _PERSISTED, _SHARED, _CHECKED = 0x100, 0x200, 0x400, 0x800
+_STORED_BITS = 0x3F_FFFF_FFFF_0000 | 0xFF  # Of META.
 _KIND_BITS = 0xFF
+_HOST_SHIFT, _HOST_BITS = 48, 0x3F
+_LOW32 = 0xFFFF_FFFF
+_NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has looked.
 _ROOM_FIRST = 1024
 _MASK16 = 0xFFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -74,6 +79,13 @@ class Records:
         self.room = _ROOM_FIRST
         self.words = memoryview(array("Q", bytes(8 * codes.RECORD_WORDS * self.room)))
         self.slots = memoryview(array("i", [-1] * (2 * self.room)))
+        # Records of one token are linked: `heads` finds the last one, `links` lead to the others.
+        self.heads = memoryview(array("i", [-1] * (2 * self.room)))
+        self.links = memoryview(array("i", [-1] * self.room))
+        # Of a head: the newest write time in what was published of its token.
+        self.newest = memoryview(array("q", [_NOT_LOOKED] * self.room))
+        # Who may write rows must not choose where tokens stand.
+        self.salt = int.from_bytes(os.urandom(8), "little") | 1
         self.used = 0  # Slots ever taken; beyond it the table is untouched.
         self.free = 0  # First free slot + 1, linked through codes.LOCATIONS.
         self.locs = memoryview(array("q", bytes(8 * codes.LOCATION_WORDS * self.room)))
@@ -131,7 +143,11 @@ class Records:
         self.words[base + codes.SINCE] = self.tau
         self.words[base + codes.LAST] = self.tau
         self.words[base + codes.LOCATIONS] = 0
+        self.newest[slot] = _NOT_LOOKED
         self._index(slot)
+        self._link(slot)
+        if self.links[slot] >= 0:
+            self.newest[slot] = self.newest[self.links[slot]]
         return slot
 
     def _index(self, slot: int) -> None:
@@ -141,23 +157,49 @@ class Records:
             at = (at + 1) & mask
         self.slots[at] = slot
 
-    def _drop(self, slot: int) -> None:
-        """Forget a record: close the gap it leaves in its probe sequence, free its slot."""
+    def _head_place(self, token: int, keyspace: int) -> int:
+        """Return where the head of a token stands among `heads`, or would."""
         mask = 2 * self.room - 1
-        at = self.words[slot * codes.RECORD_WORDS] & mask
-        while self.slots[at] != slot:
+        at = (((token ^ keyspace) * self.salt) & _MASK64) >> 32 & mask
+        slot = self.heads[at]
+        while slot >= 0:
+            base = slot * codes.RECORD_WORDS
+            if (
+                self.words[base + codes.TOKEN] == token
+                and self.words[base + codes.META] >> 32 & _MASK16 == keyspace
+            ):
+                break
             at = (at + 1) & mask
-        gap = at
-        at = (at + 1) & mask
-        while self.slots[at] >= 0:
-            home = self.words[self.slots[at] * codes.RECORD_WORDS] & mask
-            # Move it back unless its home lies cyclically between the gap and it.
-            if ((at - home) & mask) >= ((at - gap) & mask):
-                self.slots[gap] = self.slots[at]
-                gap = at
-            at = (at + 1) & mask
-        self.slots[gap] = -1
-        self._free(slot)
+            slot = self.heads[at]
+        return at
+
+    def _link(self, slot: int) -> None:
+        """Make a record the head of its token, unless a younger one is."""
+        base = slot * codes.RECORD_WORDS
+        at = self._head_place(
+            self.words[base + codes.TOKEN], self.words[base + codes.META] >> 32 & _MASK16
+        )
+        head = self.heads[at]
+        self.links[slot] = head
+        if head < 0:
+            self.heads[at] = slot
+        else:
+            other = head * codes.RECORD_WORDS
+            self.words[base + codes.META] |= _SHARED
+            self.words[other + codes.META] |= _SHARED
+            if self.words[base + codes.NUMBER] > self.words[other + codes.NUMBER]:
+                self.heads[at] = slot
+            else:
+                self.links[slot] = self.links[head]
+                self.links[head] = slot
+
+    def _head(self, slot: int) -> int:
+        base = slot * codes.RECORD_WORDS
+        return self.heads[
+            self._head_place(
+                self.words[base + codes.TOKEN], self.words[base + codes.META] >> 32 & _MASK16
+            )
+        ]
 
     def _free(self, slot: int) -> None:
         """Forget a record that the index still leads to: `_reindex` must follow."""
@@ -171,11 +213,24 @@ class Records:
         self.live -= 1
 
     def _reindex(self) -> None:
-        """Make the index anew: once for many records is less than once for each."""
+        """Make the indexes anew: once for many records is less than once for each."""
+        for i in range(len(self.heads)):
+            head = self.heads[i]
+            while head >= 0 and self._kind(head) == codes.FREE:
+                link = self.links[head]
+                if link >= 0:  # What is known of the token outlives its head.
+                    self.newest[link] = self.newest[head]
+                head = link
         self.slots = memoryview(array("i", [-1]) * (2 * self.room))
+        self.heads = memoryview(array("i", [-1]) * (2 * self.room))
         for slot in range(self.used):
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS != codes.FREE:
+            if self._kind(slot) != codes.FREE:
+                self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_SHARED
                 self._index(slot)
+                self._link(slot)
+
+    def _kind(self, slot: int) -> int:
+        return self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS
 
     def _note_dropped(self, d0: int, d1: int) -> None:
         if 2 * self.dropped_count == len(self.dropped):
@@ -190,15 +245,32 @@ class Records:
         words = memoryview(array("Q", bytes(16 * codes.RECORD_WORDS * self.room)))
         words[: self.room * codes.RECORD_WORDS] = self.words
         self.words = words
+        links = memoryview(array("i", bytes(8 * self.room)))
+        links[: self.room] = self.links
+        self.links = links
+        newest = memoryview(array("q", bytes(16 * self.room)))
+        newest[: self.room] = self.newest
+        self.newest = newest
         self.room *= 2
         self._reindex()
 
     def _become(self, slot: int, kind: int) -> None:
         base = slot * codes.RECORD_WORDS
-        self.words[base + codes.META] = (self.words[base + codes.META] & ~_KIND_BITS) | kind
-        self.words[base + codes.SINCE] = self.tau
         if kind != codes.EXPIRED_DROPPED:
             self._forget_locations(slot)
+        self.words[base + codes.META] = (self.words[base + codes.META] & ~_KIND_BITS) | kind
+        self.words[base + codes.SINCE] = self.tau
+
+    def _become_published(  # noqa: PLR0913, PLR0917 (a copy, field by field)
+        self, slot: int, kind: int, host: int, segment: int, position: int, length: int
+    ) -> None:
+        """Become one of the two published kinds, and keep where the copy lies."""
+        self._become(slot, kind)
+        base = slot * codes.RECORD_WORDS
+        self.words[base + codes.META] &= ~(_HOST_BITS << _HOST_SHIFT)
+        self.words[base + codes.META] |= host << _HOST_SHIFT
+        self.words[base + codes.BORN] = segment
+        self.words[base + codes.LOCATIONS] = position << 32 | length
 
     def _mark(self, slot: int) -> None:
         """Note that the record differs from what the last snapshot holds."""
@@ -217,8 +289,8 @@ class Records:
     def changed_rows(self) -> bytes:
         """Return the records changed or dropped since the last call, as rows of 64-bit words.
 
-        A row is nine words as in the table (kind FREE: dropped), the number of its locations, and
-        four words for each. Clears what it returned.
+        A row is ten words as in the table (kind FREE: dropped). Of a record that has locations the
+        last is their number, and four words for each follow. Clears what it returned.
         """
         size = codes.RECORD_WORDS * self.dropped_count
         for i in range(self.dirty_count):
@@ -253,7 +325,7 @@ class Records:
 
     def _row_size(self, slot: int) -> int:
         size = codes.RECORD_WORDS
-        loc = self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
+        loc = self._first_location(slot)
         while loc:
             size += codes.LOCATION_WORDS - 1
             loc = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
@@ -262,12 +334,14 @@ class Records:
     def _write_row(self, rows: memoryview, at: int, slot: int) -> int:
         base = slot * codes.RECORD_WORDS
         self.words[base + codes.META] |= _PERSISTED
-        for i in range(codes.LOCATIONS):
+        for i in range(codes.RECORD_WORDS):
             rows[at + i] = self.words[base + i]
-        rows[at + codes.META] &= ~_PERSISTED
-        count = 0
+        rows[at + codes.META] &= _STORED_BITS
         end = at + codes.RECORD_WORDS
-        loc = self.words[base + codes.LOCATIONS]
+        if not self._has_locations(slot):
+            return end
+        count = 0
+        loc = self._first_location(slot)
         while loc:
             for i in range(codes.LOCATION_WORDS - 1):
                 rows[end + i] = self.locs[(loc - 1) * codes.LOCATION_WORDS + i]
@@ -280,45 +354,65 @@ class Records:
     def restore(self, rows: memoryview, host_map: list[int], keyspace_map: list[int]) -> None:
         """Apply stored rows in order; the maps turn their host and keyspace numbers into ours."""
         at = 0
+        gone = set()
         while at < len(rows):
-            slot = self._find(rows[at], rows[at + 1])
-            if slot >= 0:
-                if self.words[slot * codes.RECORD_WORDS + codes.META] & _KIND_BITS == codes.PENDING:
-                    self.pending -= 1
-                self._drop(slot)
             kind = rows[at + codes.META] & _KIND_BITS
+            slot = self._find(rows[at], rows[at + 1])
             if kind != codes.FREE:
-                self._restore_row(rows, at, kind, host_map, keyspace_map)
-            at += codes.RECORD_WORDS + rows[at + codes.LOCATIONS] * (codes.LOCATION_WORDS - 1)
+                gone.discard(slot)
+                self._restore_row(rows, at, slot, host_map, keyspace_map)
+            elif slot >= 0:
+                gone.add(slot)
+            at += codes.RECORD_WORDS
+            if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
+                at += rows[at - 1] * (codes.LOCATION_WORDS - 1)
+        for slot in gone:
+            self.pending -= self._kind(slot) == codes.PENDING
+            self._free(slot)
+        if gone:
+            self._reindex()
         self.dropped_count = 0
 
     def _restore_row(
         self,
         rows: memoryview,
         at: int,
-        kind: int,
+        slot: int,
         host_map: list[int],
         keyspace_map: list[int],
     ) -> None:
-        token = rows[at + codes.TOKEN]
-        signed = token - (1 << 64) if token >> 63 else token
-        keyspace = keyspace_map[rows[at + codes.META] >> 32 & _MASK16]
-        group = self.groups_table.find(keyspace, signed)
-        slot = self._new(rows[at], rows[at + 1], keyspace, group, signed)
+        kind = rows[at + codes.META] & _KIND_BITS
+        if slot < 0:
+            token = rows[at + codes.TOKEN]
+            signed = token - (1 << 64) if token >> 63 else token
+            keyspace = keyspace_map[rows[at + codes.META] >> 32 & _MASK16]
+            group = self.groups_table.find(keyspace, signed)
+            number = self.number
+            slot = self._new(rows[at], rows[at + 1], keyspace, group, signed)
+            self.number = max(number, rows[at + codes.NUMBER])
+        self.pending += int(kind == codes.PENDING) - int(self._kind(slot) == codes.PENDING)
+        self._forget_locations(slot)
         base = slot * codes.RECORD_WORDS
-        self.words[base + codes.META] = kind | _PERSISTED | group << 16 | keyspace << 32
+        self.words[base + codes.META] = (
+            (self.words[base + codes.META] & ~(_KIND_BITS | _HOST_BITS << _HOST_SHIFT))
+            | kind
+            | _PERSISTED
+        )
         seen = rows[at + codes.SEEN]
         self.words[base + codes.SEEN] = sum(
             1 << new for old, new in enumerate(host_map) if seen >> old & 1
         )
         for field in (codes.NUMBER, codes.BORN, codes.SINCE, codes.LAST):
             self.words[base + field] = rows[at + field]
-        self.number = max(self.number - 1, rows[at + codes.NUMBER])
-        if kind != codes.PENDING:
-            self.pending -= 1
-        for i in reversed(range(rows[at + codes.LOCATIONS])):
-            loc = at + codes.RECORD_WORDS + i * (codes.LOCATION_WORDS - 1)
-            self._locate(slot, host_map[rows[loc]], rows[loc + 1], rows[loc + 2], rows[loc + 3])
+        if self._has_locations(slot):
+            for i in reversed(range(rows[at + codes.LOCATIONS])):
+                loc = at + codes.RECORD_WORDS + i * (codes.LOCATION_WORDS - 1)
+                self._locate(slot, host_map[rows[loc]], rows[loc + 1], rows[loc + 2], rows[loc + 3])
+        else:
+            self.words[base + codes.LOCATIONS] = rows[at + codes.LOCATIONS]
+        if kind == codes.PUBLISHED or kind == codes.EXPIRED_PUBLISHED:  # noqa: PLR1714 (C)
+            host = host_map[rows[at + codes.META] >> _HOST_SHIFT & _HOST_BITS]
+            self.words[base + codes.META] |= host << _HOST_SHIFT
 
     # ---- where copies lie ----
 
@@ -342,8 +436,18 @@ class Records:
         self.locs[at + 4] = self.words[base + codes.LOCATIONS]
         self.words[base + codes.LOCATIONS] = loc + 1
 
+    def _has_locations(self, slot: int) -> int:
+        """Say whether a record's last word leads to locations, as long as its bytes are needed."""
+        kind = self._kind(slot)
+        return 1 if kind == codes.PENDING or kind == codes.EXPIRED_DROPPED else 0  # noqa: PLR1714
+
+    def _first_location(self, slot: int) -> int:
+        if not self._has_locations(slot):
+            return 0
+        return self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
+
     def _forget_locations(self, slot: int) -> None:
-        loc = self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
+        loc = self._first_location(slot)
         self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS] = 0
         while loc:
             following = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
@@ -352,9 +456,15 @@ class Records:
             loc = following
 
     def locations(self, slot: int) -> list[tuple[int, int, int, int]]:
-        """Return where the copies of a pending or expired record lie, the newest first."""
+        """Return where copies lie, the newest first; of a published record the one published."""
         found = []
-        loc = self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
+        base = slot * codes.RECORD_WORDS
+        kind = self._kind(slot)
+        if kind in (codes.PUBLISHED, codes.EXPIRED_PUBLISHED):
+            word = self.words[base + codes.LOCATIONS]
+            host = self.words[base + codes.META] >> _HOST_SHIFT & _HOST_BITS
+            return [(host, self.words[base + codes.BORN], word >> 32, word & _LOW32)] * bool(word)
+        loc = self._first_location(slot)
         while loc:
             at = (loc - 1) * codes.LOCATION_WORDS
             found.append((self.locs[at], self.locs[at + 1], self.locs[at + 2], self.locs[at + 3]))

@@ -85,11 +85,10 @@ class Record:
         """Lines 4 and 23."""
         return RINGS[self.keyspace].of(self.token) <= self.seen
 
-    def become(self, kind: int, tau: int) -> None:
-        """Change the kind; what was published needs its bytes no more."""
-        self.kind, self.since = kind, tau
-        if kind == codes.PUBLISHED:
-            self.locations = []
+    def publish(self, place: Location, tau: int) -> None:
+        """Become published; of the copies only the one whose bytes went out is remembered."""
+        self.kind, self.since, self.born = codes.PUBLISHED, tau, place[1]
+        self.locations = [place]
 
 
 @dataclass
@@ -122,7 +121,7 @@ class Model:
             )
             self.records[digest] = record
             self._count(host, FIRST)
-            return self._decide(record)
+            return self._decide(record, place)
         record.last = self.tau
         if host in record.seen:  # Line 15.
             self._count(host, REPEAT)
@@ -131,22 +130,22 @@ class Model:
         if record.kind == codes.PENDING:
             record.locations.insert(0, place)
             self._count(host, COUNTED)
-            return self._decide(record)
+            return self._decide(record, place)
         if record.kind == codes.EXPIRED_DROPPED:
             self._count(host, COUNTED)
             if not record.is_met():
                 return 0
-            record.become(codes.PUBLISHED, self.tau)
+            record.publish(place, self.tau)
             self.expired -= 1
             self.agreed += 1
             return -len(record.seen)
         self._count(host, SURPLUS)
         return 0
 
-    def _decide(self, record: Record) -> int:
+    def _decide(self, record: Record, place: Location) -> int:
         if not record.is_met():
             return 0
-        record.become(codes.PUBLISHED, self.tau)
+        record.publish(place, self.tau)
         self.agreed += 1
         return len(record.seen)
 
@@ -159,7 +158,7 @@ class Model:
         for digest, record in self.records.items():
             if record.kind == codes.PENDING:
                 if self.tau >= record.born + WAIT:
-                    record.become(codes.EXPIRED_DROPPED, self.tau)
+                    record.kind, record.since = codes.EXPIRED_DROPPED, self.tau
                     self.expired += 1
             elif record.kind != codes.EXPIRED_DROPPED and record.is_complete():
                 if self.tau >= record.last + COMPLETE:
@@ -189,8 +188,18 @@ def digests(random: Random, count: int) -> list[Digest]:
     return [(random.choice(firsts), random.getrandbits(64)) for _ in range(count)]
 
 
+def feed(agreement: Agreement, digest: Digest, place: Location) -> int:
+    """Feed an entry; what shares a token with others says something else than they do."""
+    keyspace, token = origin(digest)
+    host, segment, position, length = place
+    verdict = agreement.observe(host, *digest, keyspace, token, segment, position, length)
+    if verdict == codes.SUSPECT:
+        verdict = agreement.publish(agreement.suspect, host, segment, position, length)
+    return verdict
+
+
 def sweep(agreement: Agreement) -> int:
     """Expire what is due and forget what is old; return how many were forgotten."""
     for slot in agreement.due(WAIT):
-        agreement.expire(slot, codes.EXPIRED_DROPPED)
+        agreement.expire(slot)
     return agreement.forget_old(MEMORY, COMPLETE)

@@ -21,6 +21,7 @@ from agreement_model import (
     Model,
     Record,
     digests,
+    feed,
     groups,
     origin,
     sweep,
@@ -37,13 +38,16 @@ def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
     found: dict[Digest, tuple[object, ...] | None] = {}
     at = 0
     while at < len(words):
-        d0, d1, seen, _, meta, number, born, since, last, count = words[at : at + ROW_WORDS]
+        d0, d1, seen, _, meta, number, born, since, last, end = words[at : at + ROW_WORDS]
         at += ROW_WORDS
-        places = [tuple(signed[at + 4 * i : at + 4 * i + 4]) for i in range(count)]
         token = signed[at - ROW_WORDS + 3]
-        at += 4 * count
-        hosts = {host for host in range(64) if seen >> host & 1}
         kind = meta & 0xFF
+        if kind == codes.PUBLISHED:
+            places = [(meta >> 48, born, end >> 32, end & 0xFFFF_FFFF)]
+        else:
+            places = [tuple(signed[at + 4 * i : at + 4 * i + 4]) for i in range(end)]
+            at += 4 * end
+        hosts = {host for host in range(64) if seen >> host & 1}
         keyspace = meta >> 32 & 0xFFFF
         found[d0, d1] = None
         if kind != codes.FREE:
@@ -76,11 +80,7 @@ class Run:
         """Feed one entry to both; return the verdict."""
         self.position += 1
         place = (host, self.random.randrange(1, 9), self.position, self.random.randrange(10, 99))
-        keyspace, token = origin(digest)
-        _, segment, position, length = place
-        got = self.agreement.observe(
-            host, digest[0], digest[1], keyspace, token, segment, position, length
-        )
+        got = feed(self.agreement, digest, place)
         assert self.model.observe(host, digest, place) == got
         return got
 
@@ -300,8 +300,7 @@ def test_an_overflowing_record_is_forgotten_with_its_places() -> None:
     assert [[(0, 1, 0, 100)], [(0, 1, 1, 100)], [(0, 1, 2, 100)]] == [
         agreement.locations(slot) for slot in oldest
     ]
-    for slot in oldest:
-        agreement.overflow(slot)
+    agreement.overflow(oldest)
     assert (2, 1) == (agreement.live, agreement.pending)
     assert 0 == observe(agreement, 1, 0)  # It begins anew.
     assert 2 == observe(agreement, 2, 0)

@@ -1,0 +1,151 @@
+"""Whether a mutation says only what was published in other bytes: lines 17 and 19.
+
+A repair writes what replicas have in other bytes than those of the write. What a mutation says is
+its atoms; those of mutations that share a token are compared. Bytes are read again from the logs,
+so a copy that no log has any more is not compared. Blocking file I/O; for one thread.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import Final
+
+from headrace.plugins import HeadraceError, RetriableError
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.atoms import atoms_of
+from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.copies import Copy
+from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.errors import BadMutationError
+
+ATOMS_MAX: Final = 200_000  # Kept for comparisons that follow, of one split.
+# As the newest write time: nothing was published whose bytes are there; nobody has looked.
+NOTHING: Final = -(1 << 63)
+NOT_LOOKED: Final = (1 << 63) - 1
+_PUBLISHED: Final = (codes.PUBLISHED, codes.EXPIRED_PUBLISHED)
+
+Atoms = frozenset[bytes]
+
+
+class Verdict(IntEnum):
+    """What to do with a pending record whose level is met."""
+
+    LATER = 0  # Bytes cannot be read now: it stays, and every sweep tries again.
+    KNOWN = 1
+    NEW = 2
+
+
+Find = Callable[[int], Copy | None]
+Decode = Callable[[Copy], Mutation]
+
+
+class Comparison:
+    """Compares the records of one split. *find* reads a copy of a slot again."""
+
+    def __init__(self, agreement: Agreement, cutter: Cutter, find: Find, decode: Decode) -> None:
+        """Compare nothing yet."""
+        self._agreement = agreement
+        self._cutter = cutter
+        self._find = find
+        self._decode = decode
+        self._atoms: OrderedDict[tuple[int, int], Atoms] = OrderedDict()
+        self._kept = 0
+
+    def verdict(self, slot: int) -> int:
+        """Judge a pending record whose copy's bytes are in a log."""
+        try:
+            span = self._span(slot)
+            newest = self._agreement.newest_published(slot)
+            if newest == NOT_LOOKED:
+                newest = self.learn_newest(slot)
+            # Nothing of it can be known when all was written after what was published.
+            if span is None or span[0] > newest:
+                return Verdict.NEW
+            atoms = self._of(slot)
+            return Verdict.KNOWN if atoms and atoms <= self._all_published(slot) else Verdict.NEW
+        except RetriableError:
+            return Verdict.LATER
+
+    def learn_newest(self, slot: int) -> int:
+        """Read what was published of the slot's token; return its newest write time.
+
+        Raises:
+            RetriableError: a log cannot be read now.
+
+        """
+        spans = filter(None, map(self._span, self._published(slot)))
+        newest = max((newest for _, newest in spans), default=NOTHING)
+        self._agreement.learn_newest(slot, newest)
+        return newest
+
+    def compare(self, slots: Sequence[int]) -> Iterator[int]:
+        """Compare pending records; yield those that may be published now that others joined them.
+
+        What is known becomes CONTENT_KNOWN, what says the same as another pending one joins it.
+        """
+        agreement = self._agreement
+        by_token = sorted((agreement.head(slot), slot) for slot in slots)
+        for _, group in groupby(by_token, key=lambda pair: pair[0]):
+            members = [slot for _, slot in group]
+            published = self._all_published(members[0])
+            waiting = self._waiting(members[0])
+            for slot in members:
+                agreement.check(slot)
+                atoms = self._of(slot)
+                if not atoms:
+                    continue
+                other = waiting[atoms]
+                if atoms <= published:
+                    agreement.know(slot)
+                elif other != slot:
+                    agreement.join(slot, other)
+                    if agreement.is_ready(other):
+                        yield other
+                        published |= atoms
+
+    def _span(self, slot: int) -> tuple[int, int] | None:
+        """Return the oldest and newest write time in a copy, None if it is gone or unfit."""
+        found = self._find(slot)
+        if found is None:
+            return None
+        try:
+            self._cutter.cut(found.raw, 0, len(found.raw), found.messaging)
+        except BadMutationError:  # Nothing of it was published.
+            return None
+        self._cutter.span()
+        return self._cutter.oldest, self._cutter.newest
+
+    def _waiting(self, slot: int) -> dict[Atoms, int]:
+        """Return the oldest pending record of the token by what it says."""
+        siblings = [
+            other for other, kind in self._agreement.siblings(slot) if kind == codes.PENDING
+        ]
+        oldest = sorted([slot, *siblings], key=self._agreement.number_of, reverse=True)
+        return {self._of(other): other for other in oldest}
+
+    def _published(self, slot: int) -> list[int]:
+        return [other for other, kind in self._agreement.siblings(slot) if kind in _PUBLISHED]
+
+    def _all_published(self, slot: int) -> Atoms:
+        return frozenset().union(*(self._of(other) for other in self._published(slot)))
+
+    def _of(self, slot: int) -> Atoms:
+        """Return what a record's mutation says; nothing when its bytes are gone or do not fit."""
+        d0, d1, _ = self._agreement.identity(slot)
+        if (d0, d1) in self._atoms:
+            self._atoms.move_to_end((d0, d1))
+            return self._atoms[d0, d1]
+        found = self._find(slot)
+        try:
+            atoms = atoms_of(self._decode(found)) if found else frozenset()
+        except RetriableError:
+            raise
+        except HeadraceError:
+            atoms = frozenset()
+        self._atoms[d0, d1] = atoms
+        self._kept += len(atoms)
+        while self._kept > ATOMS_MAX:
+            self._kept -= len(self._atoms.popitem(last=False)[1])
+        return atoms
