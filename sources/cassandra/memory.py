@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.comparison import Comparison, Decode, Verdict
+from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Decode, Verdict
 from headrace.sources.cassandra.copies import Copies, Copy
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.intake import Outbox
@@ -99,7 +99,7 @@ class Memory:
             elif found and verdict == Verdict.NEW:
                 self._emit(slot, found, outbox)
                 self._agreement.publish(slot, *_place(found))
-                self.comparison.learn_newest(slot)
+                self._agreement.learn_newest(slot, NOT_LOOKED)
 
     def _expire(self, slot: int, outbox: Outbox) -> None:
         """Line 20: drop, or publish with as many copies as were seen."""
@@ -113,7 +113,7 @@ class Memory:
             return
         self._emit(slot, found, outbox)
         self._agreement.publish_expired(slot, *_place(found))
-        self.comparison.learn_newest(slot)
+        self._agreement.learn_newest(slot, NOT_LOOKED)
 
     def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
         _, _, copies = self._agreement.identity(slot)
