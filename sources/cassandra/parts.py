@@ -31,20 +31,12 @@ from headrace.sources.cassandra.schema import (
 )
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.table_plan import TablePlan
-from headrace.sources.cassandra.topology import Node, replica_groups, replication_factor
+from headrace.sources.cassandra.topology import Node, replica_groups
 from headrace.sources.cassandra.transcode import Transcoder
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
-
-# A repair may log what was written before in other bytes, and bytes are all that is compared so
-# far.
-_NOT_EXACT: Final = {
-    "ONE": "what read repair or nodetool repair writes again is published again",
-    "ALL": "what a repair had to complete stays pending until it expires",
-}
-
 
 class Parts:
     """See the module."""
@@ -169,10 +161,7 @@ class Parts:
         """Who holds what, and how many copies are needed."""
         nodes = [_node(name, given) for name, given in self.config.nodes.items()]
         level = self.config.consistency
-        groups = replica_groups(nodes, self._keyspaces(), level)
-        if level in _NOT_EXACT and any(replication_factor(k) > 1 for k in self._keyspaces()):
-            self.context.log.warning("level_not_exact", level=level, hint=_NOT_EXACT[level])
-        return groups
+        return replica_groups(nodes, self._keyspaces(), level)
 
     def _keyspaces(self) -> Sequence[KeyspaceSchema]:
         known = self.schema.keyspaces

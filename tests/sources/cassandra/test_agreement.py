@@ -43,7 +43,7 @@ def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
         token = signed[at - ROW_WORDS + 3]
         kind = meta & 0xFF
         if kind == codes.PUBLISHED:
-            places = [(meta >> 48, born, end >> 32, end & 0xFFFF_FFFF)]
+            places: list[tuple[int, ...]] = [(meta >> 48, born, end >> 32, end & 0xFFFF_FFFF)]
         else:
             places = [tuple(signed[at + 4 * i : at + 4 * i + 4]) for i in range(end)]
             at += 4 * end

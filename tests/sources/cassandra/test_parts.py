@@ -32,19 +32,6 @@ def captured() -> tuple[structlog.stdlib.BoundLogger, structlog.testing.LogCaptu
     return log, capture
 
 
-@pytest.mark.parametrize(
-    ("consistency", "warnings"),
-    [("ONE", ["level_not_exact"]), ("QUORUM", []), ("ALL", ["level_not_exact"])],
-)
-def test_levels_that_are_not_exact_say_so(consistency: str, warnings: list[str]) -> None:
-    """Where a repair's re-encoded copies can be counted wrongly, the log says so at the start."""
-    log, capture = captured()
-
-    assert 3 == parts(log, consistency).groups.hosts
-
-    assert warnings == [line["event"] for line in capture.entries]
-
-
 def test_w03_counters_are_passed_over_by_name(tmp_path: Path) -> None:
     """W03: a counter table with CDC is warned of and not delivered; another one is."""
     counters = "CREATE TABLE s.c (k int PRIMARY KEY, n counter) WITH cdc = true AND ID = "
