@@ -25,7 +25,9 @@ from headrace.connector.control.errors import (
     NotFoundError,
     NotStoppedError,
 )
+from headrace.connector.control.gate import Gate, needs
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
+from headrace.connector.control.permission import Guard, Role, RoleGuard
 from headrace.connector.control.plugin_search import source_of_class
 from headrace.connector.control.services import check_service
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
@@ -49,16 +51,23 @@ _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
 class Commands:
-    """The verbs. Belongs to the connection's thread."""
+    """The verbs. Belongs to the connection's thread.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    Whoever is in `CALLER` asks. What changes something is checked by the guard, and audited beside
+    the state file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, guard: Guard | None = None) -> None:
         """Use *connection*; closing it stays with the caller."""
         self._connection = connection
+        self._gate = Gate(connection, guard or RoleGuard())
         self._catalogue = Catalogue(connection)
         self._offsets = Offsets(connection)
 
     @classmethod
-    def open(cls, state: Path, *, check_same_thread: bool = True) -> Self:
+    def open(
+        cls, state: Path, *, check_same_thread: bool = True, guard: Guard | None = None
+    ) -> Self:
         """Return the verbs over the state file at *state*, made if it is missing; close them.
 
         Without *check_same_thread*, another thread may close them.
@@ -67,7 +76,7 @@ class Commands:
             StateFileError: the file cannot be used.
 
         """
-        return cls(connect(state, check_same_thread=check_same_thread))
+        return cls(connect(state, check_same_thread=check_same_thread), guard=guard)
 
     def close(self) -> None:
         """Close the state file."""
@@ -106,6 +115,7 @@ class Commands:
 
     # Sinks.
 
+    @needs(Role.ADMIN)
     def create_sink(self, statement: CreateSink) -> bool:
         """Make a sink; False when it is there and that is no error.
 
@@ -127,6 +137,7 @@ class Commands:
             f"use IF NOT EXISTS, or first {format_statement(DropSink(name=entry.name))}",
         )
 
+    @needs(Role.ADMIN)
     def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
         """Change options of a sink, or its URI; None when it is missing and that is no error.
 
@@ -146,6 +157,7 @@ class Commands:
             self._catalogue.replace_sink(entry)
         return entry
 
+    @needs(Role.ADMIN)
     def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
         """Forget a sink.
 
@@ -170,6 +182,7 @@ class Commands:
 
     # Sources.
 
+    @needs(Role.ADMIN)
     def create_source(
         self,
         config: Mapping[str, str],
@@ -204,6 +217,7 @@ class Commands:
         """Change keys of a source's config; None takes one away. Raises as `replace_source`."""
         return self.replace_source(name, _merged(self._catalogue.source(name).config, changes))
 
+    @needs(Role.ADMIN)
     def replace_source(self, name: str, config: Mapping[str, str]) -> SourceEntry:
         """Give a source another config. Its job settles and commits, then goes on with it.
 
@@ -222,6 +236,7 @@ class Commands:
                 self._catalogue.replace_source(entry)
         return entry
 
+    @needs(Role.ADMIN)
     def put_source(self, name: str, config: Mapping[str, str]) -> bool:
         """Make a source, or give it another config; say whether it was made.
 
@@ -241,6 +256,7 @@ class Commands:
             problems += error.problems
         return check_options(ConnectorOptions, config, group="Connector", problems=problems)
 
+    @needs(Role.ADMIN)
     def drop_source(self, name: str, *, if_exists: bool = False) -> None:
         """Forget a source; what its job committed stays. Raises NotFoundError."""
         with self._catalogue.changing():
@@ -249,18 +265,22 @@ class Commands:
 
     # States. All are noted at once and done by the workers within about a second.
 
+    @needs(Role.OPERATOR)
     def pause(self, name: str) -> None:
         """Read nothing more; keep the leases. Safe to repeat. Raises NotFoundError."""
         self._want(name, Desired.PAUSED)
 
+    @needs(Role.OPERATOR)
     def resume(self, name: str) -> None:
         """Run, also after a stop. Safe to repeat. Raises NotFoundError."""
         self._want(name, Desired.RUNNING)
 
+    @needs(Role.OPERATOR)
     def stop(self, name: str) -> None:
         """Give back leases and readers; keep positions. Safe to repeat. Raises NotFoundError."""
         self._want(name, Desired.STOPPED)
 
+    @needs(Role.OPERATOR)
     def restart(self, name: str, *, only_failed: bool = False) -> Sequence[str]:
         """Have the job of a source begin anew, or only what of it failed.
 
@@ -279,6 +299,7 @@ class Commands:
             self._catalogue.board.ask_restart(status.job, splits)
         return splits
 
+    @needs(Role.OPERATOR)
     def restart_split(self, name: str, task: int) -> None:
         """Have one split begin anew. Raises NotFoundError, also when there is no such split."""
         with self._catalogue.changing():
@@ -294,6 +315,7 @@ class Commands:
         """Return the configurations of the services, by name."""
         return self._catalogue.services()
 
+    @needs(Role.ADMIN)
     def put_service(self, name: str, config: Mapping[str, str]) -> None:
         """Give a service a configuration; its running job goes on with it.
 
@@ -306,6 +328,7 @@ class Commands:
             check_service(name, config, self._catalogue.services())
             self._catalogue.set_service(name, config)
 
+    @needs(Role.ADMIN)
     def delete_service(self, name: str) -> None:
         """Forget a service's configuration; publishing stops, positions stay.
 
@@ -318,6 +341,7 @@ class Commands:
                 raise NotFoundError("service", f"service {name[:48]!r} has no configuration")
             self._catalogue.set_service(name, None)
 
+    @needs(Role.ADMIN)
     def set_log_level(self, level: str) -> None:
         """Log from *level* on, in this process at once, in all others of the state soon."""
         with self._catalogue.changing():
@@ -331,6 +355,7 @@ class Commands:
         self._catalogue.source(name)
         return self._offsets.of(self.status(name).job, self._plugin(name))
 
+    @needs(Role.ADMIN)
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
     ) -> OffsetsChange:
@@ -345,6 +370,7 @@ class Commands:
         job = self._stopped(name, dry_run=dry_run)
         return self._offsets.alter(job, self._plugin(name), wanted, dry_run=dry_run)
 
+    @needs(Role.ADMIN)
     def reset_offsets(self, name: str, *, dry_run: bool = False) -> OffsetsChange:
         """Forget the positions of a stopped source: it begins at the oldest that is there.
 
@@ -360,6 +386,7 @@ class Commands:
         """
         return self._stopped(name, dry_run=dry_run)
 
+    @needs(Role.ADMIN)
     def move(self, name: str, positions: Mapping[str, EncodedPosition | None]) -> OffsetsChange:
         """Give splits of a stopped source other positions. Raises as `alter_offsets` does."""
         job = self._stopped(name, dry_run=False)

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import signal
+import ssl
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -14,11 +15,12 @@ import structlog
 
 from headrace.connector.job import WorkerFile, read_worker
 from headrace.connector.obs.logging import threshold
+from headrace.connector.rest.auth import Authenticator, Tokens, read_users
 from headrace.connector.rest.config import RestConfig, addresses
 from headrace.connector.rest.server import LOOPBACK, RestServer
 from headrace.connector.runtime.supervisor import Supervisor, start_child
 from headrace.connector.runtime.watch import RestartPolicy
-from headrace.plugins import parse_config
+from headrace.plugins import ConfigError, Problem, parse_config
 
 FORCED_STATUS: Final = 1
 
@@ -53,15 +55,21 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
             pause_ms=round(written.runtime.restart_pause_seconds * 1000),
         ),
     )
-    server = RestServer(written.state, log=log, hosts=(*LOOPBACK, *config.hosts))
+    server = RestServer(
+        written.state,
+        log=log,
+        hosts=(*LOOPBACK, *config.hosts),
+        authenticator=authenticator_of(config, path.parent),
+    )
+    tls = tls_of(config, path.parent)
     over = asyncio.Event()
     _end_by_signals(over)
     thread = threading.Thread(target=supervisor.run, name="supervisor")
     try:
         for address in addresses(config.listen):
-            await server.start(address)
+            await server.start(address, tls)
         for address in addresses(config.listen_services):
-            await server.start(address, services_only=True)
+            await server.start(address, tls, services_only=True)
         thread.start()
         await over.wait()
     finally:
@@ -70,6 +78,38 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
         if thread.ident is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
     return 0
+
+
+def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
+    """Return who is let in; paths are relative to *folder*. Raises ConfigError."""
+    users, certificates = read_users(folder / config.users) if config.users else (None, None)
+    tokens = None
+    if config.jwt_keys and config.jwt_issuer and config.jwt_audience:
+        https = config.jwt_keys.startswith("https://")
+        tokens = Tokens(
+            keys=config.jwt_keys if https else str(folder / config.jwt_keys),
+            issuer=config.jwt_issuer,
+            audience=config.jwt_audience,
+            role_claim=config.jwt_role_claim,
+        )
+    return Authenticator(users=users, certificates=certificates, tokens=tokens)
+
+
+def tls_of(config: RestConfig, folder: Path) -> ssl.SSLContext | None:
+    """Return how connections are encrypted; None where they are not. Raises ConfigError."""
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / config.tls_certificate, folder / config.tls_key)
+        if config.tls_client_ca:
+            context.load_verify_locations(folder / config.tls_client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem("rest.tls_certificate", f"cannot be used: {reason}")]) from error
+    return context
 
 
 def _end_by_signals(over: asyncio.Event) -> None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.connector.rest.server import LOOPBACK, Address
+from headrace.connector.rest.server import Address
 from headrace.plugins import ConfigError, Problem, option
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]*):(?P<port>\d{1,5})")
@@ -26,9 +26,24 @@ class RestConfig:
         "Names by which clients call the server, besides those of the loopback.", default=()
     )
 
+    tls_certificate: str | None = option("The server's certificates, in PEM.", default=None)
+    tls_key: str | None = option("The key of the first of them, in PEM.", default=None)
+    tls_client_ca: str | None = option(
+        "Whose certificates clients may come with, in PEM.", default=None
+    )
+    users: str | None = option(
+        "A file of users with passwords, and of clients' certificates, with roles.", default=None
+    )
+    jwt_keys: str | None = option(
+        "The JWKS that bearers' tokens are signed by: a file or an https URL.", default=None
+    )
+    jwt_issuer: str | None = option("Who must have issued a token.", default=None)
+    jwt_audience: str | None = option("Whom a token must be for.", default=None)
+    jwt_role_claim: str = option("The claim that holds the role, or a list.", default="role")
+
     def __post_init__(self) -> None:
-        """Check the addresses."""
-        problems = []
+        """Check the addresses, and that what belongs together is there."""
+        problems = self._safety_problems()
         for key in ("listen", "listen_services"):
             for text in getattr(self, key):
                 match = _ADDRESS.fullmatch(text)
@@ -37,13 +52,25 @@ class RestConfig:
         if problems:
             raise ConfigError(problems)
 
+    def _safety_problems(self) -> list[Problem]:
+        problems = []
+        if (self.tls_certificate is None) is not (self.tls_key is None):
+            problems.append(Problem("tls_key", "belongs to tls_certificate: give both"))
+        if self.tls_client_ca and not self.tls_certificate:
+            problems.append(Problem("tls_client_ca", "needs tls_certificate"))
+        if self.jwt_keys and not (self.jwt_issuer and self.jwt_audience):
+            problems.append(Problem("jwt_keys", "needs jwt_issuer and jwt_audience"))
+        safe = self.tls_certificate and (self.users or self.jwt_keys)
+        for key in ("listen", "listen_services"):
+            far = [a for a in addresses(getattr(self, key)) if not a.is_loopback]
+            if far and not safe:
+                hint = "give tls_certificate, tls_key, and users or jwt_keys"
+                shown = f"{far[0].host} can be reached by others: TLS and authentication are needed"
+                problems.append(Problem(key, shown, hint))
+        return problems
+
 
 def addresses(listen: tuple[str, ...]) -> list[Address]:
     """Return the addresses that an option gives."""
     found = [match for text in listen if (match := _ADDRESS.fullmatch(text))]
     return [Address(match["host"].strip("[]") or "0.0.0.0", int(match["port"])) for match in found]  # noqa: S104 (as asked)
-
-
-def is_loopback(address: Address) -> bool:
-    """Say whether only this machine can reach *address*."""
-    return address.host in LOOPBACK or address.host.startswith("127.")

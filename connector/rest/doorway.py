@@ -5,6 +5,7 @@ or a node, so that reads are answered while one of those hangs.
 """
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +31,8 @@ class Doorway:
 
     async def call(self, verb: Callable[[Commands], T]) -> T:
         """Return what *verb* makes of the command service. Raises what it raises."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: verb(self._commands()))
+        loop, here = asyncio.get_running_loop(), contextvars.copy_context()
+        return await loop.run_in_executor(self._pool, lambda: here.run(verb, self._commands()))
 
     def close(self) -> None:
         """Wait for the calls under way, and close the connections."""

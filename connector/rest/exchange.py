@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import hdrs, web
 
+from headrace.connector.control.permission import UnauthorizedError
 from headrace.connector.obs import structlog
 from headrace.plugins import ConfigError, HeadraceError
 
@@ -138,6 +139,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         phrase = _PHRASES.get(error.status, error.reason)
         kept = {k: v for k, v in error.headers.items() if k == hdrs.ALLOW}
         response = refusal(error.status, f"HTTP {error.status} {phrase}", kept)
+    except UnauthorizedError as error:
+        response = refusal(403, f"Unauthorized: {error.message}")
     except ConfigError as error:
         response = refusal(400, "\n".join(lines_of(error)))
     except HeadraceError as error:

@@ -12,7 +12,9 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace import __version__
+from headrace.connector.control.permission import CALLER, Role
 from headrace.connector.rest.api import ApiDoor
+from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.connect import ConnectDoor
 from headrace.connector.rest.connect_plugins import PluginDoor
 from headrace.connector.rest.doorway import Doorway
@@ -48,6 +50,11 @@ class Address:
     host: str
     port: int
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in LOOPBACK or self.host.startswith("127.")
+
 
 Route = tuple[str, str, Any]  # Any: a handler, which may be a partial.
 
@@ -67,8 +74,13 @@ class RestServer:
         log: structlog.stdlib.BoundLogger,
         healthy: Callable[[], str] = lambda: "",
         hosts: Sequence[str] = LOOPBACK,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """*healthy* returns what is wrong, if anything; *hosts* are the names it is called by."""
+        """*healthy* returns what is wrong, if anything; *hosts* are the names it is called by.
+
+        Without *authenticator* everybody may do everything.
+        """
+        self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state)
         self._log = log
         self._healthy = healthy
@@ -88,7 +100,13 @@ class RestServer:
         if services_only:
             doors = (ServiceDoor(self._doorway),)
         app = web.Application(
-            middlewares=[errors_as_json, self._bounded, self._known_host, acceptable],
+            middlewares=[
+                errors_as_json,
+                self._bounded,
+                self._known_host,
+                self._known_caller,
+                acceptable,
+            ],
             client_max_size=BODY_BYTES_MAX,
         )
         for door in doors:
@@ -157,6 +175,19 @@ class RestServer:
                 self._under_way -= 1
 
         return bounded
+
+    @property
+    def _known_caller(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
+        @web.middleware
+        async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
+            """Find out who asks, before anything is said about what is there."""
+            caller = await self._authenticator.caller(request)
+            if caller.role < Role.VIEWER and request.path.rstrip("/") != "/health":
+                raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
+            CALLER.set(caller)  # Of this request's task alone.
+            return await handler(request)
+
+        return known_caller
 
     @property
     def _known_host(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)

@@ -1,0 +1,237 @@
+"""Who a request is from: basic with argon2, a bearer's JWT, or a client's certificate.
+
+Without any of these everybody is an admin, which is why the server then listens on the loopback
+only. Passwords are compared off the event loop, and for names that are not there, too.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import argon2
+import jwt
+import yaml
+from aiohttp import web
+
+from headrace.connector.control.permission import ROLES, Caller, Role
+from headrace.connector.rest.exchange import RefusedError
+from headrace.plugins import ConfigError, Problem
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+HEADER_CHARS_MAX: Final = 8_192
+CHECKS_AT_ONCE: Final = 4
+REMEMBERED_SECONDS: Final = 60.0
+REMEMBERED_MAX: Final = 1_000
+KEYS_SECONDS: Final = 300
+_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
+_CLAIMS: Final = ("exp", "iss", "aud", "sub")
+_PUBLIC: Final = ("/health",)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of the file; `password` is an argon2 hash."""
+
+    password: str = field(repr=False)
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Which bearers are believed: keys from a file or an https URL, and what must be claimed."""
+
+    keys: str
+    issuer: str
+    audience: str
+    role_claim: str
+
+
+class Authenticator:
+    """See the module. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        users: Mapping[str, User] | None = None,
+        certificates: Mapping[str, Role] | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        """Believe what is given; nothing is everybody's."""
+        self._users = users
+        self._certificates = certificates
+        self._tokens = tokens
+        self._keys = _Keys(tokens.keys) if tokens else None
+        self._hasher = argon2.PasswordHasher()
+        self._nobody = self._hasher.hash(secrets.token_hex())
+        self._secret = secrets.token_bytes(32)
+        self._remembered: dict[bytes, float] = {}
+        self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether nobody needs to log in."""
+        return self._users is None and self._certificates is None and self._tokens is None
+
+    async def caller(self, request: web.Request) -> Caller:
+        """Return who sent *request*.
+
+        Raises:
+            RefusedError: 401, nobody whom we know.
+
+        """
+        address = request.remote or ""
+        if self.open_to_all:
+            return Caller(name="anonymous", role=Role.ADMIN, door="rest", address=address)
+        if request.path in _PUBLIC:
+            return Caller(name="anonymous", role=Role.NOBODY, door="rest", address=address)
+        name, role = await self._known(request)
+        return Caller(name=name, role=role, door="rest", address=address)
+
+    async def _known(self, request: web.Request) -> tuple[str, Role]:
+        if found := self._by_certificate(request):
+            return found
+        scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+        if len(credentials) <= HEADER_CHARS_MAX:
+            if scheme.lower() == "basic" and self._users is not None:
+                return await self._by_password(credentials.strip())
+            if scheme.lower() == "bearer" and self._tokens is not None:
+                return await self._by_token(credentials.strip())
+        raise self._unknown("log in")
+
+    def _by_certificate(self, request: web.Request) -> tuple[str, Role] | None:
+        transport = request.transport
+        found = transport.get_extra_info("peercert") if transport and self._certificates else None
+        for part in (found or {}).get("subject", ()):
+            for key, value in part:
+                if key == "commonName" and self._certificates and value in self._certificates:
+                    return value, self._certificates[value]
+        return None
+
+    async def _by_password(self, credentials: str) -> tuple[str, Role]:
+        try:
+            plain = base64.b64decode(credentials, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise self._unknown("the credentials cannot be read") from None
+        name, colon, password = plain.partition(":")
+        user = (self._users or {}).get(name)
+        mark = hmac.digest(self._secret, f"{name}\0{password}".encode(), hashlib.sha256)
+        if user and self._remembered.get(mark, 0.0) > time.monotonic():
+            return name, user.role
+        async with self._checks:
+            stored = user.password if user else self._nobody
+            good = await asyncio.get_running_loop().run_in_executor(
+                None, self._matches, stored, password
+            )
+        if not (good and user and colon):
+            raise self._unknown("name or password are wrong")
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[mark] = time.monotonic() + REMEMBERED_SECONDS
+        return name, user.role
+
+    def _matches(self, stored: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(stored, password)
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+            return False
+
+    async def _by_token(self, token: str) -> tuple[str, Role]:
+        assert self._tokens is not None  # noqa: S101 (asked by the caller)
+        assert self._keys is not None  # noqa: S101 (they come together)
+        wanted = self._tokens
+        try:
+            loop = asyncio.get_running_loop()
+            async with self._checks:
+                key = await loop.run_in_executor(None, self._keys.of, token)
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=list(_ALGORITHMS),
+                audience=wanted.audience,
+                issuer=wanted.issuer,
+                options={"require": list(_CLAIMS)},
+            )
+        except (jwt.PyJWTError, OSError, ValueError):
+            raise self._unknown("the token is not good") from None
+        return str(claims["sub"]), _highest(claims.get(wanted.role_claim))
+
+    def _unknown(self, reason: str) -> RefusedError:
+        scheme = "Bearer" if self._users is None else 'Basic realm="headrace", charset="UTF-8"'
+        return RefusedError(401, reason, headers={"WWW-Authenticate": scheme})
+
+
+class _Keys:
+    """The public keys of a JWKS, from a file or an https URL; both are read anew now and then."""
+
+    def __init__(self, place: str) -> None:
+        """Read nothing yet."""
+        self._file = None if place.startswith("https://") else Path(place)
+        self._client = None if self._file else jwt.PyJWKClient(place, lifespan=KEYS_SECONDS)
+
+    def of(self, token: str) -> Any:  # noqa: ANN401 (a key of cryptography)
+        """Return the key that *token* names. Blocks; raises jwt.PyJWTError, OSError, ValueError."""
+        if self._client is not None:
+            return self._client.get_signing_key_from_jwt(token).key
+        assert self._file is not None  # noqa: S101 (one of both)
+        known = jwt.PyJWKSet.from_json(self._file.read_text(encoding="utf-8"))
+        return known[jwt.get_unverified_header(token)["kid"]].key
+
+
+def _highest(claimed: object) -> Role:
+    """Return the highest of our roles among what is claimed; nobody if there is none."""
+    names = claimed if isinstance(claimed, list) else str(claimed or "").split()
+    return max((ROLES[name] for name in names if name in ROLES), default=Role.NOBODY)
+
+
+def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role] | None]:
+    """Return the users and the certificates of a file; None where it has no such section.
+
+    Raises:
+        ConfigError: the file cannot be read, or anything in it is wrong.
+
+    """
+    try:
+        content = path.read_bytes()[: FILE_BYTES_MAX + 1]
+        document = yaml.safe_load(content) if len(content) <= FILE_BYTES_MAX else None
+    except (OSError, yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = Problem("rest.users", f"cannot be read: {type(error).__name__}")
+        raise ConfigError([problem], place=str(path)) from None
+    if not isinstance(document, Mapping) or set(document) - {"users", "certificates"}:
+        problem = Problem("rest.users", "expected the sections users and certificates")
+        raise ConfigError([problem], place=str(path))
+    problems: list[Problem] = []
+    users = {}
+    for name, given in (document.get("users") or {}).items():
+        password, role = (given or {}).get("password", ""), (given or {}).get("role")
+        if not str(password).startswith("$argon2"):
+            hint = "make one: headrace hash-password"
+            problems.append(Problem(f"users.{name}.password", "is no argon2 hash", hint))
+        users[str(name)] = User(str(password), _role(f"users.{name}", role, problems))
+    certificates = {
+        str(name): _role(f"certificates.{name}", role, problems)
+        for name, role in (document.get("certificates") or {}).items()
+    }
+    if problems:
+        raise ConfigError(problems, place=str(path))
+    return users if "users" in document else None, certificates or None
+
+
+def hash_password(password: str) -> str:
+    """Return the argon2 hash that a users file holds."""
+    return argon2.PasswordHasher().hash(password)
+
+
+def _role(key: str, given: object, problems: list[Problem]) -> Role:
+    role = ROLES.get(str(given))
+    if role is None:
+        problems.append(Problem(key, f"expected one of {', '.join(ROLES)}"))
+        return Role.NOBODY
+    return role

@@ -1,0 +1,191 @@
+"""Who is let in, as whom, and that nobody is let in by mistake."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import argon2
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from headrace.connector.rest.auth import Authenticator, Tokens, read_users
+from headrace.connector.rest.command import authenticator_of
+from headrace.connector.rest.config import RestConfig
+from headrace.connector.rest.server import RestServer
+from headrace.plugins import ConfigError, parse_config
+from headrace.plugins.testing.doubles import context
+from rest_server import Answer, Client, serving
+
+HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+KEY = ec.generate_private_key(ec.SECP256R1())
+USERS = "users:\n" + "".join(
+    f"  {role}: {{password: '{HASHER.hash(role + '-pw')}', role: {role}}}\n"
+    for role in ("viewer", "operator", "admin")
+)
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    """Return the header of a login."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+def bearer(claims: dict[str, Any], key: Any = KEY, algorithm: str = "ES256") -> dict[str, str]:  # noqa: ANN401 (a key)
+    """Return the header of a token."""
+    whole = {
+        "sub": "bob",
+        "iss": "https://id.example",
+        "aud": "headrace",
+        "exp": time.time() + 60,
+        "role": "operator",
+    } | claims
+    whole = {name: value for name, value in whole.items() if value is not None}
+    token = jwt.encode(whole, key, algorithm=algorithm, headers={"kid": "1"})
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def client(state: Path, tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a server that asks for a password or a token."""
+    (tmp_path / "users.yaml").write_text(USERS)
+    public = json.loads(ECAlgorithm(ECAlgorithm.SHA256).to_jwk(KEY.public_key()))
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [public | {"kid": "1"}]}))
+    config = RestConfig(
+        users="users.yaml",
+        jwt_keys="jwks.json",
+        jwt_issuer="https://id.example",
+        jwt_audience="headrace",
+    )
+    authenticator = authenticator_of(config, tmp_path)
+    server = RestServer(state, log=context().log, authenticator=authenticator)
+    with serving(server) as address:
+        yield Client(address.port)
+
+
+def asked(client: Client, headers: dict[str, str]) -> list[int]:
+    """Return what a caller gets for reading, steering and changing."""
+    return [
+        client("GET", "/connectors", None, **headers).status,
+        client("POST", "/api/v1/sources/none/pause", None, **headers).status,
+        client("DELETE", "/api/v1/sinks/none", None, **headers).status,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [("viewer", [200, 403, 403]), ("operator", [200, 404, 403]), ("admin", [200, 404, 404])],
+)
+def test_basic(client: Client, role: str, expected: list[int]) -> None:
+    """A user may do what the role says; who may not learns nothing of what is there."""
+    assert expected == asked(client, basic(role, f"{role}-pw"))
+    assert expected == asked(client, basic(role, f"{role}-pw"))
+
+
+def test_bearer(client: Client) -> None:
+    """A good token has the highest of our roles that it claims."""
+    assert [200, 404, 403] == asked(client, bearer({}))
+    assert [200, 404, 404] == asked(client, bearer({"role": ["other", "viewer", "admin"]}))
+    assert [403, 403, 403] == asked(client, bearer({"role": "other"}))
+    assert [403, 403, 403] == asked(client, bearer({"role": None}))
+
+
+def _refused(answer: Answer) -> bool:
+    challenge = answer.headers.get("www-authenticate", "")
+    return 401 == answer.status == answer.json["error_code"] and challenge.startswith("Basic")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        basic("viewer", "wrong"),
+        basic("nobody", "viewer-pw"),
+        basic("viewer", ""),
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Basic " + "A" * 9_000},
+        {"Authorization": "Bearer x.y.z"},
+        {"Authorization": "Digest x"},
+        bearer({"exp": 1}),
+        bearer({"exp": None}),
+        bearer({"aud": "other"}),
+        bearer({"iss": "https://evil.example"}),
+        bearer({"sub": None}),
+        bearer({}, ec.generate_private_key(ec.SECP256R1())),
+        bearer({}, "secret-secret-secret-secret-secret", "HS256"),
+        bearer({}, "", "none"),
+    ],
+    ids=lambda headers: str(headers)[:40],
+)
+def test_nobody(client: Client, headers: dict[str, str]) -> None:
+    """Without a good login there is no answer but the question who it is."""
+    for method, path in (("GET", "/"), ("GET", "/no-such-path"), ("PUT", "/connectors/x/pause")):
+        answer = client(method, path, None, **headers)
+        assert _refused(answer) or answer.status == 400
+    assert client("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "message"),
+    [
+        ({"listen": "0.0.0.0:1"}, "listen", "TLS and authentication are needed"),
+        ({"listen": "[::]:1"}, "listen", "TLS and authentication are needed"),
+        ({"listen": ":1"}, "listen", "TLS and authentication are needed"),
+        ({"listen_services": "example.com:1"}, "listen_services", "TLS and"),
+        ({"listen": "0.0.0.0:1", "users": "u"}, "listen", "TLS and"),
+        ({"listen": "h:1", "tls_certificate": "c", "tls_key": "k"}, "listen", "TLS and"),
+        ({"tls_certificate": "c"}, "tls_key", "give both"),
+        ({"tls_client_ca": "c"}, "tls_client_ca", "needs tls_certificate"),
+        ({"jwt_keys": "c"}, "jwt_keys", "needs jwt_issuer"),
+        ({"listen": "h:65536"}, "listen", "is not host:port"),
+        ({"listen": "nonsense"}, "listen", "is not host:port"),
+    ],
+)
+def test_unsafe_configurations(given: dict[str, str], key: str, message: str) -> None:
+    """What others can reach is encrypted and asks who they are, or it does not start."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(RestConfig, given)
+
+    assert message in {problem.key: problem.message for problem in caught.value.problems}[key]
+
+
+def test_safe_configuration() -> None:
+    """With TLS and users it may listen everywhere."""
+    given = {"listen": "0.0.0.0:1", "tls_certificate": "c", "tls_key": "k", "users": "u"}
+
+    assert parse_config(RestConfig, given)
+    assert parse_config(RestConfig, {"listen": "127.0.0.2:1,[::1]:2,localhost:3"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("users: {a: {password: plain-canary, role: admin}}", "is no argon2 hash"),
+        (f"users: {{a: {{password: '{HASHER.hash('x')}', role: king}}}}", "expected one of"),
+        ("certificates: {cn: king}", "expected one of viewer, operator, admin"),
+        ("others: {}", "expected the sections"),
+        ("[1]", "expected the sections"),
+        ("a: [", "cannot be read"),
+        ("", "expected the sections"),
+    ],
+)
+def test_bad_users_files(tmp_path: Path, text: str, message: str) -> None:
+    """A file of users that is wrong is refused as a whole, and nothing in it is repeated."""
+    (tmp_path / "users.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_users(tmp_path / "users.yaml")
+
+    assert "canary" not in str(caught.value)
+
+
+def test_nothing_shows_a_password() -> None:
+    """No repr holds a hash."""
+    authenticator = Authenticator(
+        tokens=Tokens(keys="k", issuer="i", audience="a", role_claim="role")
+    )
+
+    assert not authenticator.open_to_all
+    assert Authenticator().open_to_all
