@@ -20,6 +20,8 @@ from headrace.plugins.discovery import load, names
 COMMANDS: Final = {
     "run": ("headrace.connector.runtime.commands:run_main", "run a job"),
     "worker": ("headrace.connector.rest.command:worker_main", "run all jobs, and serve HTTP"),
+    "audit": ("headrace.connector.control.audit_command:main", "show who changed what"),
+    "hash-password": ("headrace.connector.rest.passwords:main", "for a file of users"),
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),

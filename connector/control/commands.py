@@ -82,6 +82,10 @@ class Commands:
         """Close the state file."""
         self._connection.close()
 
+    def guard_by(self, guard: Guard) -> None:
+        """Let *guard* decide from now on."""
+        self._gate = Gate(self._connection, guard)
+
     # What there is.
 
     def sinks(self) -> Sequence[SinkEntry]:

@@ -6,6 +6,7 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.permission import CALLER, Caller, Guard
 from headrace.connector.control.running import Running
 from headrace.connector.control.showing import show
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
@@ -39,6 +40,11 @@ class ControlService:
         self._connection = connection
         self._commands = Commands(connection)
         self._running = Running(connection, self._commands)
+
+    def serve(self, caller: Caller, guard: Guard) -> None:
+        """Let *guard* decide from now on what *caller*, who is whoever executes here, may do."""
+        CALLER.set(caller)
+        self._commands.guard_by(guard)
 
     def execute(self, statement: Statement) -> ResultTable:
         """Execute *statement* and return its answer, which is empty for CREATE and DROP.

@@ -70,7 +70,7 @@ class Authenticator:
         self._tokens = tokens
         self._keys = _Keys(tokens.keys) if tokens else None
         self._hasher = argon2.PasswordHasher()
-        self._nobody = self._hasher.hash(secrets.token_hex())
+        self._nobody = self._hasher.hash(secrets.token_hex()) if users else ""
         self._secret = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)

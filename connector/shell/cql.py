@@ -6,7 +6,7 @@ All calls block, bounded by the time-outs of the connection and of a request.
 import contextlib
 import re
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -143,6 +143,17 @@ class CqlConnection:
                 found.fetch_next_page()
             if tracing:
                 yield _trace(found)
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name."""
+        return str(self.versions.cluster_name)
+
+    def rows(self, text: str, *values: str) -> Sequence[Mapping[str, object]]:
+        """Execute *text* with *values*, and return all rows. Raises CqlError."""
+        with _errors_named():
+            found = self._session.execute(text, values or None)
+            return [dict(zip(found.column_names, row, strict=True)) for row in found]
 
     def tables(self) -> Sequence[tuple[str, str, bool]]:
         """Return keyspace and name of every table, and whether CDC is on for it."""

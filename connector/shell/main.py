@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.connector.control.permission import Caller, CassandraGuard, Role
 from headrace.connector.control.service import ControlService
 from headrace.connector.shell import terminal
+from headrace.connector.shell.authority import CassandraAuthority
 from headrace.connector.shell.commands import run_command
 from headrace.connector.shell.errors import ShellError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
@@ -138,7 +140,7 @@ def _log_in(session: Session, options: ShellOptions) -> None:
             CqlTarget,
         )
 
-        return CqlConnection(
+        connection = CqlConnection(
             CqlTarget(
                 host=options.host,
                 port=options.port,
@@ -151,6 +153,10 @@ def _log_in(session: Session, options: ShellOptions) -> None:
                 tls=options.tls,
             )
         )
+        if username:  # From now on Cassandra's roles decide.
+            caller = Caller(name=username, role=Role.NOBODY, door="shell", address=options.host)
+            session.service.serve(caller, CassandraGuard(CassandraAuthority(connection)))
+        return connection
 
     password = options.password
     if options.username and password is None:
