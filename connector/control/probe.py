@@ -51,23 +51,26 @@ def main() -> None:
     """Answer the question on standard input."""
     answers, sys.stdout = sys.stdout, sys.stderr
     configure("error")
-    question = json.load(sys.stdin)
-    try:
-        answer = {"answer": ANSWERS[question["verb"]](question)}
-    except ConfigError as error:
-        first, *others = error.problems
-        answer = {"error": [error.code, first.key, first.message, first.hint]}
-        if others:
-            answer = {"error": [error.code, "", error.message, error.hint]}
-    except HeadraceError as error:
-        place = f"{error.place}: " if error.place else ""
-        answer = {"error": [error.code, "", f"{place}{error.message}", error.hint]}
-    except Exception as error:  # noqa: BLE001 (a stranger's plugin; the message may hold a secret)
-        name = type(error).__name__
-        answer = {"error": ["internal", "", f"the plugin raised {name}", "this is a bug of it"]}
-    json.dump(answer, answers)
+    json.dump(answer_to(json.load(sys.stdin)), answers)
     answers.flush()
     os._exit(0)  # Threads of a plugin, or of a library, need not be waited for.
+
+
+def answer_to(question: Question) -> Mapping[str, Json]:
+    """Return the `answer`, or an `error`: code, key, message and hint."""
+    try:
+        return {"answer": ANSWERS[question["verb"]](question)}
+    except ConfigError as error:
+        first, *others = error.problems
+        if others:
+            return {"error": [error.code, "", error.message, error.hint]}
+        return {"error": [error.code, first.key, first.message, first.hint]}
+    except HeadraceError as error:
+        place = f"{error.place}: " if error.place else ""
+        return {"error": [error.code, "", f"{place}{error.message}", error.hint]}
+    except Exception as error:  # noqa: BLE001 (a stranger's plugin; the message may hold a secret)
+        name = type(error).__name__
+        return {"error": ["internal", "", f"the plugin raised {name}", "this is a bug of it"]}
 
 
 def validate(question: Question) -> Json:
@@ -182,7 +185,7 @@ def _compared(
     left_before = {
         _key(b.partition): (b.size_bytes, b.files) for b in source.backlog(split, before)
     }
-    left_after = {_key(b.partition): (b.size_bytes, b.files) for b in source.backlog(split, after)}
+    left_after = {_key(b.partition): [b.size_bytes, b.files] for b in source.backlog(split, after)}
     was = {_key(p): dict(o) for p, o in before.describe()} if before else {}
     will = {_key(p): dict(o) for p, o in after.describe()} if after else {}
     keys = dict.fromkeys([*was, *will, *left_before, *left_after])
@@ -193,7 +196,7 @@ def _compared(
 
 
 def _left(source: Source, split: Split, position: Position | None) -> Mapping[Key, Json]:
-    return {_key(b.partition): (b.size_bytes, b.files) for b in source.backlog(split, position)}
+    return {_key(b.partition): [b.size_bytes, b.files] for b in source.backlog(split, position)}
 
 
 def _key(partition: Mapping[str, str]) -> Key:

@@ -6,7 +6,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from headrace.connector.control.errors import BadPositionError, NotAvailableError
@@ -15,6 +15,7 @@ SECONDS_MAX: Final = 30.0
 _CODE: Final = "from headrace.connector.control.probe import main; main()"
 
 Answer = Any  # Whatever JSON holds.
+Ask = Callable[[Mapping[str, object]], Answer]
 
 
 def ask(question: Mapping[str, object], *, seconds_max: float = SECONDS_MAX) -> Answer:
@@ -42,6 +43,11 @@ def ask(question: Mapping[str, object], *, seconds_max: float = SECONDS_MAX) -> 
     except ValueError:
         message = f"the plugin ended its process with status {done.returncode}"
         raise NotAvailableError("", message) from None
+    return unpacked(answer)
+
+
+def unpacked(answer: Mapping[str, Answer]) -> Answer:
+    """Return what `probe.answer_to` found. Raises as `ask` does."""
     if "error" not in answer:
         return answer["answer"]
     code, key, message, hint = answer["error"]

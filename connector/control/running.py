@@ -11,7 +11,7 @@ from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY, who
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import NotAvailableError, NotFoundError, StatementError
 from headrace.connector.control.job_files import job_file
-from headrace.connector.control.probing import ask
+from headrace.connector.control.probing import Ask, ask
 from headrace.connector.control.showing import pairs_text, time_text
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.shell.statements import PreviewSource, SetPosition
@@ -26,8 +26,11 @@ Part = Sequence[Any]  # Whatever JSON holds.
 class Running:
     """What statements ask of the plugins of jobs. Belongs to the connection's thread."""
 
-    def __init__(self, connection: sqlite3.Connection, commands: Commands) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, commands: Commands, *, ask: Ask = ask
+    ) -> None:
         """Ask nothing yet."""
+        self._ask = ask
         self._connection = connection
         self._commands = commands
 
@@ -61,7 +64,7 @@ class Running:
 
         """
         source = self._commands.source_on(statement.word, statement.table)
-        changes = ask({
+        changes = self._ask({
             "verb": "preview",
             **self._job_of(source.name),
             "table": ".".join(whole_table(source.table)),
@@ -79,7 +82,7 @@ class Running:
         """
         sink = self._commands.sink(name)
         options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
-        found = ask({"verb": "validate", "plugin": sink.plugin, "options": options})
+        found = self._ask({"verb": "validate", "plugin": sink.plugin, "options": options})
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
 
     def set_position(self, statement: SetPosition) -> ResultTable:
@@ -94,7 +97,7 @@ class Running:
         """
         name = self._commands.source_on(statement.word, statement.table).name
         job = self._commands.positions_job(name, dry_run=statement.dry_run)
-        found = ask({
+        found = self._ask({
             "verb": "locate",
             **self._job_of(name),
             "split": statement.split,
@@ -122,7 +125,7 @@ class Running:
 
     def _lag_rows(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the lag of the sources *names*, which one job runs: of the split most behind."""
-        found = ask({"verb": "lag", **self._job_of(names[0])})
+        found = self._ask({"verb": "lag", **self._job_of(names[0])})
         worst: dict[str, tuple[int, int]] = {}
         for partition, size_bytes, files in found["parts"]:
             key = pairs_text(partition)

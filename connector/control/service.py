@@ -7,6 +7,7 @@ from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.permission import CALLER, Caller, Guard
+from headrace.connector.control.probing import Ask, ask
 from headrace.connector.control.running import Running
 from headrace.connector.control.showing import show
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
@@ -35,11 +36,14 @@ from headrace.connector.shell.statements import (
 class ControlService:
     """Executes statements on the catalogue of one state file, each wholly or not at all."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Use *connection* from its own thread only; closing it stays with the caller."""
+    def __init__(self, connection: sqlite3.Connection, *, ask: Ask = ask) -> None:
+        """Use *connection* from its own thread only; closing it stays with the caller.
+
+        *ask* puts a question to a plugin.
+        """
         self._connection = connection
         self._commands = Commands(connection)
-        self._running = Running(connection, self._commands)
+        self._running = Running(connection, self._commands, ask=ask)
 
     def serve(self, caller: Caller, guard: Guard) -> None:
         """Let *guard* decide from now on what *caller*, who is whoever executes here, may do."""

@@ -38,6 +38,7 @@ _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new s
 _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
+
 class Parts:
     """See the module."""
 

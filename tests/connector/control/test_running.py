@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from headrace.connector.control.errors import (
     NotStoppedError,
 )
 from headrace.connector.control.job_files import job_file, note_job_file
-from headrace.connector.control.probing import ask
+from headrace.connector.control.probe import answer_to
+from headrace.connector.control.probing import Answer, ask, unpacked
 from headrace.connector.control.service import ControlService
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.shell.lookout import Lookout
@@ -41,6 +42,11 @@ def _children(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
 
 
+def ask_here(question: Mapping[str, object]) -> Answer:
+    """Ask in this process, as the one that is started otherwise would answer."""
+    return unpacked(answer_to(question))
+
+
 def run(service: ControlService, text: str) -> ResultTable:
     """Execute all statements of *text* and return the last one's answer."""
     return [service.execute(parsed.statement) for parsed in parse_script(text)][-1]
@@ -59,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def service(folder: Path, connection: sqlite3.Connection) -> ControlService:
     """Return a service with a source whose job has not run."""
-    made = ControlService(connection)
+    made = ControlService(connection, ask=ask_here)
     run(
         made,
         f"CREATE DATA_SINK f WITH 'file://{folder}/out.jsonl';"
@@ -94,6 +100,15 @@ def test_lag(service: ControlService, folder: Path) -> None:
     assert ("brook.s.t", "", left, "1", "", "") == row
 
 
+def test_another_process(service: ControlService, folder: Path) -> None:
+    """What is answered here is answered by a process of its own alike."""
+    del service
+    run_job(folder)
+    for verb, more in [("lag", {}), ("locate", {"split": None, "target": "earliest"})]:
+        question = {"verb": verb, "job": "j", "job_file": str(folder / "job.yaml"), **more}
+        assert ask_here(question) == ask(question)
+
+
 def test_lag_in_a_line(service: ControlService, folder: Path) -> None:
     """The shell's lookout has the worst lag in a line."""
     del service
@@ -111,7 +126,7 @@ def test_preview(service: ControlService, folder: Path) -> None:
     for limit, expected in [("", 0), (" LIMIT 1", 0)]:
         # The toy's lines are of no table.
         assert expected == len(run(service, f"PREVIEW DATA_SOURCE {TABLE}{limit}").rows)
-    answer = ask({
+    answer = ask_here({
         "verb": "preview", "job": "j", "job_file": str(folder / "job.yaml"),
         "table": "lines", "limit": 1,
     })  # fmt: skip
