@@ -182,10 +182,7 @@ def _first(reader: Reader) -> Iterator[Record]:
 def _compared(
     source: Source, split: Split, before: Position | None, after: Position | None
 ) -> list[Json]:
-    left_before = {
-        _key(b.partition): (b.size_bytes, b.files) for b in source.backlog(split, before)
-    }
-    left_after = {_key(b.partition): [b.size_bytes, b.files] for b in source.backlog(split, after)}
+    left_before, left_after = _left(source, split, before), _left(source, split, after)
     was = {_key(p): dict(o) for p, o in before.describe()} if before else {}
     will = {_key(p): dict(o) for p, o in after.describe()} if after else {}
     keys = dict.fromkeys([*was, *will, *left_before, *left_after])
