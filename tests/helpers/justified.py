@@ -59,15 +59,6 @@ class Logs:
         said = union(self.justified(level))
         return {content for content in self.nodes if not content <= said}
 
-    def repeats(self, level: str) -> int:
-        """Count the bytes that agree by themselves and say what others that agree say as well."""
-        return sum(1 for _ in self._agreed(level)) - len(set(self._agreed(level)))
-
-    def _agreed(self, level: str) -> Iterator[Content]:
-        """Yield the content of each justified mutation, once for each form in bytes."""
-        justified = self.justified(level)
-        return (content for content in self.contents.values() if content in justified)
-
 
 def union(contents: set[Content]) -> set[Atom]:
     """Return all atoms of *contents*."""

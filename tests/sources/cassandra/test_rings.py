@@ -4,228 +4,153 @@ What is justified comes from what Cassandra's own reader says is in the logs, an
 at those places: nothing of the code under test.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Final
 
-import msgspec
 import pytest
 
 from corpora import recording
-from headrace.plugins import Batch, Demand, EncodedPosition, Reader, Source
-from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.state import CdcState
 from hot import is_compiled
-from node_logs import source
+from interleaved import GrowingLog, Job
+from justified import KILLED, NODES, Logs, logs_of, union
 
-NODES: Final = ("node1", "node2", "node3")
-NEEDED: Final = {"ONE": 1, "QUORUM": 2, "ALL": 3}
-ALL_RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring")
+LEVELS: Final = ("ONE", "QUORUM", "ALL")  # TWO of three copies is QUORUM.
 COMPILED: Final = is_compiled("headrace.sources.cassandra.intake")
 # The interpreter needs minutes for all of them.
-RINGS: Final = ALL_RINGS if COMPILED else ("5.0-ring",)
-SEEDS: Final = range(2 if COMPILED else 1)
-STEPS_MAX: Final = 10_000
+RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
+REPAIR: Final = "5.0-repair"
 SPLITS: Final = 2
+CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
+EXPIRY_S: Final = 3600
+LAST: Final = "segments/node3"
 
 
-class _Line(msgspec.Struct):
-    """What this test needs of a line of the oracle."""
-
-    segment: int
-    position: int
-    size: int
-    cdc: bool
-
-
-@dataclass(frozen=True)
-class Truth:
-    """Which nodes logged which mutation of a CDC table, and how many entries each node has."""
-
-    nodes: dict[bytes, set[str]]
-    entries: Counter[str]
-
-    def agreed(self, level: str) -> set[bytes]:
-        """Return the mutations that so many distinct nodes have."""
-        return {raw for raw, nodes in self.nodes.items() if len(nodes) >= NEEDED[level]}
+def job_of(name: str, level: str, seed: int, nodes: Path, known: Logs) -> Job:
+    """Return a job that reads the logs of a recording below *nodes*."""
+    random = Random(f"{name} {level} {seed}")  # noqa: S311 (a test's dice)
+    options = {
+        "nodes": {node: str(nodes / node) for node in NODES},
+        "schema": str(recording(name) / "schema.cql"),
+        "consistency": level,
+        "splits": SPLITS,
+        "segments_per_batch_max": random.choice([1, 16]),
+        "expiry_seconds": EXPIRY_S,
+        "memory_seconds": EXPIRY_S,
+    }
+    return Job(options, random, known)
 
 
-@cache
-def truth(ring: str) -> Truth:
-    """Return what the oracle and the bytes of the segments say."""
-    folder = recording(ring)
-    contents = {}
-    owners = {}
-    for node in NODES:
-        for path in (folder / "segments" / node).glob("*.log"):
-            number = int(path.stem.rpartition("-")[2])
-            contents[number], owners[number] = path.read_bytes(), node
-    nodes: defaultdict[bytes, set[str]] = defaultdict(set)
-    entries: Counter[str] = Counter()
-    with (folder / "oracle.jsonl").open("rb") as lines:
-        for text in lines:
-            line = msgspec.json.decode(text, type=_Line)
-            if line.cdc:
-                end = line.position - 4  # The checksum stands behind the mutation.
-                raw = contents[line.segment][end - line.size : end]
-                nodes[sha256(raw).digest()].add(owners[line.segment])
-                entries[owners[line.segment]] += 1
-    return Truth(dict(nodes), entries)
+def growing(name: str, folder: Path, *last: str) -> list[GrowingLog]:
+    """Return the logs of a recording, below *folder*; node 3's is in those states, in turn."""
+    states = {node: [f"segments/{node}"] for node in NODES} | {NODES[2]: last or [LAST]}
+    return [
+        GrowingLog(folder / node, [recording(name) / state for state in states[node]])
+        for node in NODES
+    ]
 
 
-class GrowingLog:
-    """A node's directory that shows one section after another of a recorded log."""
-
-    def __init__(self, recorded: Path, folder: Path) -> None:
-        """Copy the segments that have CDC data, but not yet their index files."""
-        folder.mkdir()
-        self._steps: list[tuple[Path, str]] = []
-        for index in sorted(recorded.glob("*_cdc.idx")):
-            log = index.with_name(index.name.replace("_cdc.idx", ".log"))
-            content = log.read_bytes()
-            (folder / log.name).write_bytes(content)
-            target = folder / index.name
-            self._steps += [(target, str(end)) for end in section_ends(content)]
-            self._steps.append((target, index.read_text()))
-        self._steps.reverse()
-
-    def grow(self, steps: int) -> None:
-        """Let so many more sections become durable, or segments complete."""
-        for _ in range(min(steps, len(self._steps))):
-            index, text = self._steps.pop()
-            index.write_text(text)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is there."""
-        return not self._steps
+def check(job: Job, known: Logs, level: str) -> None:
+    """Check that all that the copies justify is said, nothing else, and nothing twice."""
+    justified = known.justified(level)
+    missing = union(justified) - union(set(job.published))
+    unjustified = set(job.published) - justified
+    assert (0, 0, 0) == (len(job.repeated), len(missing), len(unjustified))
+    check_books(job.books(), known, job.published.total())
 
 
-def section_ends(content: bytes) -> Iterator[int]:
-    """Yield where each section of a segment ends, by its chain of sync markers."""
-    at = 18 + int.from_bytes(content[12:14], "big")
-    while at + 8 <= len(content) and (following := int.from_bytes(content[at : at + 4], "big")):
-        yield following
-        at = following
-
-
-class Job:
-    """A job that forgets everything but what was committed whenever it crashes."""
-
-    def __init__(self, options: dict[str, object], random: Random) -> None:
-        """Begin without a state."""
-        self.options = options
-        self.random = random
-        self.clock = DrivenClock()
-        self.committed: dict[str, EncodedPosition] = {}
-        self.published: Counter[bytes] = Counter()
-        self.crashes = 0
-        self.started: Source | None = None
-        self.readers: dict[str, Reader] = {}
-
-    def start(self) -> None:
-        """Open all splits at what was committed."""
-        self.started = made = source(self.options, self.clock)
-        order = list(made.plan())
-        self.random.shuffle(order)
-        self.readers = {
-            split.split_id: made.open(
-                split,
-                made.decode_position(self.committed[split.split_id])
-                if split.split_id in self.committed
-                else None,
-            )
-            for split in order
-        }
-
-    def crash(self) -> None:
-        """Lose what is in memory."""
-        assert self.started is not None
-        self.started.close()
-        self.crashes += 1
-        self.start()
-
-    def read(self) -> bool:
-        """Read one batch of some split, publish and commit it, or lose it; then crash.
-
-        Returns whether there was one.
-        """
-        order = list(self.readers.items())
-        self.random.shuffle(order)
-        for split, reader in order:
-            self.clock.advance(100)
-            bytes_max = self.random.choice([50_000, 200_000, 1 << 22])
-            found = reader.read(Demand(bytes_max=bytes_max, linger_ms=1 << 30))
-            if isinstance(found, Batch):
-                if self.random.random() > 0.2:  # Else the crash comes before the sink has it.
-                    self.published.update(mutations(found))
-                    self.committed[split] = found.end.encode()
-                self.crash()
-                return True
-        return False
-
-    def books(self) -> Counter[str]:
-        """Return the committed counters of all splits."""
-        total: Counter[str] = Counter()
-        for encoded in self.committed.values():
-            total.update(CdcState.decode(encoded).counters)
-        return total
-
-
-def mutations(batch: Batch) -> Iterator[bytes]:
-    """Yield the digests of a batch's mutations without decoding them."""
-    assert isinstance(batch, MutationBatch)
-    outbox = batch._outbox  # noqa: SLF001 (to decode thousands of them would take minutes)
-    meta = memoryview(outbox.meta).tolist()
-    for base in range(0, outbox.count * codes.MAIL_WIDTH, codes.MAIL_WIDTH):
-        start, end = meta[base + codes.MAIL_START], meta[base + codes.MAIL_END]
-        yield sha256(bytes(outbox.data[start:end])).digest()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("level", NEEDED)
-@pytest.mark.parametrize("ring", RINGS)
-def test_each_justified_mutation_is_published_once(
-    tmp_path: Path, ring: str, level: str, seed: int
-) -> None:
-    """Read in any order, with a crash after every batch: all that agreed, once, nothing else."""
-    random = Random(f"{ring} {level} {seed}")  # noqa: S311 (a test's dice)
-    folder = recording(ring)
-    logs = [GrowingLog(folder / "segments" / node, tmp_path / node) for node in NODES]
-    job = Job(
-        {
-            "nodes": {node: str(tmp_path / node) for node in NODES},
-            "schema": str(folder / "schema.cql"),
-            "consistency": level,
-            "splits": SPLITS,
-            "segments_per_batch_max": random.choice([1, 16]),
-        },
-        random,
-    )
-    job.start()
-
-    for _ in range(STEPS_MAX):
-        random.choice(logs).grow(random.choice([0, 3, 10, 30]))
-        moved = job.read()
-        if not moved and all(log.is_whole for log in logs):
-            break
-
-    known = truth(ring)
-    agreed = known.agreed(level)
-    assert agreed == set(job.published)
-    assert [] == [raw for raw, times in job.published.items() if times > 1]
-    books = job.books()
-    assert len(agreed) == books["mutations.agreed"]
-    assert len(known.nodes) - len(agreed) == books["mutations.pending"]
+def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
+    """Check that the books know of each entry, and of each emission."""
+    assert published == books["mutations.agreed"]
     assert known.entries == {node: books[f"entries.{node}.read"] for node in NODES}
     for node in NODES:
         fates = ("first", "counted", "surplus", "repeat")
         assert known.entries[node] == sum(books[f"entries.{node}.{fate}"] for fate in fates)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", RINGS)
+def test_each_justified_change_of_a_ring_is_published_once(
+    tmp_path: Path, name: str, level: str
+) -> None:
+    """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
+
+    Read repair has written some of it once more, in other bytes (line 19).
+    """
+    known = logs_of(name)
+    logs = growing(name, tmp_path)
+    job = job_of(name, level, 0, tmp_path, known)
+    job.start()
+
+    job.read_all(logs)
+    job.rest(CANONICAL_S)
+
+    check(job, known, level)
+    assert len(known.pending(level)) == job.books()["mutations.pending"]
     assert job.crashes > 10
+    job.close()
+
+
+@pytest.mark.parametrize("level", ["ONE", "ALL"])
+@pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
+@pytest.mark.parametrize("name", RINGS)
+def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str) -> None:
+    """What it lost stays pending at ALL; its log is read on where it was, and repeats nothing."""
+    killed, whole = logs_of(name, killed=True), logs_of(name)
+    logs = growing(name, tmp_path, f"{KILLED}/cdc_raw", "node3-restarted/cdc_raw", LAST)
+    job = job_of(name, level, 0, tmp_path, whole)
+    job.start()
+    for log in logs:
+        log.grow_state()
+    while job.read():
+        pass
+    job.rest(CANONICAL_S)
+    check(job, killed, level)
+    assert len(killed.pending(level)) == job.books()["mutations.pending"]
+
+    job.read_all(logs)
+    job.rest(CANONICAL_S)
+
+    check(job, whole, level)
+    assert len(whole.pending(level)) == job.books()["mutations.pending"]
+    job.close()
+
+
+@pytest.mark.parametrize("seed", range(2 if COMPILED else 1))
+@pytest.mark.parametrize("level", ["ONE", "TWO", "QUORUM", "ALL"])
+def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
+    """What nodetool repair streams in other bytes is not new, and does not wait for copies.
+
+    What one node had missed counts as its copy; what it has only merged with more does not, and
+    expires at ALL.
+    """
+    known = logs_of(REPAIR)
+    logs = growing(REPAIR, tmp_path)
+    job = job_of(REPAIR, level, seed, tmp_path, known)
+    job.start()
+
+    job.read_all(logs)
+    job.rest(CANONICAL_S)
+
+    check(job, known, level)
+    left = known.pending(level)
+    assert len(left) == job.books()["mutations.pending"]
+    job.wait(EXPIRY_S)
+    books = job.books()
+    assert (0, len(left)) == (books["mutations.pending"], books["mutations.expired"])
+    check(job, known, level)
+    job.close()
+
+
+def test_what_the_recorded_repair_asks_for() -> None:
+    """By bytes 680 mutations would wait at QUORUM and 1639 at ALL; by content none and 316."""
+    known = logs_of(REPAIR)
+
+    assert {"ONE": 1299, "TWO": 1274, "QUORUM": 1274, "ALL": 983} == {
+        level: len(known.justified(level)) for level in ("ONE", "TWO", "QUORUM", "ALL")
+    }
+    assert {"ONE": 0, "TWO": 0, "QUORUM": 0, "ALL": 316} == {
+        level: len(known.pending(level)) for level in ("ONE", "TWO", "QUORUM", "ALL")
+    }
+    assert (2200, 1299) == (len(known.contents), len(known.nodes))
