@@ -2,8 +2,8 @@
 
 An atom is one cell, row liveness or deletion, with its time: what Cassandra's merge keeps or drops
 as a whole. Read repair and repair streams write with other headers, subsets and bases, several
-mutations as one or one as several; the atoms stay (lines 17 and 19 of docs/agreement.md). Must not
-do I/O.
+mutations as one or one as several; the atoms stay (lines 17 and 19 of docs/agreement.md). Made from
+the cutter's operations, because a stream brings them by the million. Must not do I/O.
 
 A deleted range is one atom from end to end. A stream that had to split one, because newer deletions
 lie over it or the range crosses two chunks, says something new here, never something known.
@@ -13,28 +13,25 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, Protocol
 
-from headrace.sources.cassandra.changes import (
-    Bound,
-    Cell,
-    Deletion,
-    Mutation,
-    PartitionUpdate,
-    RangeDeletion,
-    Row,
-)
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.errors import BadMutationError
+from headrace.sources.cassandra.layout import Catalogue
 
 ATOM_BYTES: Final = 16
 
 # What is hashed says its own lengths, so that no two atoms are made of the same bytes: first where
-# it is (table, key, whether it is in a row; clustering or bounds), then what stands there.
-_PLACE: Final = Struct("<16sBI")  # Table id, _IN_ROW and its like, bytes of the key.
+# it is (table, key, _IN_ROW and its like; clustering or bounds), then what stands there.
+_PLACE: Final = Struct("<16sBI")  # Table id, where in the partition, bytes of the key.
 _LENGTH: Final = Struct("<q")  # Of a clustering value; -1 is null. First their number.
 _ATOM: Final = Struct("<BqqqIq")  # Kind, time, TTL, second, bytes of the column, of the path.
 
 _IN_PARTITION, _IN_STATIC, _IN_ROW, _IN_RANGE = range(4)
 _LIVENESS, _DELETION, _COMPLEX, _VALUE, _TOMBSTONE = range(5)
 _UNSET: Final = -1
-_OPEN, _EXCLUSIVE, _INCLUSIVE = range(3)
+_OPEN, _EXCLUSIVE, _INCLUSIVE = b"\0", b"\1", b"\2"
+_INCLUSIVE_ENDS: Final = (codes.INCL_END, codes.INCL_END_EXCL_START)
+_INCLUSIVE_STARTS: Final = (codes.INCL_START, codes.EXCL_END_INCL_START)
 
 
 class _Hash(Protocol):
@@ -50,106 +47,162 @@ class _Hash(Protocol):
         """Return the hash of all bytes."""
 
 
-def atoms_of(mutation: Mutation) -> frozenset[bytes]:
-    """Return the atoms of *mutation*, 16 bytes each.
+class AtomCutter:
+    """Cuts raw mutations into atoms. For one thread."""
 
-    None for one that has no changes: it says nothing. Of one that is cut short by an unknown table
-    only what is known, so it equals nothing that is whole.
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Cut mutations of the tables in *catalogue*; `cutter` is used for each."""
+        self.cutter = Cutter(catalogue)
+        self._tables = catalogue.tables
+        self._names: dict[int, list[bytes]] = {}  # Of the columns, by table.
+        self._raw = b""
+        self._words: list[int] = []
+        self._found: set[bytes] = set()
+        self._table = b""
+        self._key = b""
+        self._columns: list[bytes] = []
 
-    Raises:
-        BadMutationError: range markers that do not pair, as in `changes_of`.
+    def atoms_of(self, raw: bytes, messaging: int) -> frozenset[bytes]:
+        """Return the atoms of a raw mutation, 16 bytes each.
 
-    """
-    found: set[bytes] = set()
-    for update in mutation.updates:
-        if update.deletion is not None:
-            found.add(_deletion(_place(update, _IN_PARTITION), update.deletion))
-        if update.static is not None:
-            _add_row(found, update, update.static)
-        for item in update.rows_and_ranges():
-            if isinstance(item, Row):
-                _add_row(found, update, item)
-            else:
-                found.add(_range(update, item))
-    return frozenset(found)
+        None for one that has no changes: it says nothing.
 
+        Raises:
+            UnknownTableError: an update is of a table that the catalogue lacks.
+            BadMutationError: the bytes do not fit the schema, or range markers do not pair.
 
-def _add_row(found: set[bytes], update: PartitionUpdate, row: Row) -> None:
-    place = _place(update, _IN_STATIC if row.clustering is None else _IN_ROW)
-    if row.clustering:
-        place.update(_values(row.clustering))
-    if row.liveness is not None:
-        live = row.liveness
-        atom = place.copy()
-        atom.update(
-            _ATOM.pack(
-                _LIVENESS,
-                live.timestamp_us,
-                _UNSET if live.ttl_s is None else live.ttl_s,
-                _UNSET if live.expires_s is None else live.expires_s,
-                0,
-                _UNSET,
-            )
-        )
-        found.add(atom.digest())
-    if row.deletion is not None:
-        found.add(_deletion(place, row.deletion))
-    for column in row.columns:
-        name = column.schema.name.encode()
-        if column.deletion is not None:
-            found.add(_deletion(place, column.deletion, _COMPLEX, name))
-        for cell in column.cells:
+        """
+        self.cutter.cut(raw, 0, len(raw), messaging)
+        self._raw = raw
+        # An operation of no kind behind the last one ends every walk.
+        self._words = [*self.cutter.operations[: self.cutter.count * codes.WIDTH].tolist(), 0]
+        self._found = set()
+        at = 0
+        while self._words[at]:
+            at = self._update(at)
+        return frozenset(self._found)
+
+    def _update(self, at: int) -> int:
+        words = self._words
+        index = words[at + codes.COLUMN]
+        if index not in self._names:
+            columns = self._tables[index].columns
+            self._names[index] = [column.name.encode() for column in columns]
+        self._columns = self._names[index]
+        self._table = self._tables[index].table_id.bytes
+        self._key = self._bytes(at)
+        at += codes.WIDTH
+        opened: bytes | None = None
+        while (kind := words[at]) not in (0, codes.UPDATE):
+            if kind == codes.ROW:
+                at = self._row(at)
+            elif kind == codes.MARKER:
+                at, opened = self._marker(at, opened)
+            else:  # The partition's deletion.
+                self._add_deletion(self._place(_IN_PARTITION), at, _DELETION, b"")
+                at += codes.WIDTH
+        if opened is not None:
+            raise BadMutationError("a range does not end")
+        return at
+
+    def _row(self, at: int) -> int:
+        words, found = self._words, self._found
+        flags = words[at + codes.FLAGS]
+        place = self._place(_IN_STATIC if flags & codes.ROW_STATIC else _IN_ROW)
+        row, at = at, at + codes.WIDTH
+        if words[at] == codes.VALUE:
+            values, at = self._values(at)
+            place.update(values)
+        if flags & codes.HAS_TIMESTAMP:
+            ttl = words[row + codes.TTL] if flags & codes.HAS_TTL else _UNSET
+            expires = words[row + codes.LDT] if flags & codes.HAS_TTL else _UNSET
+            time = words[row + codes.TIMESTAMP]
             atom = place.copy()
-            atom.update(_cell(cell, name))
+            atom.update(_ATOM.pack(_LIVENESS, time, ttl, expires, 0, _UNSET))
             found.add(atom.digest())
+        while True:
+            kind = words[at]
+            if kind == codes.CELL:
+                atom = place.copy()
+                atom.update(self._cell(words[at : at + codes.WIDTH]))
+                found.add(atom.digest())
+            elif kind == codes.COMPLEX:
+                if words[at + codes.FLAGS]:
+                    name = self._columns[words[at + codes.COLUMN]]
+                    self._add_deletion(place, at, _COMPLEX, name)
+            elif kind == codes.ROW_DELETION:
+                self._add_deletion(place, at, _DELETION, b"")
+            else:
+                return at
+            at += codes.WIDTH
+
+    def _cell(self, operation: list[int]) -> bytes:
+        """Return what is hashed of a cell."""
+        _, column, time, second, ttl, start, length, path, path_length, flags = operation
+        if not flags & codes.IS_EXPIRING:
+            ttl = _UNSET
+            if not flags & codes.IS_DELETED:
+                second = _UNSET
+        name = self._columns[column]
+        kind = _TOMBSTONE if flags & codes.IS_DELETED else _VALUE
+        said = _ATOM.pack(kind, time, ttl, second, len(name), path_length) + name
+        if path_length > 0:
+            said += self._raw[path : path + path_length]
+        return said + self._raw[start : start + length]
+
+    def _marker(self, at: int, opened: bytes | None) -> tuple[int, bytes | None]:
+        """Take a marker; *opened* is the bound where a range began, and what is returned too."""
+        words = self._words
+        kind, count = words[at + codes.FLAGS], words[at + codes.COLUMN]
+        at += codes.WIDTH
+        values = b""
+        if count:
+            values, at = self._values(at)
+        if words[at] == codes.MARKER_CLOSE:
+            if opened is None:
+                raise BadMutationError("a range ends that did not start")
+            place = self._place(_IN_RANGE)
+            place.update(opened + _bound(values, inclusive=kind in _INCLUSIVE_ENDS))
+            self._add_deletion(place, at, _DELETION, b"")
+            at, opened = at + codes.WIDTH, None
+        if words[at] == codes.MARKER_OPEN:
+            if opened is not None:
+                raise BadMutationError("a range starts inside another")
+            at, opened = at + codes.WIDTH, _bound(values, inclusive=kind in _INCLUSIVE_STARTS)
+        return at, opened
+
+    def _values(self, at: int) -> tuple[bytes, int]:
+        """Return the clustering values at *at*, their number and lengths with them."""
+        words, raw = self._words, self._raw
+        parts = [b""]
+        begin = at
+        while words[at] == codes.VALUE:
+            length = words[at + codes.LENGTH]
+            parts.append(_LENGTH.pack(length))
+            if length > 0:
+                start = words[at + codes.START]
+                parts.append(raw[start : start + length])
+            at += codes.WIDTH
+        parts[0] = _LENGTH.pack((at - begin) // codes.WIDTH)
+        return b"".join(parts), at
+
+    def _place(self, kind: int) -> _Hash:
+        head = _PLACE.pack(self._table, kind, len(self._key))
+        return blake2b(head + self._key, digest_size=ATOM_BYTES)
+
+    def _add_deletion(self, place: _Hash, at: int, kind: int, column: bytes) -> None:
+        words = self._words
+        time, second = words[at + codes.TIMESTAMP], words[at + codes.LDT]
+        atom = place.copy()
+        atom.update(_ATOM.pack(kind, time, _UNSET, second, len(column), _UNSET) + column)
+        self._found.add(atom.digest())
+
+    def _bytes(self, at: int) -> bytes:
+        start = self._words[at + codes.START]
+        return self._raw[start : start + self._words[at + codes.LENGTH]]
 
 
-def _cell(cell: Cell, name: bytes) -> bytes:
-    path, raw = cell.path, cell.raw
-    head = _ATOM.pack(
-        _TOMBSTONE if raw is None else _VALUE,
-        cell.timestamp_us,
-        _UNSET if cell.ttl_s is None else cell.ttl_s,
-        _UNSET if cell.local_s is None else cell.local_s,
-        len(name),
-        _UNSET if path is None else len(path),
-    )
-    return b"".join((head, name, path or b"", raw or b""))
-
-
-def _range(update: PartitionUpdate, item: RangeDeletion) -> bytes:
-    place = _place(update, _IN_RANGE)
-    place.update(_bound(item.start) + _bound(item.end))
-    return _deletion(place, item.deletion)
-
-
-def _bound(bound: Bound | None) -> bytes:
-    if bound is None:
-        return bytes([_OPEN])
-    return bytes([_INCLUSIVE if bound.inclusive else _EXCLUSIVE]) + _values(bound.values)
-
-
-def _values(values: tuple[bytes | None, ...]) -> bytes:
-    parts = [_LENGTH.pack(len(values))]
-    for value in values:
-        if value is None:
-            parts.append(_LENGTH.pack(_UNSET))
-        else:
-            parts.extend((_LENGTH.pack(len(value)), value))
-    return b"".join(parts)
-
-
-def _place(update: PartitionUpdate, kind: int) -> _Hash:
-    head = _PLACE.pack(update.table.table_id.bytes, kind, len(update.key))
-    return blake2b(head + update.key, digest_size=ATOM_BYTES)
-
-
-def _deletion(
-    place: _Hash, deletion: Deletion, kind: int = _DELETION, column: bytes = b""
-) -> bytes:
-    atom = place.copy()
-    atom.update(
-        _ATOM.pack(kind, deletion.timestamp_us, _UNSET, deletion.local_s, len(column), _UNSET)
-    )
-    atom.update(column)
-    return atom.digest()
+def _bound(values: bytes, *, inclusive: bool) -> bytes:
+    if not values:
+        return _OPEN
+    return (_INCLUSIVE if inclusive else _EXCLUSIVE) + values

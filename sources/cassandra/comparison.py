@@ -11,13 +11,11 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Final
 
-from headrace.plugins import HeadraceError, RetriableError
+from headrace.plugins import RetriableError
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.atoms import atoms_of
-from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.atoms import AtomCutter
 from headrace.sources.cassandra.copies import Copy
-from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import BadMutationError
 
 ATOMS_MAX: Final = 200_000  # Kept for comparisons that follow, of one split.
@@ -38,18 +36,17 @@ class Verdict(IntEnum):
 
 
 Find = Callable[[int], Copy | None]
-Decode = Callable[[Copy], Mutation]
 
 
 class Comparison:
     """Compares the records of one split. *find* reads a copy of a slot again."""
 
-    def __init__(self, agreement: Agreement, cutter: Cutter, find: Find, decode: Decode) -> None:
+    def __init__(self, agreement: Agreement, cutter: AtomCutter, find: Find) -> None:
         """Compare nothing yet."""
         self._agreement = agreement
-        self._cutter = cutter
+        self._cutter = cutter.cutter
         self._find = find
-        self._decode = decode
+        self._atom_cutter = cutter
         self._atoms: OrderedDict[tuple[int, int], Atoms] = OrderedDict()
         self._kept = 0
 
@@ -139,10 +136,8 @@ class Comparison:
             return self._atoms[d0, d1]
         found = self._find(slot)
         try:
-            atoms = atoms_of(self._decode(found)) if found else frozenset()
-        except RetriableError:
-            raise
-        except HeadraceError:
+            atoms = self._atom_cutter.atoms_of(found.raw, found.messaging) if found else frozenset()
+        except BadMutationError:
             atoms = frozenset()
         self._atoms[d0, d1] = atoms
         self._kept += len(atoms)

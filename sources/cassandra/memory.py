@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Decode, Verdict
+from headrace.sources.cassandra.atoms import AtomCutter
+from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Verdict
 from headrace.sources.cassandra.copies import Copies, Copy
-from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.salvage import set_aside
 
@@ -40,8 +40,7 @@ class Memory:
         records_max: int,
         *,
         publish_expired: bool,
-        cutter: Cutter,
-        decode: Decode,
+        cutter: AtomCutter,
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names."""
         self.bytes_lost = 0
@@ -53,7 +52,7 @@ class Memory:
         self._publish_expired = publish_expired
         self._swept_ms: int | None = None
         self._was_caught_up = False
-        self.comparison = Comparison(agreement, cutter, self._find, decode)
+        self.comparison = Comparison(agreement, cutter, self._find)
 
     def keep(self, outbox: Outbox, *, caught_up: bool) -> list[Quarantined]:
         """Compare what waits, and let records go that are old or too many.

@@ -8,11 +8,11 @@ from typing import Final
 
 from headrace.plugins import ConfigError, Context, Problem, Quarantined, RecordSchema
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.atoms import AtomCutter
 from headrace.sources.cassandra.batch import MutationBatch, Shapes
-from headrace.sources.cassandra.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.config import CassandraConfig
-from headrace.sources.cassandra.copies import Copies, Copy
-from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import TopologyError
@@ -216,18 +216,9 @@ class Parts:
         return MutationDecoder(self.schema)
 
     @cached_property
-    def cutter(self) -> Cutter:
+    def cutter(self) -> AtomCutter:
         """Cuts copies that are read again."""
-        return Cutter(Catalogue(self.schema))
-
-    def decode_copy(self, found: Copy) -> Mutation:
-        """Decode a copy that was read again."""
-        return self.decoder.decode(
-            found.raw,
-            messaging=found.messaging,
-            segment_id=found.segment,
-            position=found.position,
-        )
+        return AtomCutter(Catalogue(self.schema))
 
     @cached_property
     def transcoder(self) -> Transcoder:

@@ -54,7 +54,6 @@ class CassandraReader(Reader):
             config.records_max // config.splits,
             publish_expired=config.expired == "publish",
             cutter=parts.cutter,
-            decode=parts.decode_copy,
         )
         self._tau = resume.tau if resume else 0
         self._reads_before = self._reads()

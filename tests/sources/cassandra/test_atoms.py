@@ -3,17 +3,20 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import pytest
 
 import justified
 from corpora import recording
-from headrace.sources.cassandra.atoms import ATOM_BYTES, atoms_of
-from headrace.sources.cassandra.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra.atoms import ATOM_BYTES, AtomCutter
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
-from sample_log import MUTATIONS, NOW_S, NOW_US, recorded_mutations, sample_mutation
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.schema import Schema
+from sample_log import MUTATIONS, NOW_S, NOW_US, sample_mutation, sample_schema
 
 TABLE: Final = "6f0c2f80-3b1e-11ef-9d2b-0f1e2d3c4b5a"
 OTHER: Final = "7f0c2f80-3b1e-11ef-9d2b-0f1e2d3c4b5a"
@@ -24,22 +27,29 @@ SCHEMA: Final = parse_schema(
         for name, table in (("one", TABLE), ("two", OTHER))
     )
 )
-DECODER: Final = MutationDecoder(SCHEMA)
 CELL: Final = {"ts": NOW_US, "value": "01"}
 EXPIRING: Final = {**CELL, "ttl": 60, "ldt": NOW_S + 60}
 TOMBSTONE: Final = {"ts": NOW_US, "ldt": NOW_S, "tombstone": True}
 TIME: Final = {"ts": NOW_US, "ldt": NOW_S}
-# One of a ring is enough: it has what streams wrote again.
-RINGS: Final = {"5.0-repair": justified.NODES}
 
 Document = Mapping[str, Any]  # Any: mutation JSON.
 
 
-def made(*updates: Document, messaging: int = 12) -> Mutation:
-    """Return a mutation of *updates*, as a log of that version has it."""
+def cutter(schema: Schema = SCHEMA) -> AtomCutter:
+    """Return what cuts mutations of the tables in *schema*."""
+    return AtomCutter(Catalogue(schema))
+
+
+def said(*updates: Document, messaging: int = 12) -> frozenset[bytes]:
+    """Return the atoms of a mutation of *updates*, as a log of that version has it."""
     whole = [{"id": TABLE, "key": "07", "items": [], **update} for update in updates]
     raw = encode_mutation({"updates": whole}, SCHEMA, messaging)
-    return DECODER.decode(raw, messaging=messaging, segment_id=1, position=100)
+    return cutter().atoms_of(raw, messaging)
+
+
+def sample(name: str) -> frozenset[bytes]:
+    """Return the atoms of one of MUTATIONS."""
+    return cutter(sample_schema(static=name == "static")).atoms_of(MUTATIONS[name], 12)
 
 
 def row(a: str | None = "01", b: str | None = "02", **parts: object) -> Document:
@@ -106,7 +116,7 @@ SINGLE: Final[Mapping[str, Document]] = {
 
 def test_what_differs_in_one_thing_has_another_atom() -> None:
     """Table, key, clustering, column, path, time, TTL, second, value: each counts."""
-    found = [atoms_of(made(update)) for update in SINGLE.values()]
+    found = [said(update) for update in SINGLE.values()]
 
     assert [1] * len(SINGLE) == [len(atoms) for atoms in found]
     assert len(SINGLE) == len(frozenset().union(*found))
@@ -122,9 +132,9 @@ def test_the_same_in_another_messaging_version(messaging: int) -> None:
         w=TOMBSTONE,
     )
     for update in (*SINGLE.values(), both):
-        assert atoms_of(made(update)) == atoms_of(made(update, messaging=messaging))
+        assert said(update) == said(update, messaging=messaging)
 
-    assert atoms_of(sample_mutation("both, 4.x")) == atoms_of(sample_mutation("both, 5.x"))
+    assert sample("both, 4.x") == sample("both, 5.x")
 
 
 def test_many_rows_in_one_mutation_or_each_in_its_own() -> None:
@@ -138,11 +148,11 @@ def test_many_rows_in_one_mutation_or_each_in_its_own() -> None:
         for i in range(100)
     ]
 
-    one = made({"items": rows})
-    each = [made({"items": [item]}) for item in rows]
+    one = said({"items": rows})
+    each = [said({"items": [item]}) for item in rows]
 
-    assert 200 == len(atoms_of(one))
-    assert atoms_of(one) == frozenset().union(*map(atoms_of, each))
+    assert 200 == len(one)
+    assert one == frozenset().union(*each)
 
 
 def test_one_update_or_two_of_the_same_partition() -> None:
@@ -150,9 +160,9 @@ def test_one_update_or_two_of_the_same_partition() -> None:
     first, second = columns(v=CELL), columns(w=CELL)
     static = SINGLE["static"]
 
-    assert atoms_of(made(columns(v=CELL, w=CELL))) == atoms_of(made(first, second))
-    assert atoms_of(made({**static, "items": first["items"]})) == atoms_of(made(first, static))
-    assert atoms_of(made(first, second)) == atoms_of(made(second, first))
+    assert said(columns(v=CELL, w=CELL)) == said(first, second)
+    assert said({**static, "items": first["items"]}) == said(first, static)
+    assert said(first, second) == said(second, first)
 
 
 def test_a_boundary_is_the_end_of_one_range_and_the_start_of_the_next() -> None:
@@ -171,7 +181,7 @@ def test_a_boundary_is_the_end_of_one_range_and_the_start_of_the_next() -> None:
     one = deleted({}, {"marker": "EXCL_END_BOUND"})
     two = deleted({"values": ["05"], "open": later}, {"values": [], "close": later})
 
-    assert atoms_of(made({"items": meeting})) == atoms_of(made(one)) | atoms_of(made(two))
+    assert said({"items": meeting}) == said(one) | said(two)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -179,32 +189,42 @@ def test_what_has_changes_has_atoms(name: str) -> None:
     """Only a mutation without changes says nothing."""
     mutation = sample_mutation(name)
 
-    assert bool(mutation.changes()) == bool(atoms_of(mutation))
-    assert frozenset() == atoms_of(made({"items": [row(columns={})]}))
+    assert bool(mutation.changes()) == bool(sample(name))
+    assert frozenset() == said({"items": [row(columns={})]})
 
 
-@pytest.mark.parametrize("name", ["5.0-ops", "5.0-types", "6.0-v9-ops", "4.0-types", *RINGS])
+@pytest.mark.parametrize("name", ["5.0-ops", "5.0-types", "6.0-v9-ops", "4.0-types", "5.0-repair"])
 def test_atoms_of_recorded_mutations_are_those_that_the_oracle_tells(name: str) -> None:
     """One to one, over all mutations: what is equal there is equal here, and nothing else."""
     folder = recording(name)
-    logs = [folder / "segments" / node for node in RINGS.get(name, ())] or [folder / "segments"]
-    told = dict(documents(folder))
+    cut = cutter(parse_schema((folder / "schema.cql").read_text()))
     contents: dict[frozenset[bytes], justified.Content] = {}
-    for log in logs:
-        for mutation in recorded_mutations(folder, log):
-            content = told[mutation.segment_id, mutation.position]
-            found = atoms_of(mutation)
-            assert len(content) == len(found)
-            assert content == contents.setdefault(found, content)
+    for told, raw in recorded(folder):
+        content = frozenset(justified.atoms(told))
+        found = cut.atoms_of(raw, told["messaging"])
+        assert len(content) == len(found)
+        assert content == contents.setdefault(found, content)
 
     atoms = frozenset[bytes]().union(*contents)
     assert len(justified.union(set(contents.values()))) == len(atoms) > 0
 
 
-def documents(folder: Path) -> Iterator[tuple[tuple[int, int], justified.Content]]:
-    """Yield where the oracle found each mutation, and its content."""
+def recorded(folder: Path) -> Iterator[tuple[Document, bytes]]:
+    """Yield each mutation that the oracle found in the logs of *folder*, and its bytes."""
+    logs = (folder / "segments").rglob("*.log")
+    segments = {int(log.stem.rpartition("-")[2]): log.read_bytes() for log in logs}
     with (folder / "oracle.jsonl").open("rb") as lines:
         for line in lines:
             told = msgspec.json.decode(line)
-            place = (told["segment"], told["position"])
-            yield place, frozenset(justified.atoms(told))
+            end = told["position"] - 4  # The checksum stands behind the mutation.
+            yield told, segments[told["segment"]][end - told["size"] : end]
+
+
+def test_what_does_not_fit_has_no_atoms() -> None:
+    """Markers that do not pair, a table that is not there: an error, as when it is decoded."""
+    opened, closed = deleted({}, {})["items"]
+    for items in ([opened], [closed], [opened, opened, closed]):
+        with pytest.raises(BadMutationError):
+            said({"items": items})
+    with pytest.raises(UnknownTableError):
+        cutter().atoms_of(MUTATIONS["insert"].replace(UUID(TABLE).bytes, bytes(16)), 12)

@@ -71,9 +71,7 @@ def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", RINGS)
-def test_each_justified_change_of_a_ring_is_published_once(
-    tmp_path: Path, name: str, level: str
-) -> None:
+def test_each_justified_mutation_is_published_once(tmp_path: Path, name: str, level: str) -> None:
     """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
 
     Read repair has written some of it once more, in other bytes (line 19).
