@@ -14,6 +14,7 @@ from headrace.connector.control.altering import altered_sink
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import (
     CLASS_KEY,
+    NAME_KEY,
     ConnectorOptions,
     sink_entry,
     source_entry,
@@ -183,6 +184,11 @@ class Commands:
                     "sink", f"data sink {sink.name} is used by {first.name}{more}", f"first {drop}"
                 )
             self._catalogue.remove_sink(sink.name)
+
+    @needs(Role.OPERATOR)
+    def validate_sink(self, name: str) -> SinkEntry:
+        """Return a sink that somebody wants to be asked. Raises NotFoundError."""
+        return self._catalogue.sink(name)
 
     # Sources.
 
@@ -382,6 +388,14 @@ class Commands:
         """
         job = self._stopped(name, dry_run=dry_run)
         return self._offsets.reset(job, self._plugin(name), dry_run=dry_run)
+
+    @needs(Role.ADMIN)
+    def preview_source(self, config: Mapping[str, str]) -> str:
+        """Return the job whose next changes somebody wants to see, who may read the table.
+
+        Raises NotFoundError.
+        """
+        return self.status(config[NAME_KEY]).job
 
     def positions_job(self, name: str, *, dry_run: bool) -> str:
         """Return the job whose positions are those of a source, which is stopped or only asks.

@@ -4,7 +4,7 @@ import functools
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from headrace.connector.control.audit import Audit, fingerprint
 from headrace.connector.control.permission import CALLER, Guard, Role
@@ -14,6 +14,9 @@ from headrace.plugins import HeadraceError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_OF_TABLES: Final = ("create_source", "preview_source", "put_source", "replace_source")
 
 
 class Gate:
@@ -97,7 +100,7 @@ def subject_of(given: object) -> str:
 
 
 def _table_of(verb: str, given: object) -> TableName | None:
-    """Return the table that a new or changed source would read."""
-    if isinstance(given, Mapping) and verb in ("create_source", "put_source", "replace_source"):
+    """Return the table that a source would read, or whose changes would be seen."""
+    if isinstance(given, Mapping) and verb in _OF_TABLES:
         return TableName(str(given.get("keyspace", "")), str(given.get("table", "")))
     return None

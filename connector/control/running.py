@@ -60,13 +60,16 @@ class Running:
         """Return the next changes of a source.
 
         Raises:
+            UnauthorizedError: whoever asks may not read the table.
             NotAvailableError: with why not.
 
         """
         source = self._commands.source_on(statement.word, statement.table)
+        job = self._commands.preview_source(source.config)
         changes = self._ask({
             "verb": "preview",
-            **self._job_of(source.name),
+            "job": job,
+            "job_file": str(job_file(self._connection, job)),
             "table": ".".join(whole_table(source.table)),
             "limit": statement.limit or PREVIEW_ROWS,
         })  # fmt: skip
@@ -77,10 +80,11 @@ class Running:
         """Return what a sink's own check found.
 
         Raises:
+            UnauthorizedError: whoever asks may not have it asked.
             NotAvailableError: there is no answer.
 
         """
-        sink = self._commands.sink(name)
+        sink = self._commands.validate_sink(name)
         options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
         found = self._ask({"verb": "validate", "plugin": sink.plugin, "options": options})
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))

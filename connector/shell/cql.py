@@ -147,7 +147,7 @@ class CqlConnection:
     @property
     def cluster(self) -> str:
         """The cluster's name."""
-        return str(self.versions.cluster_name)
+        return str(self.versions[3])
 
     def rows(self, text: str, *values: str) -> Sequence[Mapping[str, object]]:
         """Execute *text* with *values*, and return all rows. Raises CqlError."""

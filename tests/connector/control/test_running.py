@@ -17,6 +17,13 @@ from headrace.connector.control.errors import (
     NotStoppedError,
 )
 from headrace.connector.control.job_files import job_file, note_job_file
+from headrace.connector.control.permission import (
+    CALLER,
+    Caller,
+    Role,
+    RoleGuard,
+    UnauthorizedError,
+)
 from headrace.connector.control.probe import answer_to
 from headrace.connector.control.probing import Answer, ask, unpacked
 from headrace.connector.control.service import ControlService
@@ -226,3 +233,28 @@ def test_job_files(state: sqlite3.Connection) -> None:
 
     assert Path("/b") == job_file(state, "j")
     assert Path("/b") == job_file(state, "j~brook.s.t")
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        (f"PREVIEW DATA_SOURCE {TABLE}", Role.OPERATOR),
+        ("VALIDATE DATA_SINK f", Role.VIEWER),
+        (f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'earliest'", Role.OPERATOR),
+    ],
+)
+def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -> None:
+    """Who may do no more than look sees no rows, has nobody asked and moves nothing."""
+    run(service, f"STOP DATA_SOURCE {TABLE}")
+    with contextlib.closing(connect(folder / "state.db")) as connection:
+        note_job_file(connection, "j", folder / "job.yaml")
+    before = CALLER.get()
+    service.serve(Caller(name="bob", role=role), RoleGuard())
+    try:
+        with pytest.raises((UnauthorizedError, NotAvailableError)) as caught:
+            run(service, text)
+        run(service, "SHOW STATUS")
+    finally:
+        CALLER.set(before)
+
+    assert "SET POSITION" in text or "unauthorized" == caught.value.code
