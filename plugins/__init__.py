@@ -1,5 +1,6 @@
 """The contract between the framework and its sources and sinks. Imports nothing of ours."""
 
+from headrace.plugins.claim_stores import ClaimStore
 from headrace.plugins.codecs import Codec, Encoding
 from headrace.plugins.config import Option, declared_options, option, parse_config
 from headrace.plugins.contract import (
@@ -64,6 +65,7 @@ __all__ = [
     "BadRecordError",
     "Batch",
     "CheckResult",
+    "ClaimStore",
     "Clock",
     "CloseReason",
     "Codec",

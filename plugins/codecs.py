@@ -9,6 +9,11 @@ from headrace.plugins.errors import BadRecordError, Problem
 from headrace.plugins.records import Batch, EncodedRecords, Headers, Quarantined, Record
 
 SCHEMA_ID_HEADER: Final = "schemaId"
+CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to where it is kept.
+# The value is a part of one: of which, the part's number from 0, and how many there are.
+CHUNK_ID_HEADER: Final = "chunk.id"
+CHUNK_INDEX_HEADER: Final = "chunk.index"
+CHUNK_COUNT_HEADER: Final = "chunk.count"
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")
@@ -35,7 +40,8 @@ class Encoding:
     what stands around a change: without one, its own document in JSON, and `cep44` in the other
     formats. `types` are `lossless`, or those of CEP-44's text, `cep44`. `key` says which columns
     the key has: `partition` or `primary`. With `tombstones` a deletion of all that is under its key
-    says so (`EncodedRecords.tombstones`).
+    says so (`EncodedRecords.tombstones`). A value of more than `value_bytes_max` is too large for
+    the sink; 0 says that none is.
     """
 
     codec: str = "json"
@@ -44,6 +50,7 @@ class Encoding:
     types: str = "lossless"
     key: str = "partition"
     tombstones: bool = False
+    value_bytes_max: int = 0
     headers: tuple[str, ...] = (SCHEMA_ID_HEADER,)
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.plugins.config import option
 from headrace.plugins.errors import ConfigError, Problem
 
-FOR_EVER: int = -1
+FOR_EVER: Final = -1
+LARGE_POLICIES: Final = ("dlq", "fail", "truncate", "chunk", "claim-check")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,32 @@ class SinkOptions:
         "The window of the budget.", name="errors.budget.window.seconds", default=60.0, minimum=1
     )
 
+    large_policy: str = option(
+        "What becomes of a value that is too large for a message: `dlq`, `fail` (the split stops), "
+        "`truncate`, `chunk`, `claim-check`.",
+        name="large.policy",
+        default="dlq",
+        choices=LARGE_POLICIES,
+    )
+    large_policies: Mapping[str, str] = option(
+        "`large.policy.<keyspace>.<table>`: the same for one table.",
+        keys_allowed=r"large\.policy\.[^.]+\.[^.]+",
+    )
+    large_bytes: int | None = option(
+        "Values of more bytes are too large; by default, those that the sink does not take.",
+        name="large.bytes",
+        default=None,
+        minimum=1_000,
+    )
+    large_store: str = option(
+        "Where claim-check keeps values: `directory`, or a plugin's.",
+        name="large.store",
+        default="directory",
+    )
+    large_store_options: Mapping[str, str] = option(
+        "`large.store.<option>`: the options of the claim store.",
+        keys_allowed=r"large\.store\.[a-z][a-z._]*",
+    )
     transforms: tuple[str, ...] = option(
         "Names of transforms, in the order in which they are applied.", default=()
     )
@@ -116,6 +144,13 @@ class SinkOptions:
 
     def __post_init__(self) -> None:
         """Refuse what would put a row's values into the log, and framing without a store."""
+        wrong = [
+            Problem(key, f"expected one of {', '.join(LARGE_POLICIES)}, found {policy!r}")
+            for key, policy in self.large_policies.items()
+            if policy not in LARGE_POLICIES
+        ]
+        if wrong:
+            raise ConfigError(wrong)
         if self.schema_framing != "none" and self.schema_store is None:
             hint = "give schema.store: registry, and schema.store.url"
             raise ConfigError([Problem("schema.framing", "needs a schema store", hint)])
@@ -123,3 +158,7 @@ class SinkOptions:
             hint = "look at a record with: headrace dlq show"
             problem = Problem("errors.log.include.messages", "rows are never logged", hint)
             raise ConfigError([problem])
+
+    def large_policy_of(self, table: str) -> str:
+        """Return what becomes of large values of *table*."""
+        return self.large_policies.get(f"large.policy.{table}", self.large_policy)

@@ -1,5 +1,6 @@
 """From a sink's options to where its schemas are published."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.connector.job import Job
@@ -8,6 +9,7 @@ from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.publishing import PARTS, Publisher
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
+    ClaimStore,
     ConfigError,
     Context,
     Problem,
@@ -31,8 +33,25 @@ def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
     store = _schema_store(job, context)
     framing = None if store is None else _framing(job, context, sink, store)
     options = job.sink_config
-    chain = Chain(options) if isinstance(options, SinkOptions) else None
-    return Encoder(sink.encoding(), framing, chain, sink.topic_of)
+    if not isinstance(options, SinkOptions):
+        return Encoder(sink.encoding(), framing=framing)
+    claims = _claim_store(options)
+    return Encoder(
+        sink.encoding(),
+        framing=framing,
+        chain=Chain(options),
+        topic_of=sink.topic_of,
+        options=options,
+        claims=claims,
+    )
+
+
+def _claim_store(options: SinkOptions) -> ClaimStore | None:
+    policies = {options.large_policy, *options.large_policies.values()}
+    if "claim-check" not in policies:
+        return None
+    plugin: type[ClaimStore] = load("claim_stores", options.large_store)
+    return plugin(_parsed("large.store", plugin.config_class, options.large_store_options))
 
 
 def _schema_store(job: Job, context: Context) -> SchemaStore | None:
@@ -46,13 +65,18 @@ def _schema_store(job: Job, context: Context) -> SchemaStore | None:
     if not isinstance(options, SinkOptions) or options.schema_store is None:
         return None
     plugin: type[SchemaStore] = load("schema_stores", options.schema_store)
-    given = {k.removeprefix(f"{_KEY}."): v for k, v in options.schema_store_options.items()}
+    return plugin(_parsed(_KEY, plugin.config_class, options.schema_store_options), context)
+
+
+def _parsed(prefix: str, config_class: type, given: Mapping[str, str]) -> object:
+    """Check options that stand after *prefix*."""
+    own = {key.removeprefix(f"{prefix}."): value for key, value in given.items()}
     try:
-        config: object = parse_config(plugin.config_class, given)
+        config: object = parse_config(config_class, own)
     except ConfigError as error:
-        problems = [Problem(f"{_KEY}.{p.key}", p.message, p.hint) for p in error.problems]
+        problems = [Problem(f"{prefix}.{p.key}", p.message, p.hint) for p in error.problems]
         raise ConfigError(problems) from error
-    return plugin(config, context)
+    return config
 
 
 def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore) -> Framing:

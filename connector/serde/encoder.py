@@ -5,19 +5,23 @@ from dataclasses import replace
 
 from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.headers import ConstantHeaders
+from headrace.connector.serde.large import LargeValues
 from headrace.connector.serde.records import codec
 from headrace.connector.serde.shaping import Shaper
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
     BadRecordError,
     Batch,
+    ClaimStore,
     Codec,
     EncodedRecords,
     Encoding,
+    NumberPosition,
     Quarantined,
     Record,
     RecordBatch,
     RecordSchema,
+    SinkOptions,
 )
 from headrace.plugins.codecs import set_aside
 
@@ -27,17 +31,21 @@ _STAGE = "VALUE_CONVERTER"
 class Encoder:
     """Encodes batches for one sink. Belongs to the data thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         wanted: Encoding,
+        *,
         framing: Framing | None = None,
         chain: Chain | None = None,
         topic_of: Callable[[str], str] = str,
+        options: SinkOptions | None = None,
+        claims: ClaimStore | None = None,
     ) -> None:
         """Load the codecs that *wanted* names.
 
         *framing* is about a schema store, *chain* what is done to records, and *topic_of* says
-        where a table's records go, which transforms may change.
+        where a table's records go, which transforms may change. *options* say what becomes of
+        large values, and *claims* may keep them.
 
         Raises:
             ConfigError: there is no such codec, envelope or key.
@@ -53,6 +61,9 @@ class Encoder:
         self._own = wanted.codec if plain else ""
         self._codec = values if keys is values else _PairCodec(keys, values)
         self._constant = ConstantHeaders(wanted.headers)
+        self._large: LargeValues | None = None
+        if options is not None and wanted.value_bytes_max:
+            self._large = LargeValues(options, wanted.value_bytes_max, claims, self._encode_one)
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
         """Have the schemas of records to come published, if there is a schema store."""
@@ -86,8 +97,17 @@ class Encoder:
             encoded = self._one_by_one(batch)
         if self._framing is not None:
             encoded = self._framing.apply(encoded)
+        if self._large is not None:
+            encoded = self._large.apply(encoded, batch)
         headers = self._constant.give(encoded.headers, encoded.tables, token)
         return encoded if headers is encoded.headers else replace(encoded, headers=headers)
+
+    def _encode_one(self, record: Record) -> tuple[Sequence[bytes | None], Sequence[bytes]]:
+        """Encode a record that stands for one of a batch."""
+        made = self._one_by_one(RecordBatch("", NumberPosition(0), 0, [record]))
+        if self._framing is not None:
+            made = self._framing.apply(made)
+        return made.keys, made.values
 
     def _one_by_one(self, batch: Batch) -> EncodedRecords:
         """Shape and transform each record; one that fails is set aside, the others go on (I8)."""

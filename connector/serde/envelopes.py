@@ -105,6 +105,7 @@ class Flat(Envelope):
         "__ttl": "ttl",
         "__expires": "expires",
         "__written": "updateFields",
+        "__truncated": "truncatedFields",
         "__cells": "cells",
         "__range": "range",
         "__mutation": "mutation",

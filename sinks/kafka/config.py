@@ -38,6 +38,8 @@ PROMISES: Final = {
     "enable.idempotence": "true",
     "partitioner": "murmur2_random",  # As Java producers place keys.
 }
+MESSAGE_BYTES_MAX: Final = 1_000_000  # librdkafka's own.
+ROOM_BYTES: Final = 4_096  # For the key, headers and what Kafka adds.
 DEFAULTS: Final = {
     "delivery.timeout.ms": "120000",  # Then the framework retries, before it loses patience.
     "queue.buffering.max.kbytes": "32768",  # Bounds the memory of records not yet acknowledged.
@@ -156,6 +158,7 @@ class KafkaConfig(SinkOptions):
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
             _key_problem(self.key),
+            _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
         ]
         found = [problem for problem in problems if problem]
@@ -171,8 +174,21 @@ class KafkaConfig(SinkOptions):
             types=self.types,
             key=self.key or ("primary" if self.envelope == "debezium" else "partition"),
             tombstones=self.tombstones_on_delete,
+            value_bytes_max=self.value_bytes_max,
             headers=self.headers,
         )
+
+    def is_chunked(self, table: str) -> bool:
+        """Say whether large values of *table* are sent in parts."""
+        return self.large_policy_of(table) == "chunk"
+
+    @property
+    def value_bytes_max(self) -> int:
+        """The size of a value beyond which it is too large for a message with key and headers."""
+        if self.large_bytes is not None:
+            return self.large_bytes
+        whole = int(self.librdkafka.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        return max(whole - ROOM_BYTES, whole // 2)
 
     def producer_config(self) -> dict[str, str]:
         """Return what a librdkafka producer is made with; it may hold passwords."""
@@ -202,6 +218,13 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
         return None
     hint = "use letters, digits, . _ -, and {keyspace} and {table}"
     return Problem(key, f"{topic!r} is no topic name", hint)
+
+
+def _policy_problem(envelope: str, policies: set[str]) -> Problem | None:
+    if envelope != "debezium" or "truncate" not in policies:
+        return None
+    hint = "chunk and claim-check keep everything"
+    return Problem("large.policy", "debezium's envelope cannot say what was cut off", hint)
 
 
 def _key_problem(key: str | None) -> Problem | None:

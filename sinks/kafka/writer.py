@@ -5,7 +5,6 @@ thread would fight for the interpreter once per record. So whoever waits calls `
 deadline in the past if it does not want to wait.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -15,7 +14,6 @@ from headrace.plugins import (
     Context,
     Delivery,
     Disposition,
-    EncodedRecords,
     Failure,
     Headers,
     Problem,
@@ -24,6 +22,7 @@ from headrace.plugins import (
 )
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import QueueFullError, WriterClosedError, code_of, hint_of
+from headrace.sinks.kafka.messages import Messages, messages_of
 from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
 from headrace.sinks.kafka.topics import Topics
 
@@ -89,9 +88,12 @@ class KafkaWriter(Writer):
             settle(delivered=0)
             return
         self._topics.make_ready(self._topics.wanted(encoded), self._producer, self._last_heard)
-        outstanding = Outstanding(encoded, self._settle, singly=self._singly)
+        messages = messages_of(
+            encoded, chunk_bytes=self._config.value_bytes_max, is_chunked=self._config.is_chunked
+        )
+        outstanding = Outstanding(messages, self._settle, singly=self._singly)
         self._outstanding[outstanding] = settle
-        self._produce_all(encoded, outstanding)
+        self._produce_all(messages, outstanding)
         self._poll(0)
 
     def drain(self, deadline_ms: int) -> bool:
@@ -115,62 +117,32 @@ class KafkaWriter(Writer):
         self._producer.purge()
         del self._producer  # Now, not when memory is collected: it has threads and connections.
 
-    def _produce_all(self, encoded: EncodedRecords, outstanding: Outstanding) -> None:
-        begin = 0
-        for index in encoded.tombstones:
-            if not self._produce_range(encoded, begin, index + 1, outstanding):
-                return
-            begin = index + 1
-            if not self._bury(encoded, index, outstanding):
-                return
-        self._produce_range(encoded, begin, len(encoded), outstanding)
-
-    def _produce_range(
-        self, encoded: EncodedRecords, begin: int, end: int, outstanding: Outstanding
-    ) -> bool:
-        """Produce records *begin* to *end*; say whether the rest may follow."""
-        produce, values, keys = self._producer.produce, encoded.values, encoded.keys
-        places = encoded.tables if encoded.topics is None else encoded.topics
+    def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
+        produce, values, keys = self._producer.produce, messages.values, messages.keys
         shared: Headers | None = None
         place: str | None = None
         headers: HeaderList = []
         topic = ""
-        for index in range(begin, end):
-            if encoded.headers[index] is not shared:
-                shared = encoded.headers[index]
+        for number, value in enumerate(values):
+            if messages.headers[number] is not shared:
+                shared = messages.headers[number]
                 headers = list(shared)
-            if places[index] is not place:
-                place = places[index]
-                topic = self._topics.of(place) if places is encoded.tables else place
-            value, key = values[index], keys[index]
+            if messages.places[number] is not place:
+                place = messages.places[number]
+                topic = place if messages.routed else self._topics.of(place)
+            key = keys[number]
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
                 if not self._produce_patiently(topic, value, key, outstanding, headers):
-                    self._give_up(encoded, index, outstanding, None)
-                    return False
+                    self._give_up(messages, number, outstanding, None)
+                    return
             except KafkaException as error:
-                failure = failure_of(index, error.args[0])
+                failure = failure_of(0, error.args[0])
                 if failure.disposition is not Disposition.REJECT:
-                    self._give_up(encoded, index, outstanding, failure)
-                    return False
-                outstanding.fail(failure)
-        return True
-
-    def _bury(self, encoded: EncodedRecords, index: int, outstanding: Outstanding) -> bool:
-        """Produce the tombstone of record *index*; say whether the rest may follow."""
-        topic, key = self._topics.of(encoded.tables[index]), encoded.keys[index]
-        if encoded.topics is not None:
-            topic = encoded.topics[index]
-        failure: Failure | None = None
-        try:
-            if self._produce_patiently(topic, None, key, outstanding, list(encoded.headers[index])):
-                return True
-        except KafkaException as error:
-            failure = failure_of(index, error.args[0])
-        outstanding.fail(failure or self._no_room(index), tombstone=True)
-        self._give_up(encoded, index + 1, outstanding, failure)
-        return False
+                    self._give_up(messages, number, outstanding, failure)
+                    return
+                outstanding.fail(number, failure)
 
     def _produce_patiently(
         self,
@@ -180,9 +152,9 @@ class KafkaWriter(Writer):
         outstanding: Outstanding,
         headers: HeaderList,
     ) -> bool:
-        """Produce, and poll until the queue has room; say whether it had any in time."""
-        for wait_ms in (0, *[POLL_MS] * (self._config.submit_timeout_ms // POLL_MS + 1)):
-            self._poll(wait_ms)
+        """Poll until the queue has room; say whether it had any in time."""
+        for _ in range(0, self._config.submit_timeout_ms + 1, POLL_MS):
+            self._poll(POLL_MS)
             try:
                 self._producer.produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
@@ -191,26 +163,19 @@ class KafkaWriter(Writer):
         return False
 
     def _give_up(
-        self, encoded: EncodedRecords, index: int, outstanding: Outstanding, why: Failure | None
+        self, messages: Messages, number: int, outstanding: Outstanding, why: Failure | None
     ) -> None:
-        """Fail record *index* and all later ones (I4: nothing overtakes a failed one).
+        """Fail message *number* and all later ones (I4: nothing overtakes a failed one).
 
         *why* is the failure of the first; without it there was no room.
         """
-        if not index and why is None:
+        text = f"the queue stayed full for {self._config.submit_timeout_ms} ms"
+        if not number and why is None:
             del self._outstanding[outstanding]
-            full = self._no_room(0)
-            raise QueueFullError(full.message, place=self._place, hint=hint_of(self._last_error))
-        buried = frozenset(encoded.tombstones)
-        for later in range(index, len(encoded)):
-            failure = replace(why, index=later) if why else self._no_room(later)
-            outstanding.fail(failure)
-            if later in buried:
-                outstanding.fail(failure, tombstone=True)
-
-    def _no_room(self, index: int) -> Failure:
-        message = f"the queue stayed full for {self._config.submit_timeout_ms} ms"
-        return Failure(index, Disposition.RETRY, QueueFullError.code, message)
+            raise QueueFullError(text, place=self._place, hint=hint_of(self._last_error))
+        failure = why or Failure(0, Disposition.RETRY, QueueFullError.code, text)
+        for later in range(number, len(messages.values)):
+            outstanding.fail(later, failure)
 
     def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
         settle = self._outstanding.pop(outstanding, None)

@@ -16,6 +16,7 @@ from headrace.sinks.kafka.failures import (
     QueueFullError,
     WriterClosedError,
 )
+from headrace.sinks.kafka.messages import messages_of
 from headrace.sinks.kafka.outstanding import Outstanding
 
 # Murmur2 as Kafka's own Java tests pin it.
@@ -240,7 +241,11 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
     """A broker's "too large" condemns a record only if it travelled alone."""
     verdicts: list[list[Failure]] = []
     outstanding = Outstanding(
-        delivery_of((b"a", b"1"), (b"b", b"2")).encoded,
+        messages_of(
+            delivery_of((b"a", b"1"), (b"b", b"2")).encoded,
+            chunk_bytes=100,
+            is_chunked=lambda _table: False,
+        ),
         lambda _outstanding, _delivered, failures: verdicts.append(failures),
         singly=singly,
     )

@@ -1,0 +1,227 @@
+"""Values that are too large for a message: cut off, or kept elsewhere and named in the message.
+
+And the way back for consumers: claims resolved, chunks joined.
+"""
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.plugins import (
+    Batch,
+    ClaimStore,
+    Document,
+    EncodedRecords,
+    FatalError,
+    Headers,
+    Record,
+    RetriableError,
+    SinkOptions,
+    option,
+)
+from headrace.plugins.codecs import (
+    CHUNK_COUNT_HEADER,
+    CHUNK_ID_HEADER,
+    CHUNK_INDEX_HEADER,
+    CLAIM_HEADER,
+)
+
+_MARGIN_BYTES: Final = 64  # What lengths and a column's name may add.
+_CUTS_MAX: Final = 64
+_NAME_BYTES: Final = 32
+
+
+class ValueTooLargeError(FatalError):
+    """A value is too large for a message, and `large.policy` is `fail`."""
+
+    code = "value_too_large"
+
+
+class ClaimLostError(RetriableError):
+    """A value that was kept elsewhere is not there, or is another one."""
+
+    code = "claim_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryConfig:
+    """Options of the claim store `directory`."""
+
+    path: str = option("The folder; it is made if it is not there.")
+
+
+class DirectoryClaimStore(ClaimStore):
+    """Keeps each value as a file, by the first digits of its name."""
+
+    config_class = DirectoryConfig
+    config: DirectoryConfig
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write the file, whole or not at all; return its path within the folder."""
+        place = f"{name[:2]}/{name}"
+        path = Path(self.config.path) / place
+        half = path.with_suffix(".half")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            half.write_bytes(content)
+            half.replace(path)
+        except OSError as error:
+            raise ClaimLostError(str(error), place=str(path)) from error
+        return place
+
+
+class LargeValues:
+    """Does with large values what a sink's options say; chunking is the sink's own business."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        bytes_max: int,
+        store: ClaimStore | None,
+        encode_one: Callable[[Record], tuple[Sequence[bytes | None], Sequence[bytes]]],
+    ) -> None:
+        """*encode_one* encodes a single record in the sink's form: for values that were cut."""
+        self._options = options
+        self._bytes_max = bytes_max
+        self._store = store
+        self._encode_one = encode_one
+
+    def apply(self, encoded: EncodedRecords, batch: Batch) -> EncodedRecords:
+        """Return *encoded*, made of *batch*, without values that must not be so large.
+
+        Raises:
+            ValueTooLargeError: the policy says so.
+            RetriableError: the claim store does not take a value.
+
+        """
+        values = encoded.values
+        if not values or max(map(len, values)) <= self._bytes_max:  # Nearly every batch.
+            return encoded
+        made: list[bytes] = list(values)
+        headers: list[Headers] = list(encoded.headers)
+        records: Sequence[Record] = ()
+        for index, value in enumerate(values):
+            if len(value) <= self._bytes_max:
+                continue
+            match self._options.large_policy_of(encoded.tables[index]):
+                case "fail":
+                    raise ValueTooLargeError(
+                        f"a value has {len(value)} bytes, allowed are {self._bytes_max}",
+                        place=f"table {encoded.tables[index]}",
+                        hint="large.policy says what else can be done with it",
+                    )
+                case "claim-check" if self._store is not None:
+                    made[index], headers[index] = self._claimed(self._store, value, headers[index])
+                case "truncate":
+                    records = records or list(batch.records())
+                    if len(records) == len(values):  # Otherwise some were left out: which?
+                        made[index] = self._truncated(records[index], value)
+        return replace(encoded, values=made, headers=headers)
+
+    def _claimed(self, store: ClaimStore, value: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        digest = hashlib.sha256(value).hexdigest()
+        place = store.put(digest[:_NAME_BYTES], value)
+        claim = {"claim": place, "bytes": len(value), "sha256": digest}
+        return json.dumps(claim).encode(), (*headers, (CLAIM_HEADER, place.encode()))
+
+    def _truncated(self, record: Record, value: bytes) -> bytes:
+        """Cut the longest texts and bytes of the payload until it fits, or nothing is left."""
+        for _ in range(_CUTS_MAX):
+            over = len(value) - self._bytes_max
+            cut = _cut(record.value, over + _MARGIN_BYTES) if over > 0 else None
+            if cut is None:
+                break
+            record = record.changed(value=cut)
+            _, (value,) = self._encode_one(record)
+        return value
+
+
+def _cut(value: Document, by: int) -> Document | None:
+    """Return a change whose longest column is cut by *by* bytes, and named; None if none is left.
+
+    A text is cut between characters. A column is shortened for as much as it has.
+    """
+    payload: Mapping[str, Any] = value.get("payload", {})
+    sizes = {name: _size(column) for name, column in payload.items()}
+    longest = max(sizes, key=lambda name: sizes[name], default="")
+    if not sizes.get(longest):
+        return None
+    column = payload[longest]
+    left = max(0, sizes[longest] - by)
+    shorter = column[:left]
+    if isinstance(column, str):
+        shorter = column.encode()[:left].decode(errors="ignore")
+    names = [*value["truncatedFields"], longest]
+    return {
+        **value,
+        "payload": {**payload, longest: shorter},
+        "truncatedFields": sorted(set(names)),
+    }
+
+
+def _size(column: object) -> int:
+    if isinstance(column, bytes):
+        return len(column)
+    return len(column.encode()) if isinstance(column, str) else 0
+
+
+# The consumer's side.
+
+
+def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
+    """Return a message's value, from the claim store's *folder* if the message only names it.
+
+    Raises:
+        ClaimLostError: it is not there, or is another one.
+
+    """
+    if CLAIM_HEADER not in headers:
+        return value
+    claim = json.loads(value)
+    path = folder / str(claim["claim"])
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ClaimLostError("leads out of the folder", place=str(path))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ClaimLostError(str(error), place=str(path)) from error
+    if hashlib.sha256(content).hexdigest() != claim["sha256"]:
+        raise ClaimLostError("holds something else", place=str(path))
+    return content
+
+
+class Reassembler:
+    """Joins the chunks of values, message by message; one for each topic partition.
+
+    It keeps what is incomplete, up to a bound; beyond it the oldest is forgotten: a producer that
+    died in the middle sends the whole value again.
+    """
+
+    def __init__(self, *, bytes_max: int = 256 * 1024 * 1024) -> None:
+        """*bytes_max* bounds what is kept."""
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._parts: OrderedDict[bytes, dict[int, bytes]] = OrderedDict()
+
+    def add(self, value: bytes, headers: Mapping[str, bytes]) -> bytes | None:
+        """Return a whole value: that of a plain message at once, of chunks with the last one."""
+        chunk_id = headers.get(CHUNK_ID_HEADER)
+        if chunk_id is None:
+            return value
+        parts = self._parts.setdefault(chunk_id, {})
+        index, count = int(headers[CHUNK_INDEX_HEADER]), int(headers[CHUNK_COUNT_HEADER])
+        self._bytes += len(value) - len(parts.get(index, b""))
+        parts[index] = value
+        if len(parts) == count:
+            self._forget(chunk_id)
+            return b"".join(parts[number] for number in range(count))
+        while self._bytes > self._bytes_max and len(self._parts) > 1:
+            self._forget(next(iter(self._parts)))
+        return None
+
+    def _forget(self, chunk_id: bytes) -> None:
+        self._bytes -= sum(map(len, self._parts.pop(chunk_id).values()))

@@ -1,0 +1,83 @@
+"""The messages of a delivery: one for each record, and now and then a tombstone or chunks."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.plugins import EncodedRecords, Headers
+from headrace.plugins.codecs import CHUNK_COUNT_HEADER, CHUNK_ID_HEADER, CHUNK_INDEX_HEADER
+
+_ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages column by column; `owners[i]` is the record of message i, or all are their own.
+
+    `places[i]` is the table of its record or, if they are `routed`, its topic.
+    """
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Headers]
+    places: Sequence[str]
+    records: int
+    routed: bool
+    owners: Sequence[int] | None = None
+
+    def owner(self, number: int) -> int:
+        """Return the index of the record that message *number* is of."""
+        return number if self.owners is None else self.owners[number]
+
+
+def messages_of(
+    encoded: EncodedRecords, *, chunk_bytes: int, is_chunked: Callable[[str], bool]
+) -> Messages:
+    """Return the messages that *encoded* makes.
+
+    A value of more than *chunk_bytes*, of a table that *is_chunked*, is sent in parts of that size.
+    """
+    routed = encoded.topics is not None
+    places = encoded.tables if encoded.topics is None else encoded.topics
+    values, count = encoded.values, len(encoded)
+    large = values and max(map(len, values)) > chunk_bytes
+    if not large and not encoded.tombstones:  # Nearly every delivery.
+        return Messages(encoded.keys, values, encoded.headers, places, count, routed)
+    buried = frozenset(encoded.tombstones)
+    rows: list[tuple[int, bytes | None, Headers]] = []
+    for index, value in enumerate(values):
+        headers = encoded.headers[index]
+        if len(value) > chunk_bytes and is_chunked(encoded.tables[index]):
+            rows += [(index, part, more) for part, more in _chunks(value, headers, chunk_bytes)]
+        else:
+            rows.append((index, value, headers))
+        if index in buried:
+            rows.append((index, None, headers))
+    owners = [index for index, _, _ in rows]
+    return Messages(
+        keys=[encoded.keys[index] for index in owners],
+        values=[value for _, value, _ in rows],
+        headers=[headers for _, _, headers in rows],
+        places=[places[index] for index in owners],
+        records=count,
+        routed=routed,
+        owners=owners,
+    )
+
+
+def _chunks(value: bytes, headers: Headers, chunk_bytes: int) -> Sequence[tuple[bytes, Headers]]:
+    parts = [value[start : start + chunk_bytes] for start in range(0, len(value), chunk_bytes)]
+    chunk_id = hashlib.sha256(value).digest()[:_ID_BYTES]
+    return [
+        (
+            part,
+            (
+                *headers,
+                (CHUNK_ID_HEADER, chunk_id),
+                (CHUNK_INDEX_HEADER, b"%d" % number),
+                (CHUNK_COUNT_HEADER, b"%d" % len(parts)),
+            ),
+        )
+        for number, part in enumerate(parts)
+    ]

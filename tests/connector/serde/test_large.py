@@ -1,0 +1,186 @@
+"""Values that are too large for a message, and their way back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.large import (
+    ClaimLostError,
+    DirectoryClaimStore,
+    DirectoryConfig,
+    Reassembler,
+    ValueTooLargeError,
+    resolved,
+)
+from headrace.plugins import (
+    Document,
+    EncodedRecords,
+    Encoding,
+    NumberPosition,
+    Operation,
+    Record,
+    RecordBatch,
+    RecordSchema,
+    SinkOptions,
+    parse_config,
+)
+
+BYTES_MAX = 2_000
+FIELDS = [
+    {"name": "id", "type": ["null", "int"]},
+    {"name": "note", "type": ["null", "string"]},
+    {"name": "blob", "type": ["null", "bytes"]},
+]
+PAYLOAD = {"type": "record", "name": "Payload", "fields": FIELDS}
+VALUE: Document = {
+    "type": "record",
+    "name": "Change",
+    "fields": [
+        {"name": "truncatedFields", "type": {"type": "array", "items": "string"}},
+        {"name": "payload", "type": PAYLOAD},
+    ],
+}
+KEY: Document = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+SCHEMA = RecordSchema.of("ks.t", "CREATE TABLE ks.t (…)", key=KEY, value=VALUE)
+
+
+def change(number: int, note: str = "", blob: bytes = b"") -> Record:
+    """Return a change."""
+    payload = {"id": number, "note": note, "blob": blob}
+    return Record(
+        key={"id": number},
+        value={"truncatedFields": [], "payload": payload},
+        operation=Operation.INSERT,
+        timestamp_us=0,
+        schema=SCHEMA,
+    )
+
+
+def encoded(*records: Record, folder: Path = Path("nowhere"), **options: str) -> EncodedRecords:
+    """Return records in JSON of at most so many bytes; underscores in options stand for dots."""
+    given = {key.replace("_", "."): value for key, value in options.items()}
+    encoder = Encoder(
+        Encoding(codec="json", envelope="cep44", value_bytes_max=BYTES_MAX),
+        options=parse_config(SinkOptions, given),
+        claims=DirectoryClaimStore(DirectoryConfig(path=str(folder))),
+    )
+    return encoder.encode(RecordBatch("all", NumberPosition(0), 0, list(records)), token=1)
+
+
+def documents(found: EncodedRecords) -> Sequence[Document]:
+    """Return the values."""
+    return [json.loads(value) for value in found.values]
+
+
+def test_by_default_the_sink_decides() -> None:
+    """It rejects what it does not take, and that is a dead letter."""
+    small, large = change(1), change(2, "x" * 5_000)
+
+    assert 5_000 < len(encoded(small, large).values[1])
+
+
+def test_a_split_can_stop_at_a_large_value() -> None:
+    """With the table, what was found and what is allowed; other values pass."""
+    assert 1 == len(encoded(change(1), large_policy="fail"))
+    with pytest.raises(ValueTooLargeError, match="allowed are 2000") as caught:
+        encoded(change(1, "x" * 5_000), large_policy="fail")
+
+    assert "table ks.t" == caught.value.place
+
+
+def test_a_table_can_have_a_policy_of_its_own() -> None:
+    """Which overrules the one for all."""
+    found = encoded(change(1, "x" * 5_000), large_policy="fail", large_policy_ks_t="dlq")
+
+    assert 1 == len(found)
+
+
+@pytest.mark.parametrize(
+    ("note", "blob", "names"),
+    [
+        ("x" * 5_000, b"", ["note"]),
+        ("", bytes(5_000), ["blob"]),
+        ("x" * 2_500, bytes(4_000), ["blob", "note"]),
+        ("é" * 3_000, b"", ["note"]),
+    ],
+    ids=["text", "bytes", "both", "characters of two bytes"],
+)
+def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) -> None:
+    """The longest columns are cut until the value fits; their beginnings stay."""
+    small, cut = documents(encoded(change(1), change(2, note, blob), large_policy="truncate"))
+
+    assert ([], names) == (small["truncatedFields"], cut["truncatedFields"])
+    assert note.startswith(cut["payload"]["note"])
+    assert len(json.dumps(cut, ensure_ascii=False).encode()) <= BYTES_MAX + 20  # Blanks.
+
+
+def test_a_claim_leads_back_to_the_value(tmp_path: Path) -> None:
+    """The message names where it is, its size and checksum; the key stays."""
+    whole = encoded(change(7, "x" * 5_000)).values[0]
+    found = encoded(change(6), change(7, "x" * 5_000), large_policy="claim-check", folder=tmp_path)
+    headers = dict(found.headers[1])
+
+    claim = json.loads(found.values[1])
+    assert {"claim", "bytes", "sha256"} == claim.keys()
+    assert (len(whole), claim["claim"].encode()) == (claim["bytes"], headers["claimCheck"])
+    assert whole == resolved(found.values[1], headers, tmp_path)
+    assert found.values[0] == resolved(found.values[0], dict(found.headers[0]), tmp_path)
+    assert b'{"id":7}' == found.keys[1]
+
+
+def test_a_claim_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    """A file that was changed, is gone, or lies elsewhere is no value."""
+    found = encoded(change(7, "x" * 5_000), large_policy="claim-check", folder=tmp_path)
+    value, headers = found.values[0], dict(found.headers[0])
+    path = tmp_path / json.loads(value)["claim"]
+
+    path.write_bytes(b"other")
+    with pytest.raises(ClaimLostError, match="something else"):
+        resolved(value, headers, tmp_path)
+    path.unlink()
+    with pytest.raises(ClaimLostError):
+        resolved(value, headers, tmp_path)
+    elsewhere = json.dumps({**json.loads(value), "claim": "../../etc/passwd"}).encode()
+    with pytest.raises(ClaimLostError, match="out of the folder"):
+        resolved(elsewhere, headers, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    """The split pauses: nothing is sent without its value."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ClaimLostError):
+        encoded(change(1, "x" * 5_000), large_policy="claim-check", folder=tmp_path / "file")
+
+
+def chunk(name: bytes, number: int, count: int) -> Mapping[str, bytes]:
+    """Return the headers of a chunk."""
+    return {"chunk.id": name, "chunk.index": b"%d" % number, "chunk.count": b"%d" % count}
+
+
+@given(order=st.permutations([(n, i) for n in (b"a", b"b") for i in range(3)]), again=st.booleans())
+def test_chunks_are_joined_in_any_order(order: list[tuple[bytes, int]], *, again: bool) -> None:
+    """Those of several values at once, and those that come again after a resend."""
+    joiner = Reassembler()
+    found = []
+    for name, number in order:
+        times = 1 + (again and number == 0 and order[-1] != (name, 0))
+        found += [joiner.add(name * (number + 1), chunk(name, number, 3)) for _ in range(times)]
+
+    assert {b"aaaaaa", b"bbbbbb"} <= set(found)
+    assert b"plain" == joiner.add(b"plain", {})
+
+
+def test_what_stays_incomplete_is_forgotten() -> None:
+    """Beyond the bound the oldest goes; what comes whole later is whole."""
+    joiner = Reassembler(bytes_max=10)
+    assert joiner.add(b"12345678", chunk(b"old", 0, 2)) is None
+    assert joiner.add(b"12345678", chunk(b"new", 0, 2)) is None
+
+    assert joiner.add(b"9", chunk(b"old", 1, 2)) is None
+    assert b"123456789" == joiner.add(b"9", chunk(b"new", 1, 2))
