@@ -227,6 +227,25 @@ def test_order_does_not_matter(name: str) -> None:
         assert expected == folded(changes)
 
 
+# What the nodes had in their tables when they were up again, as was noted with the recordings.
+ROWS_AFTER_REPLAY = {
+    "4.0-crash": {"a_cobalt_events": 4374, "b_basalt_umbra": 2784, "c_jade_walnut": 1209},
+    "5.0-v8-direct-crash": {"a_ember_wallet": 2567, "b_ember_orchid": 1672, "c_frost_saddle": 706},
+}
+
+
+@pytest.mark.parametrize("name", ROWS_AFTER_REPLAY)
+def test_a_killed_nodes_log_folds_into_its_rows(name: str) -> None:
+    """What a node logged before it was killed is what its tables had when it was up again."""
+    folder = recording(name)
+    folds: dict[str, Fold] = {}
+    for mutation in recorded_mutations(folder, folder / "killed" / "cdc_raw"):
+        for change in mutation.changes():
+            folds.setdefault(change.table.name, Fold(change.table)).add(change)
+    found = {table: sum(1 for _row in fold.rows(NOW_S)) for table, fold in folds.items()}
+    assert ROWS_AFTER_REPLAY[name] == found
+
+
 def work(columns: int, updates: int) -> int:
     """Return how many calls it takes to decode and fold *updates* of a row of *columns*."""
     schema = wide_schema(columns)

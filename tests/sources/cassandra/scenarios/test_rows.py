@@ -1,6 +1,7 @@
 """Scenarios ST, L, B and W: static rows, expiry, batches, light-weight transactions, counters."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,32 @@ def test_w03_counters_do_not_disturb_others(capsys: pytest.CaptureFixture[str]) 
     tables = {table for each in made for table in each.tables}
     assert tables
     assert tables.isdisjoint(found["skipped"]["counter"])
+
+
+# --- COMPACT STORAGE
+
+
+_COMPACT = re.compile(r"INSERT INTO (\S+) \((.*)\) VALUES \((.*)\) USING TIMESTAMP (\d+)")
+
+
+def test_compact_storage() -> None:
+    """Rows of COMPACT STORAGE are cells alone; null, empty and given clustering values differ."""
+    folder = recording("5.0-compact")
+    told = {}
+    for change in (c for m in recorded_mutations(folder) for c in m.changes()):
+        if change.table.name == statements(folder)[1]["table"]:
+            told[change.timestamp_us] = change_document(change)
+    kinds = set()
+    for statement in statements(folder):
+        found = _COMPACT.match(statement["cql"])
+        if found and statement["table"] == statements(folder)[1]["table"]:
+            names, values = (found[i].split(", ") for i in (2, 3))
+            given = {
+                n: v.strip("'") if "'" in v else int(v) for n, v in zip(names, values, strict=True)
+            }
+            document: Any = told[int(found[4])]
+            assert ("UPDATE", {"k": given["k"]}) == (document["op"], document["key"])
+            assert {"a": given["a"], "b": given.get("b")} == document["clustering"]
+            assert given["v"] == document["columns"]["v"]["value"]
+            kinds.add(given.get("b"))
+    assert {None, "", "b"} == kinds
