@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.connector.shell.cql_values import Value, cql_style, cql_text
@@ -55,6 +55,7 @@ def test_maps_of_the_driver() -> None:
     assert isinstance(OrderedMapSerializedKey(None, None), Mapping)
 
 
+@settings(max_examples=50)
 @given(
     st.recursive(
         st.none() | st.text() | st.binary() | st.floats() | st.integers() | st.datetimes(),

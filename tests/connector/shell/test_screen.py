@@ -88,6 +88,10 @@ def test_conversation(screen: Screen, tmp_path: Path) -> None:
     screen.type("DROP DATA_SINK k;\r")
     screen.shows("Really? [y/N]")
     screen.type("n\r")
+    screen.type("WATCH 1 SHOW STATUS\r")
+    screen.shows("(0 rows)")
+    screen.type("\x03")
+    screen.shows("headrace>")
     screen.type("SOMETHING\x03")  # Ctrl-C gives up what was typed.
     screen.type("EXPAND\r")
     screen.shows("EXPAND is OFF\nheadrace>")
