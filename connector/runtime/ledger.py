@@ -51,6 +51,8 @@ class Shipment:
     counters: Counters
     losses: list[Loss]
     records: int
+    size_bytes: int
+    """Of the batch or of the values made of it, whichever is more: both are in memory."""
     attempt: int = 1
     state: State = State.UNSENT
     sent_ms: int = 0
@@ -126,11 +128,14 @@ class Ledger:
         """Append a batch under the next number. Without records it is settled at once."""
         self._last_seq += 1
         counters, losses = _tally(self._split, self._last_seq, encoded)
-        shipment = Shipment(self._last_seq, batch, encoded, counters, losses, len(encoded))
+        size_bytes = max(batch.size_bytes, sum(map(len, encoded.values)))
+        shipment = Shipment(
+            self._last_seq, batch, encoded, counters, losses, len(encoded), size_bytes
+        )
         self._shipments.append(shipment)
-        self.outstanding_bytes += batch.size_bytes
+        self.outstanding_bytes += size_bytes
         self.outstanding_records += shipment.records
-        self.uncommitted_bytes += batch.size_bytes
+        self.uncommitted_bytes += size_bytes
         if not shipment.records:
             shipment.state = State.SETTLED
             self._fold()
@@ -264,9 +269,9 @@ class Ledger:
                 front.batch.end,
                 add_counters(before.counters, front.counters) if before else front.counters,
                 (*before.losses, *front.losses) if before else tuple(front.losses),
-                (before.size_bytes if before else 0) + front.batch.size_bytes,
+                (before.size_bytes if before else 0) + front.size_bytes,
             )
-            self.outstanding_bytes -= front.batch.size_bytes
+            self.outstanding_bytes -= front.size_bytes
             self.outstanding_records -= front.records
 
 

@@ -307,3 +307,14 @@ def test_what_was_filtered_is_counted() -> None:
     settled = ledger.take_settled()
     assert settled is not None
     assert {"shop.orders": TableCounts(cut=2, filtered=2)} == settled.counters
+
+
+def test_what_a_batch_became_counts_when_it_is_more() -> None:
+    """A verbose format fills the bound by its own size, a terse one by that of what was read."""
+    ledger = Ledger("a", last_seq=0)
+    nothing = RecordBatch("a", NumberPosition(1), 10, made=())
+
+    ledger.add(nothing, EncodedRecords([None], [bytes(1_000)], [()], ["t"]))
+    assert (1_000, 1_000) == (ledger.outstanding_bytes, ledger.uncommitted_bytes)
+    ledger.add(nothing, EncodedRecords([None], [b""], [()], ["t"]))
+    assert 1_010 == ledger.outstanding_bytes
