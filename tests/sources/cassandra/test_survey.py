@@ -1,5 +1,6 @@
 """Places in the logs are found by name, time and number; what lies behind them is measured."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -7,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins import ConfigError
+from forged import insert
+from headrace.plugins import ConfigError, parse_config
+from headrace.plugins.testing.doubles import context
+from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
+from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import backlog, located
+from node_logs import batches, forged_nodes
 
 EMPTY = CdcState(0, 0, ("n1", "n2"), ("ks",), {}, {})
 
@@ -112,3 +119,16 @@ def test_nothing_there(tmp_path: Path) -> None:
 
     assert [(0, 0)] == [(part.size_bytes, part.files) for part in backlog(logs, None)]
     assert {} == located(logs, EMPTY, "latest").markers
+
+
+@pytest.mark.parametrize("spectator", [False, True])
+def test_a_spectator_leaves_nothing(tmp_path: Path, *, spectator: bool) -> None:
+    """Who only looks reads the same, and leaves no hold in the directory."""
+    nodes = {node: [insert(b"k", b"v")] for node in ("node1", "node2", "node3")}
+    config = parse_config(CassandraConfig, forged_nodes(tmp_path, nodes))
+    source = CassandraSource(config, dataclasses.replace(context(), spectator=spectator))
+    found = list(batches([source.open(split, None) for split in source.plan()]))
+    source.close()
+
+    assert 1 == sum(len(list(batch.records())) for batch in found)
+    assert spectator is not (tmp_path / "node1" / FOLDER).exists()
