@@ -198,7 +198,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
             _keep_datacenter(source, parts.service.datacenter)
     problems: list[Problem] = []
     source_class, source_config = _part("source", source, problems)
-    sink_class, sink_config = _part("sink", sink, problems)
+    sink_class, sink_config = _part("sink", sink, problems, confined=written.sink is None)
     runtime = _checked("runtime", RuntimeConfig, runtime_given, problems)
     if problems or runtime is None:
         raise ConfigError(problems, place=place)
@@ -259,7 +259,7 @@ def _keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
 
 
 def _part(
-    section: str, given: Mapping[str, Any], problems: list[Problem]
+    section: str, given: Mapping[str, Any], problems: list[Problem], *, confined: bool = False
 ) -> tuple[Any, Any]:  # Any: the plugin's class, and an instance of its config_class.
     left = dict(given)
     name = left.pop("plugin", None)
@@ -275,7 +275,7 @@ def _part(
     if written_down:
         problems += _within(section, ConfigError(written_down))
         return None, None
-    options = resolved(left, section=section)
+    options = resolved(left, section=section, confined=confined)
     return plugin, _checked(section, plugin.config_class, options, problems)
 
 

@@ -1,15 +1,21 @@
 """Plugins found by entry points. Listing imports nothing; a broken plugin hurts only itself."""
 
 import difflib
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from headrace.plugins.errors import ConfigError, MissingRequirementError, Problem
+
+GROUPS_MAX: Final = 32  # Remembered; there are fewer.
 
 
 def names(group: str) -> tuple[str, ...]:
     """Return the names in `headrace.<group>`, sorted, without importing any of them."""
-    return tuple(sorted({found.name for found in _group(group)}))
+    return tuple(sorted({found.name for found in entries(group)}))
 
 
 def load(group: str, name: str) -> Any:  # noqa: ANN401 (the caller knows what a group holds)
@@ -20,7 +26,7 @@ def load(group: str, name: str) -> Any:  # noqa: ANN401 (the caller knows what a
         MissingRequirementError: it is installed but cannot be imported.
 
     """
-    found = [entry for entry in _group(group) if entry.name == name]
+    found = [entry for entry in entries(group) if entry.name == name]
     if not found:
         known = names(group)
         near = difflib.get_close_matches(name, known, n=1)
@@ -39,5 +45,24 @@ def load(group: str, name: str) -> Any:  # noqa: ANN401 (the caller knows what a
         ) from error
 
 
-def _group(group: str) -> list[EntryPoint]:
-    return list(entry_points(group=f"headrace.{group}"))
+def entries(group: str) -> Sequence[EntryPoint]:
+    """Return the entry points of `headrace.<group>`, without importing any of them."""
+    return _installed(group, _places())
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """Return where distributions may lie, and when something there came or went last."""
+    places = []
+    for path in sys.path:
+        try:
+            places.append((path, Path(path).stat().st_mtime_ns))
+        except OSError:
+            places.append((path, 0))
+    return tuple(places)
+
+
+@lru_cache(maxsize=GROUPS_MAX)
+def _installed(group: str, places: tuple[tuple[str, int], ...]) -> Sequence[EntryPoint]:
+    """Look through all distributions, which takes tens of milliseconds."""
+    del places
+    return tuple(entry_points(group=f"headrace.{group}"))

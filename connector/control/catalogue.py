@@ -145,8 +145,10 @@ class Catalogue:
 
         """
         name = f"{word}.{table.keyspace}.{table.name}"
+        if self.has_source(name):
+            return self.source(name)
         found = [s for s in self.sources() if (s.word, s.table) == (word, table)]
-        if len(found) > 1 and name not in [source.name for source in found]:
+        if len(found) > 1:
             names = ", ".join(source.name for source in found)
             raise AmbiguousError("table", f"{format_table(table)} has several: {names}")
         if len(found) == 1:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from headrace import __version__
@@ -56,7 +55,7 @@ def installed() -> Sequence[PluginInfo]:
     """Return all sources that statements can name, all sinks and codecs, but broken ones."""
     found = []
     for group in ("sinks", "sources", "codecs"):
-        for entry in sorted(entry_points(group=f"headrace.{group}")):
+        for entry in sorted(discovery.entries(group)):
             try:
                 plugin = discovery.load(group, entry.name)
             except HeadraceError:

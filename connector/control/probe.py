@@ -76,7 +76,7 @@ def answer_to(question: Question) -> Mapping[str, Json]:
 def validate(question: Question) -> Json:
     """Return check, result, message and hint of each finding about a sink."""
     plugin: type[Sink] = load("sinks", question["plugin"])
-    options = resolved(question["options"], section="sink")
+    options = resolved(question["options"], section="sink", confined=True)
     config: object = parse_config(plugin.config_class, options)
     context = _context("validate", bytes(16))
     findings = plugin(config, context).check()

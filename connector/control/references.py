@@ -6,6 +6,7 @@ find is the environment's fault.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,23 +14,46 @@ from typing import Any, Final
 from headrace.plugins import SecretUnavailableError, is_reference, resolve
 
 FILE_BYTES_MAX: Final = 1024 * 1024
+ROOTS_VARIABLE: Final = "HEADRACE_SECRETS_ROOTS"
+ROOTS: Final = "/run/secrets:/var/run/secrets:/etc/headrace"
+_PATH: Final = re.compile(r"\$\{(?:file|dir):([^:{}]+)")
 
 
-def resolved(options: Mapping[str, Any], *, section: str) -> dict[str, Any]:
+def resolved(options: Mapping[str, Any], *, section: str, confined: bool = False) -> dict[str, Any]:
     """Return *options* with the values that are references replaced by what they refer to.
 
-    *section* is what the options belong to, for messages.
+    *section* is what the options belong to, for messages. *confined* is for what statements or
+    requests gave: their files must lie below one of the roots, or callers could have any file of
+    this machine read.
 
     Raises:
-        SecretUnavailableError: a variable is not set, or a file or a key in it is missing.
+        SecretUnavailableError: a variable is not set, or a file or a key in it is missing, or
+            the file is none that may be read.
 
     """
+    if confined:
+        for key, value in options.items():
+            _check_roots(value, f"{section}.{key}")
     return {
         key: resolve(value, place=f"{section}.{key}")
         if isinstance(value, str) and is_reference(value)
         else value
         for key, value in options.items()
     }
+
+
+def _check_roots(value: object, place: str) -> None:
+    match = _PATH.match(value) if isinstance(value, str) else None
+    if match is None:
+        return
+    path = Path(os.path.realpath(match[1]))
+    roots = os.environ.get(ROOTS_VARIABLE, ROOTS).split(":")
+    if not any(root and path.is_relative_to(os.path.realpath(root)) for root in roots):
+        raise SecretUnavailableError(
+            f"{value} lies outside the folders for secrets",
+            place=place,
+            hint=f"put it below {' or '.join(filter(None, roots))}, or set {ROOTS_VARIABLE}",
+        )
 
 
 def environment(name: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,12 @@ class Client:
     port: int
     headers: dict[str, str] = field(default_factory=dict)
 
+    def answers(self) -> bool:
+        """Say whether the server answers yet."""
+        with contextlib.suppress(OSError):
+            return self("GET", "/health").status == 200
+        return False
+
     def __call__(
         self, method: str, path: str, document: object = None, **more: str | bytes
     ) -> Answer:
@@ -62,6 +69,12 @@ class Client:
             )
         finally:
             connection.close()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

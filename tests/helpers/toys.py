@@ -12,11 +12,13 @@ from headrace.plugins import (
     Backlog,
     CheckResult,
     ConfigError,
+    Delivery,
     Finding,
     MissingRequirementError,
     Position,
     Problem,
     Reader,
+    Settle,
     Sink,
     Source,
     Split,
@@ -33,6 +35,7 @@ brook = toys:BrookSource
 [headrace.sinks]
 bus = toys:BusSink
 pond = toys:PondSink
+mud = toys:MudSink
 torn-sink = no_such_module:TornSink
 """
 
@@ -94,6 +97,7 @@ class PondConfig:
 
     path: str = option("The file to append to.")
     topic: str = option("The topic that it pretends to have.")
+    password: str | None = option("What nobody may see.", default=None, secret=True)
 
 
 class PondSink(Sink):
@@ -103,8 +107,50 @@ class PondSink(Sink):
     config_class = PondConfig
 
     def open(self) -> Writer:
-        """Open as the file sink does."""
+        """Open as the file sink does, unless the password is a bad one."""
+        if self.config.password is not None and "bad" in self.config.password:
+            raise MissingRequirementError("nobody may log in with that")
         return FileSink(FileSinkConfig(path=self.config.path), self.context).open()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MudConfig:
+    """The sink that hangs has no options."""
+
+
+OVER = threading.Event()
+"""Set by the test that lets `MudWriter` go on."""
+
+
+class MudWriter(Writer):
+    """Does not return from `submit` until a test is over."""
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Hang."""
+        OVER.wait()
+        settle(len(delivery.encoded))
+
+    def drain(self, deadline_ms: int) -> bool:
+        """Have nothing left."""
+        del deadline_ms
+        return True
+
+
+class MudSink(Sink):
+    """`mud://x`."""
+
+    schemes = ("mud",)
+    config_class = MudConfig
+
+    def open(self) -> Writer:
+        """Return a writer that hangs."""
+        return MudWriter()
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Take anything."""
+        del host, path
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

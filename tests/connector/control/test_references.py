@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.control.references import FILE_BYTES_MAX, resolved
+from headrace.connector.control.references import FILE_BYTES_MAX, ROOTS_VARIABLE, resolved
 from headrace.plugins import SecretUnavailableError, is_reference
 
 
@@ -74,3 +74,35 @@ def test_unavailable(secrets: Path, reference: str, why: str) -> None:
 
     assert ("sink.password", 3) == (caught.value.place, caught.value.exit_status)
     assert "from " not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("reference", "allowed"),
+    [
+        ("${{file:{}/in/p:a}}", True),
+        ("${{dir:{}/in:p}}", True),
+        ("${{file:{}/out/p:a}}", False),
+        ("${{file:{}/in/../out/p:a}}", False),
+        ("${{file:{}/in/link:a}}", False),
+        ("${{dir:{}/out:p}}", False),
+        ("${{file:{}/inner/p:a}}", False),
+    ],
+)
+def test_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, *, allowed: bool
+) -> None:
+    """What statements refer to lies below a root, also behind links and dots."""
+    for folder in ("in", "out", "inner"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p").write_text("a=canary\n")
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "out" / "p")
+    monkeypatch.setenv(ROOTS_VARIABLE, f"/nowhere:{tmp_path}/in")
+    options = {"password": reference.format(tmp_path)}
+
+    assert "canary" in resolved(options, section="sink")["password"]
+    if allowed:
+        assert "canary" in resolved(options, section="sink", confined=True)["password"]
+        return
+    with pytest.raises(SecretUnavailableError, match="outside the folders for secrets") as caught:
+        resolved(options, section="sink", confined=True)
+    assert "canary" not in str(caught.value)

@@ -1,9 +1,7 @@
 """The worker as a process: it runs jobs, serves, mends what dies, and ends cleanly."""
 
-import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from headrace.connector.rest.command import worker_main
 from headrace.connector.shell.statements import CreateSink
 from headrace.connector.states import Observed
 from headrace.plugins import ConfigError
-from rest_server import Client
+from rest_server import Client, free_port
 
 WORKER = """\
 state: state.db
@@ -36,12 +34,6 @@ CONFIG = {
     "table": "onyx_ledger",
     "sink": "k",
 }
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Process:
@@ -63,13 +55,7 @@ class Process:
                 ],
                 stderr=log,
             )
-        until(self.answers, "it never answered")
-
-    def answers(self) -> bool:
-        """Say whether it serves."""
-        with contextlib.suppress(OSError):
-            return self.client("GET", "/health").status == 200
-        return False
+        until(self.client.answers, "it never answered")
 
     def state(self) -> Observed:
         """Return what is seen of the connector."""

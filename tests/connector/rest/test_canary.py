@@ -1,0 +1,96 @@
+"""Secrets that were planted everywhere come out nowhere."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toys
+from children import RUN, until
+from headrace.connector.control.references import ROOTS_VARIABLE
+from rest_server import Client, free_port
+
+CANARIES = ("bad-canary-in-the-environment", "canary-in-a-file", "canary-in-a-request")
+WORKER = """\
+state: state.db
+source: {plugin: brook, path: in.jsonl}
+runtime: {tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}
+"""
+PATHS = (
+    *("/", "/connectors?expand=info&expand=status", "/connectors/a", "/connectors/a/config"),
+    *("/connectors/a/tasks", "/connectors/b/status", "/connector-plugins", "/admin/loggers"),
+    *("/connector-plugins/PondSink/config", "/api/v1/sinks", "/api/v1/sources", "/api/v1/plugins"),
+    *("/api/v1/services", "/openapi.json", "/api/v1/plugins/PondSink/schema"),
+)
+
+
+def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer, log, audit or state has a secret, whatever is asked, refused, or fails."""
+    toys.install(tmp_path, monkeypatch)
+    environment, in_file, in_request = CANARIES
+    (tmp_path / "worker.yaml").write_text(WORKER)
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / "secrets").write_text(f"password={in_file}\n")
+    port = free_port()
+    client = Client(port)
+    helpers = str(Path(toys.__file__).parent)
+    with (tmp_path / "log").open("wb") as log:
+        child = subprocess.Popen(  # noqa: S603 (headrace itself)
+            [
+                *(sys.executable, "-c", RUN, "--log-level", "debug", "worker"),
+                *(str(tmp_path / "worker.yaml"), "--rest", f"127.0.0.1:{port}"),
+            ],
+            stdout=log,
+            stderr=log,
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join((str(tmp_path), helpers)),
+                "CANARY": environment,
+                ROOTS_VARIABLE: str(tmp_path),
+            },
+        )
+    try:
+        until(client.answers, "it never answered")
+        for name, password in (
+            ("a", f"${{file:{tmp_path}/secrets:password}}"),
+            ("b", "${env:CANARY}"),
+        ):
+            sink = {"name": name, "uri": f"pond://{tmp_path}/{name}.jsonl?topic=t"}
+            made = client("POST", "/api/v1/sinks", {**sink, "options": {"password": password}})
+            assert 201 == made.status, made.body
+            config = {
+                "connector.class": "BrookBrookSource",
+                "keyspace": "s",
+                "table": name,
+                "sink": name,
+            }
+            assert client("POST", "/connectors", {"name": name, "config": config}).status == 201
+        answers = [
+            client(
+                "POST", "/api/v1/sinks", {"name": "x", "uri": f"pond:///x?password={in_request}"}
+            ),
+            client("PATCH", "/api/v1/sinks/a", {"options": {"password": in_request}}),
+            client(
+                "POST", "/api/v1/sinks", {"name": "x", "uri": f"kafka://u:{in_request}@h?topic=x"}
+            ),
+            client("PUT", "/connector-plugins/PondSink/config/validate", {"password": in_request}),
+            client("PUT", "/connectors/x/config", {"sasl.password": in_request}),
+            client("GET", "/connectors", None, Authorization=f"Basic {in_request}"),
+        ]
+        until(lambda: b"nobody may" in client("GET", "/api/v1/sources/b").body, "b never failed")
+        until((tmp_path / "a.jsonl").exists, "a never wrote")
+        answers += [client("GET", path) for path in PATHS]
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait(30)
+    shown = {f"answer {number}": answer.body for number, answer in enumerate(answers)}
+    for name in ("log", "state.db", "state.db-wal", "state.db.audit"):
+        if (tmp_path / name).exists():
+            shown[name] = (tmp_path / name).read_bytes()
+
+    assert {"log", "state.db", "state.db.audit"} <= set(shown)
+    for canary in CANARIES:
+        assert [] == [place for place, text in shown.items() if canary.encode() in text]

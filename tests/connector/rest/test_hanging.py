@@ -1,0 +1,50 @@
+"""A plugin that hangs holds up its job and nothing else."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import toys
+from headrace.connector.states import Observed
+from rest_server import RestWorker, eventually, supervised
+
+PATHS = (
+    *("/", "/connectors?expand=status&expand=info", "/connectors/o/status", "/connectors/o/tasks"),
+    *("/api/v1/sources", "/api/v1/sinks", "/connectors/o/offsets", "/health"),
+)
+READ_SECONDS_MAX = 0.1
+
+
+@pytest.fixture
+def hanging(served: RestWorker) -> Iterator[RestWorker]:
+    """Return a worker whose job hangs in a call of its sink, until the test is over."""
+    file = served.folder / "worker.yaml"
+    file.write_text(file.read_text().replace("{tick", "{stall_seconds: 1, tick"))
+    with supervised(file, served.folder / "state.db"):
+        try:
+            yield served
+        finally:
+            toys.OVER.set()
+
+
+def test_reads_are_answered(hanging: RestWorker) -> None:
+    """While a call hangs, reads are answered in time, and say which split stands still, and why."""
+    client = hanging.client
+    client("POST", "/api/v1/sinks", {"name": "m", "uri": "mud://x"})
+    config = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "m"}
+    assert 201 == client("POST", "/connectors", {"name": "o", "config": config}).status
+    for _ in eventually(30):
+        found = client("GET", "/api/v1/sources/o").json
+        if found["state"] == Observed.STALLED:
+            break
+    assert (Observed.STALLED, True) == (found["state"], "has not returned" in found["reason"])
+    took = []
+    for _ in range(5):
+        for path in PATHS:
+            started = time.monotonic()
+            assert 200 == client("GET", path).status
+            took.append(time.monotonic() - started)
+
+    assert sorted(took)[len(took) // 2] <= READ_SECONDS_MAX
+    assert "RUNNING" == client("GET", "/connectors/o/status").json["tasks"][0]["state"]
