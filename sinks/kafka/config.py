@@ -12,6 +12,7 @@ from typing import Final
 from headrace.plugins import ConfigError, Encoding, Problem, SinkOptions, option
 from headrace.plugins.codecs import header_problems
 from headrace.plugins.discovery import names
+from headrace.plugins.hosts import host_problem
 
 _ALLOWED: Final = (
     r"security\.protocol",
@@ -50,7 +51,9 @@ DEFAULTS: Final = {
 }
 # Options of connections, which every client of librdkafka has.
 _SHARED: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "client.", "socket.")
-_SERVER: Final = re.compile(r"(?:[A-Z_]+://)?(?:\[[0-9a-fA-F:.]+\]|[^\s:,/?\[\]]+)(?::(\d{1,5}))?")
+_SERVER: Final = re.compile(
+    r"(?:[A-Z_]+://)?(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:,/?\[\]]+))(?::(?P<port>\d{1,5}))?"
+)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PORT_MAX: Final = 65535
 
@@ -242,6 +245,8 @@ def _codec_problem(key: str, name: str) -> Problem | None:
 
 def _server_problem(server: str) -> Problem | None:
     match = _SERVER.fullmatch(server.strip())
-    if match and 0 < int(match[1] or _PORT_MAX) <= _PORT_MAX:
-        return None
+    if match and 0 < int(match["port"] or _PORT_MAX) <= _PORT_MAX:
+        host = match["v6"] or match["host"]
+        wrong = host_problem(host)
+        return Problem("bootstrap.servers", f"{host!r} {wrong}") if wrong else None
     return Problem("bootstrap.servers", f"{server!r} is not host:port", "as in broker1:9092")

@@ -1,0 +1,47 @@
+"""Hosts that a URI may name: one that can be read in two ways, or reaches in, is refused. Pure.
+
+A name is not looked up here: what it resolves to may change. Addresses that are written down are
+judged, and so are the forms that some resolvers take for addresses.
+"""
+
+import ipaddress
+import re
+from typing import Final
+
+# Names by label: letters, digits, hyphens; also underscores, which container networks have.
+_LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_NUMBERS: Final = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)(?:\.(?:0[xX][0-9A-Fa-f]*|[0-9]+))*")
+_NAME_CHARS_MAX: Final = 253
+_V4: Final = 4  # Of IPv6 the loopback is reserved, too.
+_METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")
+
+
+def host_problem(host: str) -> str:
+    """Return what is wrong with *host*, a name or an address without brackets; or nothing."""
+    if not host:
+        return "is empty"
+    if "%" in host:
+        return "has a zone"
+    if ":" in host or _NUMBERS.fullmatch(host):
+        return _address_problem(host)
+    if len(host) > _NAME_CHARS_MAX or not all(map(_LABEL.fullmatch, host.split("."))):
+        return "is no host name"
+    if any(label.lower().startswith("xn--") for label in host.split(".")):
+        return "is written in punycode"
+    return ""
+
+
+def _address_problem(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "is an address that can be read in two ways"
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if str(address) in _METADATA or address.is_link_local:
+        return "is an address of the link itself"
+    if address.is_multicast:
+        return "is an address of a group"
+    if address.is_unspecified or (address.version == _V4 and address.is_reserved):
+        return "is no host's address"
+    return ""

@@ -1,0 +1,55 @@
+"""A host is named in one way only, and never the machine's own metadata."""
+
+import pytest
+
+from headrace.plugins.hosts import host_problem
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["h", "kafka-1.example.com", "my_broker", "10.0.0.1", "127.0.0.1", "::1", "2001:db8::1", "1a"],
+)
+def test_good(host: str) -> None:
+    """Names, and addresses in their plain form, are hosts."""
+    assert "" == host_problem(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("", "is empty"),
+        ("fe80::1%eth0", "has a zone"),
+        ("0x7f.1", "two ways"),
+        ("127.1", "two ways"),
+        ("2130706433", "two ways"),
+        ("0177.0.0.1", "two ways"),
+        ("0x7f000001", "two ways"),
+        ("1.2.3.4.5", "two ways"),
+        ("example.com.", "no host name"),
+        ("-h", "no host name"),
+        ("h-", "no host name"),
+        ("a..b", "no host name"),
+        ("x" * 64, "no host name"),
+        ("a." * 126 + "a", ""),
+        ("a." * 128 + "a", "no host name"),
+        ("b\u00fccher.de", "no host name"),
+        ("k\u0430fka", "no host name"),
+        ("xn--bcher-kva.de", "punycode"),
+        ("169.254.169.254", "of the link itself"),
+        ("169.254.0.1", "of the link itself"),
+        ("fe80::1", "of the link itself"),
+        ("::ffff:169.254.169.254", "of the link itself"),
+        ("fd00:ec2::254", "of the link itself"),
+        ("100.100.100.200", "of the link itself"),
+        ("224.0.0.1", "of a group"),
+        ("ff02::1", "of a group"),
+        ("0.0.0.0", "no host's"),  # noqa: S104 (nobody listens)
+        ("::", "no host's"),
+        ("255.255.255.255", "no host's"),
+        ("::gg", "two ways"),
+    ],
+)
+def test_bad(host: str, problem: str) -> None:
+    """What can be read in two ways, or reaches where it must not, is not."""
+    assert problem in host_problem(host)
+    assert bool(problem) is bool(host_problem(host))
