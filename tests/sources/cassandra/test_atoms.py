@@ -184,6 +184,14 @@ def test_a_boundary_is_the_end_of_one_range_and_the_start_of_the_next() -> None:
     assert said({"items": meeting}) == said(one) | said(two)
 
 
+def test_a_range_that_was_split_is_new() -> None:
+    """Two halves are not what was said of the whole: rather a change twice than one missing."""
+    first = deleted({}, {"marker": "EXCL_END_BOUND", "values": ["03"]})
+    second = deleted({"values": ["03"]}, {})
+
+    assert said(first, second).isdisjoint(said(deleted({}, {})))
+
+
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_what_has_changes_has_atoms(name: str) -> None:
     """Only a mutation without changes says nothing."""
