@@ -277,7 +277,9 @@ class Intake:
         )
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
-            agreement.fetch_slot(self.digests[2 * i])
+            agreement.fetch_slot(
+                self.digests[2 * i], self.notes[i * _NOTE + 2], self.notes[i * _NOTE + 1]
+            )
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
             agreement.fetch_record(self.digests[2 * i])

@@ -185,6 +185,10 @@ def prefetch_slot(slots: Words, at: int) -> None:
     """Ask the processor for slots[at]; Python has nothing to ask."""
 
 
+def prefetch_head(heads: Words, at: int) -> None:
+    """Ask the processor for heads[at]; Python has nothing to ask."""
+
+
 def prefetch_record(words: Words, at: int) -> None:
     """Ask the processor for a record that begins at words[at]; Python has nothing to ask."""
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int _ROOM_FIRST, _HOST_SHIFT
+cdef int _ROOM_FIRST, _AHEAD, _HOST_SHIFT
 cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _CHECKED, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32
 cdef int64_t _NOT_LOOKED
 
@@ -29,7 +29,8 @@ cdef class Records:
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free
     cdef uint64_t[::1] words
-    cdef int[::1] slots, heads, links
+    cdef int[::1] slots, links
+    cdef uint64_t[::1] heads
     cdef int64_t[::1] newest
     cdef uint64_t salt
     cdef int64_t[::1] locs
@@ -38,7 +39,8 @@ cdef class Records:
     cdef uint64_t[::1] dropped
     cdef int dropped_count
 
-    cdef void fetch_slot(self, uint64_t d0) noexcept
+    @cython.locals(mask=int)
+    cdef void fetch_slot(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
     @cython.locals(slot=int)
     cdef void fetch_record(self, uint64_t d0) noexcept
     @cython.locals(mask=int, at=int, slot=int)
@@ -47,18 +49,21 @@ cdef class Records:
     cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
     @cython.locals(mask=int, at=int)
     cdef int _index(self, int slot) noexcept
-    @cython.locals(mask=int, at=int, slot=int, base=Py_ssize_t)
+    cdef inline uint64_t _hash(self, uint64_t token, uint64_t keyspace) noexcept
+    @cython.locals(mask=int, hashed=uint64_t, at=int, head=uint64_t, base=Py_ssize_t)
     cdef int _head_place(self, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(base=Py_ssize_t, other=Py_ssize_t, at=int, head=int)
+    @cython.locals(base=Py_ssize_t, other=Py_ssize_t, token=uint64_t, keyspace=uint64_t, at=int, head=int)
     cdef int _link(self, int slot) except -1
-    @cython.locals(base=Py_ssize_t)
+    @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int)
     cdef int _head(self, int slot) noexcept
     cdef inline int _kind(self, int slot) noexcept
     cdef inline int _has_locations(self, int slot) noexcept
     cdef inline int _first_location(self, int slot) noexcept
     @cython.locals(base=Py_ssize_t)
     cdef int _free(self, int slot) except -1
-    @cython.locals(slot=int, i=int, head=int, link=int)
+    @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int, other=int)
+    cdef int _hand_over(self, int slot) except -1
+    @cython.locals(slot=int, base=Py_ssize_t, keyspace=uint64_t)
     cdef int _reindex(self) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1

@@ -17,6 +17,7 @@ _HOST_SHIFT, _HOST_BITS = 48, 0x3F
 _LOW32 = 0xFFFF_FFFF
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has looked.
 _ROOM_FIRST = 1024
+_AHEAD = 8  # Records whose places are fetched before they are needed.
 _MASK16 = 0xFFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -80,7 +81,9 @@ class Records:
         self.words = memoryview(array("Q", bytes(8 * codes.RECORD_WORDS * self.room)))
         self.slots = memoryview(array("i", [-1] * (2 * self.room)))
         # Records of one token are linked: `heads` finds the last one, `links` lead to the others.
-        self.heads = memoryview(array("i", [-1] * (2 * self.room)))
+        # A head is its slot + 1, and above it half of its token's hash, so that a search touches
+        # few records in vain; 0 is none.
+        self.heads = memoryview(array("Q", bytes(16 * self.room)))
         self.links = memoryview(array("i", [-1] * self.room))
         # Of a head: the newest write time in what was published of its token.
         self.newest = memoryview(array("q", [_NOT_LOOKED] * self.room))
@@ -96,9 +99,11 @@ class Records:
         self.dropped = memoryview(array("Q", bytes(16 * _ROOM_FIRST)))  # Digests.
         self.dropped_count = 0
 
-    def fetch_slot(self, d0: int) -> None:
-        """Begin to load the part of the index where a digest's search starts."""
-        native.prefetch_slot(self.slots, d0 & (2 * self.room - 1))
+    def fetch_slot(self, d0: int, token: int, keyspace: int) -> None:
+        """Begin to load the parts of the indexes where the searches start."""
+        mask = 2 * self.room - 1
+        native.prefetch_slot(self.slots, d0 & mask)
+        native.prefetch_head(self.heads, self._hash(token & _MASK64, keyspace) >> 32 & mask)
 
     def fetch_record(self, d0: int) -> None:
         """Begin to load the record that a digest's search meets first."""
@@ -157,53 +162,56 @@ class Records:
             at = (at + 1) & mask
         self.slots[at] = slot
 
+    def _hash(self, token: int, keyspace: int) -> int:
+        return ((token ^ keyspace) * self.salt) & _MASK64
+
     def _head_place(self, token: int, keyspace: int) -> int:
         """Return where the head of a token stands among `heads`, or would."""
         mask = 2 * self.room - 1
-        at = (((token ^ keyspace) * self.salt) & _MASK64) >> 32 & mask
-        slot = self.heads[at]
-        while slot >= 0:
-            base = slot * codes.RECORD_WORDS
-            if (
-                self.words[base + codes.TOKEN] == token
-                and self.words[base + codes.META] >> 32 & _MASK16 == keyspace
-            ):
-                break
+        hashed = self._hash(token, keyspace)
+        at = hashed >> 32 & mask
+        head = self.heads[at]
+        while head:
+            if head >> 32 == hashed & _LOW32:
+                base = ((head & _LOW32) - 1) * codes.RECORD_WORDS
+                if (
+                    self.words[base + codes.TOKEN] == token
+                    and self.words[base + codes.META] >> 32 & _MASK16 == keyspace
+                ):
+                    break
             at = (at + 1) & mask
-            slot = self.heads[at]
+            head = self.heads[at]
         return at
 
     def _link(self, slot: int) -> None:
         """Make a record the head of its token, unless a younger one is."""
         base = slot * codes.RECORD_WORDS
-        at = self._head_place(
-            self.words[base + codes.TOKEN], self.words[base + codes.META] >> 32 & _MASK16
-        )
-        head = self.heads[at]
+        token = self.words[base + codes.TOKEN]
+        keyspace = self.words[base + codes.META] >> 32 & _MASK16
+        at = self._head_place(token, keyspace)
+        head = (self.heads[at] & _LOW32) - 1
         self.links[slot] = head
-        if head < 0:
-            self.heads[at] = slot
-        else:
+        if head >= 0:
             other = head * codes.RECORD_WORDS
             self.words[base + codes.META] |= _SHARED
             self.words[other + codes.META] |= _SHARED
-            if self.words[base + codes.NUMBER] > self.words[other + codes.NUMBER]:
-                self.heads[at] = slot
-            else:
+            if self.words[base + codes.NUMBER] < self.words[other + codes.NUMBER]:
                 self.links[slot] = self.links[head]
                 self.links[head] = slot
+                slot = head
+        self.heads[at] = (self._hash(token, keyspace) & _LOW32) << 32 | (slot + 1)
 
     def _head(self, slot: int) -> int:
         base = slot * codes.RECORD_WORDS
-        return self.heads[
-            self._head_place(
-                self.words[base + codes.TOKEN], self.words[base + codes.META] >> 32 & _MASK16
-            )
-        ]
+        keyspace = self.words[base + codes.META] >> 32 & _MASK16
+        at = self._head_place(self.words[base + codes.TOKEN], keyspace)
+        return (self.heads[at] & _LOW32) - 1
 
     def _free(self, slot: int) -> None:
         """Forget a record that the index still leads to: `_reindex` must follow."""
         base = slot * codes.RECORD_WORDS
+        if self.links[slot] >= 0:
+            self._hand_over(slot)
         if self.words[base + codes.META] & _PERSISTED:
             self._note_dropped(self.words[base], self.words[base + codes.D1])
         self._forget_locations(slot)
@@ -212,18 +220,28 @@ class Records:
         self.free = slot + 1
         self.live -= 1
 
+    def _hand_over(self, slot: int) -> None:
+        """Let another record be the head of a token: what is known of the token outlives this."""
+        base = slot * codes.RECORD_WORDS
+        keyspace = self.words[base + codes.META] >> 32 & _MASK16
+        at = self._head_place(self.words[base + codes.TOKEN], keyspace)
+        if (self.heads[at] & _LOW32) - 1 == slot:
+            other = self.links[slot]
+            while other >= 0 and self._kind(other) == codes.FREE:
+                other = self.links[other]
+            if other >= 0:
+                self.newest[other] = self.newest[slot]
+                self.heads[at] += other - slot
+
     def _reindex(self) -> None:
         """Make the indexes anew: once for many records is less than once for each."""
-        for i in range(len(self.heads)):
-            head = self.heads[i]
-            while head >= 0 and self._kind(head) == codes.FREE:
-                link = self.links[head]
-                if link >= 0:  # What is known of the token outlives its head.
-                    self.newest[link] = self.newest[head]
-                head = link
         self.slots = memoryview(array("i", [-1]) * (2 * self.room))
-        self.heads = memoryview(array("i", [-1]) * (2 * self.room))
+        self.heads = memoryview(array("Q", bytes(16 * self.room)))
         for slot in range(self.used):
+            if slot + _AHEAD < self.used:
+                base = (slot + _AHEAD) * codes.RECORD_WORDS
+                keyspace = self.words[base + codes.META] >> 32 & _MASK16
+                self.fetch_slot(self.words[base], self.words[base + codes.TOKEN], keyspace)
             if self._kind(slot) != codes.FREE:
                 self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_SHARED
                 self._index(slot)
