@@ -33,7 +33,7 @@ from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.folding import Fold
 from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
-from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.segment import index_name, parse_index
 from headrace.sources.cassandra.topology import Node, replica_groups
@@ -92,8 +92,9 @@ def intake(log: str, schema: str) -> Measured:
     copies = int(keyspace.replication["replication_factor"])
     level = "QUORUM" if copies > 1 else "ONE"
     groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
-    feed = Intake(Catalogue(known), groups, _KEY, 1)
-    feed.treat(0, codes.SELECTED, 0)
+    feed = Intake(groups, _KEY, 1)
+    routes = Routes(Catalogue(known), 0)
+    routes.treat(0, codes.SELECTED, 0)
     framer = Framer()
     cpu_ns = 0
     for path in segments(Path(log)):
@@ -102,7 +103,7 @@ def intake(log: str, schema: str) -> Measured:
         while found == codes.ENTRY:
             feed.own(0, Agreement(groups))
             started = time.process_time_ns()
-            found = feed.run(framer, 0, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
+            found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
             cpu_ns += time.process_time_ns() - started
         os.close(descriptor)
     return {"entries": sum(feed.reads), "cpu_ns": cpu_ns}

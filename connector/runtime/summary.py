@@ -46,6 +46,10 @@ def books_text(books: Sequence[SplitBooks]) -> str:
     for node in nodes(everything.books):
         prefix = f"entries.{node}."
         lines.append(_line(f"entries of {node}", _under(everything.books, prefix)))
+        skipped = _under(everything.books, f"skipped.{node}.")
+        if any(skipped.values()):
+            shown = ", ".join(f"{reason} {count}" for reason, count in skipped.items() if count)
+            lines.append(f"passed over in {node}: {shown}")
     mutations = _under(everything.books, "mutations.")
     if mutations:
         lines.append(_line("mutations", mutations))

@@ -1,10 +1,9 @@
 """The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
-from uuid import UUID
 
 import msgspec
 
@@ -18,15 +17,14 @@ from headrace.plugins import (
     Record,
     RecordSchema,
 )
-from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
-from headrace.sources.cassandra.avro_schema import key_schema, value_schema
 from headrace.sources.cassandra.change_json import change_document, provenance_document
-from headrace.sources.cassandra.changes import Change, MutationDecoder
+from headrace.sources.cassandra.changes import Change, Mutation
+from headrace.sources.cassandra.deliveries import Deliveries, TableShape
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.intake import Intake, Outbox
 from headrace.sources.cassandra.salvage import set_aside
-from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
 
@@ -62,34 +60,6 @@ class ChangeRecord(Record):
         return _document(self._change, self._provenance)
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
-    """What all records of a table share."""
-
-    schema: RecordSchema
-    headers: Headers
-
-
-class Shapes:
-    """The record schemas of the tables that a job delivers, made once each."""
-
-    def __init__(self, delivered: AbstractSet[UUID]) -> None:
-        """Leave changes of tables that are not *delivered* out of every batch."""
-        self.delivered = delivered
-        self._made: dict[UUID, TableShape] = {}
-
-    def of(self, table: TableSchema) -> TableShape:
-        """Return the shape of *table*."""
-        made = self._made.get(table.table_id)
-        if made is None:
-            schema = RecordSchema.of(
-                table.qualified, table.text, key=key_schema(table), value=value_schema(table)
-            )
-            made = TableShape(schema, ((SCHEMA_ID_HEADER, schema.schema_id),))
-            self._made[table.table_id] = made
-        return made
-
-
 class MutationBatch(Batch):
     """The mutations in an outbox. Every record made from one mutation is in the same batch."""
 
@@ -105,9 +75,8 @@ class MutationBatch(Batch):
         intake: Intake,
         more: bool,
         nodes: Sequence[str],
-        decoder: MutationDecoder,
+        deliveries: Deliveries,
         transcoder: Transcoder,
-        shapes: Shapes,
         announced: Sequence[RecordSchema],
         lost: Sequence[Quarantined] = (),
     ) -> None:
@@ -123,9 +92,8 @@ class MutationBatch(Batch):
         self._outbox = outbox
         self._intake = intake
         self._nodes = nodes
-        self._decoder = decoder
+        self._deliveries = deliveries
         self._transcoder = transcoder
-        self._shapes = shapes
         self._announced = announced
         self._lost = lost
 
@@ -171,12 +139,12 @@ class MutationBatch(Batch):
         return EncodedRecords(keys, values, headers, tables, quarantined)
 
     def _record(self, change: Change, provenance: Provenance) -> Record:
-        return ChangeRecord(change, provenance, self._shapes.of(change.table).schema)
+        return ChangeRecord(change, provenance, self._deliveries.shape(change.table).schema)
 
     def _message(self, change: Change, provenance: Provenance) -> tuple[TableShape, bytes, bytes]:
         document = _document(change, provenance)
         key = _JSON.encode(document["key"])
-        return self._shapes.of(change.table), key, _JSON.encode(document)
+        return self._deliveries.shape(change.table), key, _JSON.encode(document)
 
     def _made(self, make: Callable[[Change, Provenance], T]) -> Iterator[Sequence[T] | Quarantined]:
         """Yield, for each mutation, what *make* makes of its delivered changes.
@@ -191,12 +159,7 @@ class MutationBatch(Batch):
             node = self._nodes[mail[codes.MAIL_HOST]]
             segment, position = mail[codes.MAIL_SEGMENT], mail[codes.MAIL_POSITION]
             try:
-                mutation = self._decoder.decode(
-                    raw,
-                    messaging=mail[codes.MAIL_MESSAGING],
-                    segment_id=segment,
-                    position=position,
-                )
+                mutation = self._decoded(raw, mail)
                 changes = mutation.changes()
                 made = [
                     make(
@@ -212,7 +175,7 @@ class MutationBatch(Batch):
                         ),
                     )
                     for index, change in enumerate(changes)
-                    if change.table.table_id in self._shapes.delivered
+                    if self._deliveries.delivers(change.table)
                 ]
             except HeadraceError as error:
                 yield set_aside(
@@ -227,6 +190,30 @@ class MutationBatch(Batch):
                 )
             else:
                 yield made
+
+    def _decoded(self, raw: bytes, mail: Sequence[int]) -> Mutation:
+        """Decode with the epoch of the mail; if it does not fit, with others, or what is known."""
+        number = mail[codes.MAIL_EPOCH]
+        try:
+            return self._decoded_in(number, raw, mail)
+        except BadMutationError as error:
+            for other in self._deliveries.others(number):
+                with suppress(BadMutationError):
+                    return self._decoded_in(other, raw, mail)
+            if not isinstance(error, UnknownTableError) or error.known is None:
+                raise
+            if self._deliveries.hides(number, raw[error.known_bytes :]):
+                raise
+            self._deliveries.pass_over(error)
+            return error.known
+
+    def _decoded_in(self, number: int, raw: bytes, mail: Sequence[int]) -> Mutation:
+        return self._deliveries.epochs[number].decoder.decode(
+            raw,
+            messaging=mail[codes.MAIL_MESSAGING],
+            segment_id=mail[codes.MAIL_SEGMENT],
+            position=mail[codes.MAIL_POSITION],
+        )
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:

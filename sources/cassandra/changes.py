@@ -14,6 +14,7 @@ The bytes are cut by `cut`, the only parser of the format; nothing here does I/O
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
@@ -369,8 +370,11 @@ class MutationDecoder:
         try:
             self._cutter.cut(raw, 0, len(raw), messaging)
         except UnknownTableError as error:
-            if self._cutter.count:
-                error.known = self._mutation(raw, messaging, segment_id, position, cut_short=True)
+            error.known_bytes = self._cutter.at
+            with suppress(BadMutationError):
+                if self._cutter.is_neighbour():
+                    known = self._mutation(raw, messaging, segment_id, position, cut_short=True)
+                    error.known = known
             raise
         return self._mutation(raw, messaging, segment_id, position)
 

@@ -4,6 +4,8 @@ cdef enum:
     ENTRY = 1
     LIMIT = 2
     FINISHED = 3
+    SCHEMA_CHANGE = 4
+    UNKNOWN_TABLE = 5
     WIDTH = 10
     KIND = 0
     COLUMN = 1
@@ -57,7 +59,7 @@ cdef enum:
     EXPIRED_PUBLISHED = 4
     CONTENT_KNOWN = 5
     JOINED = 6
-    MAIL_WIDTH = 8
+    MAIL_WIDTH = 9
     MAIL_START = 0
     MAIL_END = 1
     MAIL_HOST = 2
@@ -66,11 +68,14 @@ cdef enum:
     MAIL_COPIES = 5
     MAIL_MESSAGING = 6
     MAIL_FLAGS = 7
+    MAIL_EPOCH = 8
     LATE = 1
     SUSPECT = -1_000_000
     IGNORED = 0
     NEIGHBOUR = 1
     SELECTED = 2
+    COUNTER = 3
+    SCHEMA = 4
     AVRO_TEXT = 1
     AVRO_ASCII = 2
     AVRO_BYTES = 3

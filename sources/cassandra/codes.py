@@ -9,6 +9,9 @@ numbers.
 ENTRY = 1  # An entry whose checksums are right.
 LIMIT = 2  # Nothing more is durable yet; the same call goes on later.
 FINISHED = 3  # The chain of sync markers ends here.
+# What `Intake.run` stops at besides.
+SCHEMA_CHANGE = 4  # An entry of `system_schema`, which moves the log's epoch.
+UNKNOWN_TABLE = 5  # An entry of a table that nobody was asked about yet.
 
 # Fields of an operation.
 WIDTH = 10
@@ -78,7 +81,7 @@ CONTENT_KNOWN = 5  # Other bytes for what was published.
 JOINED = 6  # Other bytes for what another record waits for: D0 and D1 of that one follow.
 
 # Fields of a mutation in an outbox.
-MAIL_WIDTH = 8
+MAIL_WIDTH = 9
 MAIL_START = 0
 MAIL_END = 1
 MAIL_HOST = 2
@@ -87,6 +90,7 @@ MAIL_POSITION = 4
 MAIL_COPIES = 5
 MAIL_MESSAGING = 6
 MAIL_FLAGS = 7
+MAIL_EPOCH = 8  # The number of the epoch in force for it.
 LATE = 1  # It had expired when the copy came that completed its agreement.
 
 # What `Agreement.observe` says of a mutation whose level is met, but which shares its token with
@@ -97,6 +101,8 @@ SUSPECT = -1_000_000
 IGNORED = 0
 NEIGHBOUR = 1  # Not asked for, but may share a mutation with a table that is.
 SELECTED = 2
+COUNTER = 3  # Has CDC, and cannot be delivered.
+SCHEMA = 4  # Tells of tables.
 
 # What a CQL type becomes in Avro.
 AVRO_TEXT = 1

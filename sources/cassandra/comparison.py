@@ -14,8 +14,8 @@ from typing import Final
 from headrace.plugins import RetriableError
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.atoms import AtomCutter
 from headrace.sources.cassandra.copies import Copy
+from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.errors import BadMutationError
 
 ATOMS_MAX: Final = 200_000  # Kept for comparisons that follow, of one split.
@@ -36,17 +36,20 @@ class Verdict(IntEnum):
 
 
 Find = Callable[[int], Copy | None]
+EpochOf = Callable[[Copy], Epoch]
 
 
 class Comparison:
-    """Compares the records of one split. *find* reads a copy of a slot again."""
+    """Compares the records of one split.
 
-    def __init__(self, agreement: Agreement, cutter: AtomCutter, find: Find) -> None:
+    *find* reads a copy of a slot again, *epoch_of* says what schema its place is of.
+    """
+
+    def __init__(self, agreement: Agreement, find: Find, epoch_of: EpochOf) -> None:
         """Compare nothing yet."""
         self._agreement = agreement
-        self._cutter = cutter.cutter
         self._find = find
-        self._atom_cutter = cutter
+        self._epoch_of = epoch_of
         self._atoms: OrderedDict[tuple[int, int], Atoms] = OrderedDict()
         self._kept = 0
 
@@ -107,12 +110,13 @@ class Comparison:
         found = self._find(slot)
         if found is None:
             return None
+        cutter = self._epoch_of(found).atom_cutter.cutter
         try:
-            self._cutter.cut(found.raw, 0, len(found.raw), found.messaging)
+            cutter.cut(found.raw, 0, len(found.raw), found.messaging)
         except BadMutationError:  # Nothing of it was published.
             return None
-        self._cutter.span()
-        return self._cutter.oldest, self._cutter.newest
+        cutter.span()
+        return cutter.oldest, cutter.newest
 
     def _waiting(self, slot: int) -> dict[Atoms, int]:
         """Return the oldest pending record of the token by what it says."""
@@ -136,7 +140,7 @@ class Comparison:
             return self._atoms[d0, d1]
         found = self._find(slot)
         try:
-            atoms = self._atom_cutter.atoms_of(found.raw, found.messaging) if found else frozenset()
+            atoms = self._cut(found) if found else frozenset()
         except BadMutationError:
             atoms = frozenset()
         self._atoms[d0, d1] = atoms
@@ -144,3 +148,6 @@ class Comparison:
         while self._kept > ATOMS_MAX:
             self._kept -= len(self._atoms.popitem(last=False)[1])
         return atoms
+
+    def _cut(self, found: Copy) -> Atoms:
+        return self._epoch_of(found).atom_cutter.atoms_of(found.raw, found.messaging)

@@ -20,6 +20,8 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.frame import Framer, ReadInto
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.log import first_table_id
+from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker
 from headrace.sources.cassandra.wrapped import Workspace
@@ -35,10 +37,16 @@ Lose = Callable[[Marker, HeadraceError, Quarantined | None], None]
 class LogCursor:
     """Where reading of one node's log stands."""
 
-    def __init__(self, node: str, reader: LogReader, lose: Lose, keys: Keys) -> None:
-        """Begin before the oldest segment; *lose* is told of damage, *keys* open what is locked."""
+    def __init__(
+        self, node: str, reader: LogReader, lose: Lose, keys: Keys, tables: LogTables
+    ) -> None:
+        """Begin before the oldest segment; *lose* is told of damage, *keys* open what is locked.
+
+        *tables* are those of this log, as of where reading stands.
+        """
         self.node = node
         self._lose = lose
+        self.tables = tables
         self.marker = START
         self.at_end = False
         self.fetched_ms = 0
@@ -131,8 +139,15 @@ class LogCursor:
         stop_at = framer.at + CHUNK_BYTES
         while framer.at < stop_at and not self.at_end:
             left = stop_at - framer.at
+            routes = self.tables.routes
             try:
-                return intake.run(framer, host, left, demand.bytes_max, demand.records_max)
+                found = intake.run(framer, host, routes, left, demand.bytes_max, demand.records_max)
+                if found == codes.UNKNOWN_TABLE:
+                    self._ask(intake, host)
+                elif found != codes.SCHEMA_CHANGE:
+                    return found
+                elif self._change():
+                    return codes.ENTRY
             except CorruptSegmentError as error:
                 self._leave(error, messaging=framer.messaging)
                 if not self.at_end:
@@ -146,6 +161,20 @@ class LogCursor:
             finally:
                 self._reached(framer.at)
         return codes.ENTRY
+
+    def _change(self) -> bool:
+        """Take the entry that changes the schema; say whether that is enough for one pass."""
+        framer = self._framer
+        self.tables.change(framer.entry(), framer.messaging, Marker(framer.segment_id, framer.at))
+        return self.tables.changes >= CHANGES_MAX
+
+    def _ask(self, intake: Intake, host: int) -> None:
+        """Ask about the unknown table of an entry, once, and let the entry in or pass it over."""
+        framer = self._framer
+        table_id = first_table_id(framer.entry(), framer.messaging)
+        if not self.tables.ask(table_id, Marker(framer.segment_id, framer.at)):
+            intake.remember(table_id, f"{framer.place}: entry that ends at {framer.at}")
+        intake.again(framer, host, self.tables.routes)
 
     def _reached(self, offset: int) -> None:
         """Move the marker on: also before an error, what was read has had its effect (I1)."""
@@ -204,6 +233,8 @@ class LogCursor:
         if not waiting:
             return False
         segment = waiting[0]
+        if 0 < after.segment_id < segment.segment_id - 1:
+            self.tables.skipped_segments(Marker(segment.segment_id, 0))
         place = f"node {self.node}: {segment.name}"
         try:
             opened = self._reader.open(segment)

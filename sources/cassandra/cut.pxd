@@ -18,9 +18,9 @@ cdef class Cutter:
     cdef const unsigned char[::1] buf
     cdef int64_t[::1] words
     cdef unsigned char[::1] present
-    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t count, at
     cdef readonly int64_t oldest, newest
-    cdef Py_ssize_t room, start, at, end
+    cdef Py_ssize_t room, start, end
     cdef int messaging
     cdef uint64_t min_timestamp, min_ldt, min_ttl
     cdef int64_t row_timestamp, row_ttl, row_ldt
@@ -32,6 +32,8 @@ cdef class Cutter:
     @cython.locals(updates=uint64_t)
     cdef Py_ssize_t cut_range(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
 
+    @cython.locals(length=Py_ssize_t)
+    cpdef bint is_neighbour(self) except -1
     @cython.locals(index=int, layout=TableLayout, length=Py_ssize_t, base=Py_ssize_t, flags=int)
     cdef int _update(self) except -1
     @cython.locals(statics=Header, regulars=Header, row_flags=int)

@@ -99,6 +99,24 @@ class Cutter:
             self.oldest = min(self.oldest, self.words[at + codes.TIMESTAMP])
             self.newest = max(self.newest, self.words[at + codes.TIMESTAMP])
 
+    def is_neighbour(self) -> int:
+        """Say whether the update of an unknown table that ended the cut is one.
+
+        Updates of a mutation share the partition key. With a wrong schema for those before it, the
+        cursor would stand anywhere. Moves the cursor.
+
+        Raises:
+            BadMutationError: it is cut short.
+
+        """
+        self.at += 16
+        if self.messaging >= _MESSAGING_60:
+            self._uvint()
+        length = self._length()
+        if self.count == 0 or length != self.words[codes.LENGTH]:
+            return 0
+        return native.same(self.buf, self.at, self.buf, self.words[codes.START], length)
+
     # ---- one update (4.1) ----
 
     def _update(self) -> None:

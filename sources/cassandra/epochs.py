@@ -5,14 +5,19 @@ schema is made once for each, and lives as long as somebody holds the epoch. For
 not do I/O.
 """
 
+from collections import deque
 from functools import cached_property
-from typing import Any
+from typing import Final
 from weakref import WeakValueDictionary
 
+from headrace.sources.cassandra.atoms import AtomCutter
 from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.schema_tables import SCHEMA_TABLES
+
+RECENT_MAX: Final = 256  # Epochs held here: what was read of a log is encoded a little later.
+DERIVED_MAX: Final = 16  # Of these, how many keep what is derived.
 
 
 class Epoch:
@@ -27,7 +32,7 @@ class Epoch:
         self.number = number
         self.given = given
         self.schema = Schema(given.keyspaces, {**given.tables, **SCHEMA_TABLES})
-        self.derived: dict[str, Any] = {}  # Each reader knows what it put there.
+        self.derived: dict[str, object] = {}
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -35,18 +40,30 @@ class Epoch:
         return Catalogue(self.schema)
 
     @cached_property
+    def atom_cutter(self) -> AtomCutter:
+        """Cuts mutations of the tables into what they say."""
+        return AtomCutter(self.catalogue)
+
+    @cached_property
     def decoder(self) -> MutationDecoder:
         """Decodes mutations of the tables."""
         return MutationDecoder(self.schema)
 
+    def forget_derived(self) -> None:
+        """Give up what can be derived again."""
+        self.derived.clear()
+        for name in ("catalogue", "atom_cutter", "decoder"):
+            self.__dict__.pop(name, None)
+
 
 class Epochs:
-    """The epochs of a process that somebody still holds."""
+    """The epochs of a process that somebody still holds, and the most recent ones."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._by_content: WeakValueDictionary[object, Epoch] = WeakValueDictionary()
         self._by_number: WeakValueDictionary[int, Epoch] = WeakValueDictionary()
+        self._recent: deque[Epoch] = deque(maxlen=RECENT_MAX)
         self._next = 0
 
     def of(self, schema: Schema) -> Epoch:
@@ -58,6 +75,9 @@ class Epochs:
             epoch = Epoch(self._next, schema)
             self._by_content[content] = self._by_number[self._next] = epoch
             self._next += 1
+            self._recent.append(epoch)
+            if len(self._recent) > DERIVED_MAX:
+                self._recent[-1 - DERIVED_MAX].forget_derived()
         return epoch
 
     def __getitem__(self, number: int) -> Epoch:

@@ -126,7 +126,7 @@ class BadMutationError(BadRecordError):
 class UnknownTableError(BadMutationError):
     """A table id that the schema does not have: dropped, or newer than the schema at hand.
 
-    `known` is what of the mutation stands before it, when that is anything.
+    `known` is what of the mutation stands before it, when that is anything: `known_bytes` of it.
     """
 
     code = "unknown_table"
@@ -140,6 +140,7 @@ class UnknownTableError(BadMutationError):
         )
         self.table_id = table_id
         self.known: Mutation | None = None
+        self.known_bytes = 0
 
 
 class NotCdcDirectoryError(MissingRequirementError):

@@ -10,7 +10,7 @@ from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
 from headrace.sources.cassandra.records cimport Groups
 
-cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
+cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW
 cdef int64_t _HALF, _LOW
 
@@ -22,7 +22,7 @@ cdef class Outbox:
     cdef readonly Py_ssize_t count, size
 
     @cython.locals(length=Py_ssize_t, base=Py_ssize_t)
-    cpdef append(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, int host, int64_t segment, int64_t position, int copies, int messaging)
+    cpdef append(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch)
     @cython.locals(grown=cython.uchar[::1])
     cdef _grow_data(self, Py_ssize_t length)
     cdef _grow_meta(self)
@@ -30,14 +30,25 @@ cdef class Outbox:
 
 
 @cython.final
-cdef class Intake:
+cdef class Routes:
     cdef Catalogue catalogue
+    cdef Cutter cutter
+    cdef readonly int64_t epoch
+    cdef int[::1] treatment, keyspace
+    cdef readonly dict selected
+
+    cpdef treat(self, int table, int treatment, int keyspace)
+    cpdef int hidden(self, bytes raw) except -2
+
+
+@cython.final
+cdef class Intake:
+    cdef Routes routes
     cdef readonly int hosts, splits
     cdef uint64_t k0, k1
     cdef unsigned char[::1] owned
     cdef list agreements, outboxes
     cdef readonly list judges
-    cdef Cutter cutter
     cdef int64_t newest
     cdef readonly uint64_t sequence
     cdef readonly Py_ssize_t fullest
@@ -48,22 +59,24 @@ cdef class Intake:
     cdef int64_t[::1] resume
     cdef readonly int64_t[::1] reads
     cdef readonly int64_t[::1] skipped
-    cdef int[::1] treatment, keyspace
     cdef readonly dict unknown
     cdef readonly Py_ssize_t held
     cdef readonly uint64_t[::1] progress
 
-    cpdef treat(self, int table, int treatment, int keyspace)
     cpdef own(self, int split, Agreement agreement)
     cpdef resume_at(self, int split, int host, int64_t segment, int64_t position)
     cpdef Outbox take(self, int split)
     cpdef give_back(self, Outbox outbox)
     @cython.locals(stop_at=int64_t, found=int, wide=bint, group=int)
-    cpdef int run(self, Framer framer, int host, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
+    cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
     cdef int _gather(self, Framer framer, int host, int group) except -1
-    @cython.locals(at=Py_ssize_t, updates=int, table=int)
+    @cython.locals(found=int)
+    cpdef again(self, Framer framer, int host, Routes routes)
+    @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int)
     cdef int _route(self, Framer framer, int host) except -1
+    cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
+    cdef int _skip(self, Framer framer, int host, int reason) except -1
     @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
     cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
     cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
@@ -75,5 +88,8 @@ cdef class Intake:
     cdef int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
     cdef int _judge(self, Framer framer, int host, int split, Agreement agreement, int i) except? -1000
+    @cython.locals(cutter=Cutter)
     cdef int _is_newer(self, Framer framer, Py_ssize_t start, Py_ssize_t end, int64_t newest) except -1
-    cdef _pass_over(self, Framer framer, int host, Py_ssize_t at)
+    @cython.locals(keyspace=int)
+    cdef int _pass_over(self, Framer framer, int host, Py_ssize_t at, int updates) except -1
+    cpdef remember(self, bytes table_id, str place)

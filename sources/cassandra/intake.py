@@ -17,13 +17,13 @@ from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.records import Groups
 
 # Why an entry is passed over; indexes of `skipped`, per log.
-SKIP_REASONS = ("system", "unknown_table", "not_selected")
+SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
 _GROUP = 16  # Entries whose look-ups overlap.
 _NOTE = 6  # Numbers of a noted entry: split, keyspace, token, start, end, position.
 _SPARE_MAX = 64  # Outboxes kept for their memory.
-_REASONS = 3
-_SYSTEM, _UNKNOWN, _NOT_SELECTED = 0, 1, 2
+_REASONS = 4
+_SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 
 _KNOWN, _NEW = 1, 2  # Verdicts.
 _MESSAGING_60 = 14
@@ -45,7 +45,7 @@ class Outbox:
     """Agreed mutations of one split, raw, in the order of emission.
 
     Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, host,
-    segment, position, copies, messaging version, flags (1: late).
+    segment, position, copies, messaging version, flags (1: late), number of the epoch.
     """
 
     def __init__(self) -> None:
@@ -65,6 +65,7 @@ class Outbox:
         position: int,
         copies: int,
         messaging: int,
+        epoch: int,
     ) -> None:
         """Keep a copy of view[start:end]; negative *copies* mean a late one."""
         length = end - start
@@ -82,6 +83,7 @@ class Outbox:
         self.meta[base + codes.MAIL_COPIES] = copies if copies > 0 else -copies
         self.meta[base + codes.MAIL_MESSAGING] = messaging
         self.meta[base + codes.MAIL_FLAGS] = 0 if copies > 0 else codes.LATE
+        self.meta[base + codes.MAIL_EPOCH] = epoch
         self.size += length
         self.count += 1
 
@@ -101,12 +103,38 @@ class Outbox:
         self.meta = grown
 
 
+class Routes:
+    """What becomes of the entries of each table of an epoch's catalogue, by its index there."""
+
+    def __init__(self, catalogue: Catalogue, epoch: int) -> None:
+        """Ignore all tables; *epoch* is the number that their mail bears."""
+        self.catalogue = catalogue
+        self.cutter = Cutter(catalogue)
+        self.epoch = epoch
+        self.treatment = memoryview(array("i", [codes.IGNORED] * max(1, len(catalogue.tables))))
+        self.keyspace = memoryview(array("i", [0] * max(1, len(catalogue.tables))))
+        self.selected: dict[bytes, int] = {}
+
+    def treat(self, table: int, treatment: int, keyspace: int) -> None:
+        """Say how entries of catalogue table *table* are treated, and its keyspace's number."""
+        self.treatment[table] = treatment
+        self.keyspace[table] = keyspace
+        if treatment == codes.SELECTED:
+            self.selected[self.catalogue.tables[table].table_id.bytes] = keyspace
+
+    def hidden(self, raw: bytes) -> int:
+        """Return the keyspace of a selected table whose id is in *raw*; -1 when none is there."""
+        for table_id, keyspace in self.selected.items():
+            if table_id in raw:
+                return keyspace
+        return -1
+
+
 class Intake:
     """The splits of a pump and the loop that feeds them."""
 
-    def __init__(self, catalogue: Catalogue, groups: Groups, key: bytes, splits: int) -> None:
+    def __init__(self, groups: Groups, key: bytes, splits: int) -> None:
         """*key* is the 16 secret bytes of the digest; *splits* is how many the ring is cut into."""
-        self.catalogue = catalogue
         self.hosts = groups.hosts
         self.splits = splits
         self.k0 = int.from_bytes(key[:8], "little")
@@ -114,7 +142,6 @@ class Intake:
         self.owned = memoryview(bytearray(splits))
         self.agreements = [Agreement(groups)] * splits
         self.judges: list[Judge | None] = [None] * splits
-        self.cutter = Cutter(catalogue)
         self.newest = 0  # Write time in the suspect.
         self.outboxes = [Outbox()] * splits
         self.sequence = 0
@@ -127,16 +154,9 @@ class Intake:
         self.resume = memoryview(array("q", bytes(16 * splits * self.hosts)))
         self.reads = memoryview(array("q", bytes(8 * splits * self.hosts)))
         self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
-        self.treatment = memoryview(array("i", [codes.IGNORED] * max(1, len(catalogue.tables))))
-        self.keyspace = memoryview(array("i", [0] * max(1, len(catalogue.tables))))
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes in all outboxes.
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
-
-    def treat(self, table: int, treatment: int, keyspace: int) -> None:
-        """Say how entries of catalogue table *table* are treated, and its keyspace's number."""
-        self.treatment[table] = treatment
-        self.keyspace[table] = keyspace
 
     def own(self, split: int, agreement: Agreement | None) -> None:
         """Begin, or with None end, feeding *split*."""
@@ -171,20 +191,22 @@ class Intake:
             outbox.clear()
             self.spare.append(outbox)
 
-    def run(
+    def run(  # noqa: PLR0913, PLR0917 (what to feed, and the bounds)
         self,
         framer: Framer,
         host: int,
+        routes: Routes,
         bytes_max: int,
         held_max: int,
         mutations_max: int,
     ) -> int:
-        """Feed entries until a bound is reached.
+        """Feed entries, as *routes* has them, until a bound is reached.
 
         The bounds: *bytes_max* read, *held_max* bytes in all outboxes, *mutations_max* mutations
         in one of them. Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or
-        FINISHED.
+        FINISHED; or SCHEMA_CHANGE or UNKNOWN_TABLE, for the entry that the framer stands behind.
         """
+        self.routes = routes
         stop_at = framer.at + bytes_max
         found = codes.ENTRY
         while (
@@ -210,13 +232,23 @@ class Intake:
         self.waiting = 0
         while True:
             found = framer.next_entry()
+            if found == codes.ENTRY:
+                found = self._route(framer, host)
             if found != codes.ENTRY:
                 return found
-            self._route(framer, host)
             if self.waiting == group or not framer.has_next():
                 return codes.ENTRY
 
-    def _route(self, framer: Framer, host: int) -> None:
+    def again(self, framer: Framer, host: int, routes: Routes) -> None:
+        """Route the entry that the last run stopped at, now that its table was asked about."""
+        self.routes = routes
+        self.waiting = 0
+        found = self._route(framer, host)
+        if found == codes.UNKNOWN_TABLE:
+            raise AssertionError("a table id that was asked about is remembered")
+        self._decide(framer, host)
+
+    def _route(self, framer: Framer, host: int) -> int:
         """Pass an entry over, or note it in the group that is decided next."""
         at = framer.start
         if framer.messaging >= _MESSAGING_60:
@@ -225,18 +257,32 @@ class Intake:
         at = framer.after_vint(at)
         table = -1
         if at + _TABLE_ID_BYTES <= framer.end:
-            table = self.catalogue.find(framer.window, at)
+            table = self.routes.catalogue.find(framer.window, at)
         if table < 0:
-            self._pass_over(framer, host, at)
-        elif self.treatment[table] == codes.SELECTED or (
-            self.treatment[table] == codes.NEIGHBOUR and updates != 1
+            return self._pass_over(framer, host, at, updates)
+        treatment = self.routes.treatment[table]
+        if treatment == codes.SELECTED or (
+            updates != 1 and treatment in (codes.NEIGHBOUR, codes.COUNTER)
         ):
-            at += _TABLE_ID_BYTES
-            if framer.messaging >= _MESSAGING_60:
-                at = framer.after_vint(at)  # The schema epoch.
-            self._note(framer, host, self.keyspace[table], at)
+            self._note(framer, host, self.routes.keyspace[table], self._after_id(framer, at))
+        elif treatment == codes.SCHEMA:
+            self._skip(framer, host, _SYSTEM)
+            return codes.SCHEMA_CHANGE
         else:
-            self.skipped[host * _REASONS + _NOT_SELECTED] += 1
+            self._skip(framer, host, _COUNTER if treatment == codes.COUNTER else _NOT_SELECTED)
+        return codes.ENTRY
+
+    def _after_id(self, framer: Framer, at: int) -> int:
+        """Return where the partition key of the update at *at* stands."""
+        at += _TABLE_ID_BYTES
+        if framer.messaging >= _MESSAGING_60:
+            at = framer.after_vint(at)  # The schema epoch of 6.0.
+        return at
+
+    def _skip(self, framer: Framer, host: int, reason: int) -> None:
+        """Count an entry that belongs to no split: the first one does, if it is new to it."""
+        if self.owned[0] and not self._has_seen(host, framer.segment_id, framer.at):
+            self.skipped[host * _REASONS + reason] += 1
 
     def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
         """Add an entry to the group, unless its split is not ours or has seen it (line 11)."""
@@ -320,6 +366,7 @@ class Intake:
                 position,
                 copies,
                 framer.messaging,
+                self.routes.epoch,
             )
             self.held += end - start
             self.fullest = max(self.fullest, outbox.count)
@@ -350,19 +397,36 @@ class Intake:
     def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
         """Say whether all of an entry was written after *newest*; one that is unfit counts so."""
         self.newest = newest
+        cutter = self.routes.cutter
         try:
-            self.cutter.cut(framer.window, start, end, framer.messaging)
+            cutter.cut(framer.window, start, end, framer.messaging)
         except BadMutationError:  # The encoder will say so again, and set it aside.
             return 1
-        self.cutter.span()
-        self.newest = self.cutter.newest
-        return 1 if self.cutter.oldest > newest else 0
+        cutter.span()
+        self.newest = cutter.newest
+        return 1 if cutter.oldest > newest else 0
 
-    def _pass_over(self, framer: Framer, host: int, at: int) -> None:
+    def _pass_over(self, framer: Framer, host: int, at: int, updates: int) -> int:
+        """Pass over an entry whose first table is unknown; say when its id was never asked about.
+
+        If it can hold a selected table behind that, it goes the way of that table's entries: its
+        bytes are kept when they cannot be cut.
+        """
         table_id = native.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))
         if len(table_id) == _TABLE_ID_BYTES and table_id[6] >> 4 == _NAME_BASED:
-            self.skipped[host * _REASONS + _SYSTEM] += 1
-            return
-        self.skipped[host * _REASONS + _UNKNOWN] += 1
+            self._skip(framer, host, _SYSTEM)
+            return codes.ENTRY
         if table_id not in self.unknown and len(self.unknown) < _UNKNOWN_MAX:
-            self.unknown[table_id] = f"{framer.place}: entry that ends at {framer.at}"
+            return codes.UNKNOWN_TABLE
+        keyspace = -1
+        if updates != 1:
+            keyspace = self.routes.hidden(framer.entry())
+        if keyspace >= 0:
+            self._note(framer, host, keyspace, self._after_id(framer, at))
+        else:
+            self._skip(framer, host, _UNKNOWN)
+        return codes.ENTRY
+
+    def remember(self, table_id: bytes, place: str) -> None:
+        """Remember an id that was asked about in vain; its entries are counted from now on."""
+        self.unknown.setdefault(table_id, place)

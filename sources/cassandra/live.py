@@ -4,10 +4,10 @@ Blocking network I/O, bounded by the driver's connect and request time-outs.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cassandra import DriverException, OperationTimedOut
 from cassandra.cluster import (
@@ -20,16 +20,8 @@ from cassandra.cluster import (
 from cassandra.policies import WhiteListRoundRobinPolicy
 
 from headrace.plugins import MissingRequirementError
-from headrace.sources.cassandra.schema import (
-    SYSTEM_KEYSPACES,
-    ColumnKind,
-    ColumnSchema,
-    KeyspaceSchema,
-    Schema,
-    TableSchema,
-    column_order,
-)
-from headrace.sources.cassandra.types import CqlType, parse_type
+from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, Schema
+from headrace.sources.cassandra.table_rows import TableRows, Values
 
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
@@ -39,8 +31,6 @@ _US_PER_MS: Final = 1000
 _DROPPED: Final = (
     "keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS ms"
 )
-
-Row = Any  # The driver's rows have the columns of the query as attributes.
 
 
 class ClusterUnreachableError(MissingRequirementError):
@@ -99,76 +89,35 @@ class _Reading:
     session: Session
 
     def schema(self) -> Schema:
-        keyspaces = {row.keyspace_name: row for row in self._rows("keyspaces")}
+        keyspaces = {row["keyspace_name"]: row for row in self._rows("keyspaces")}
         own = keyspaces.keys() - SYSTEM_KEYSPACES
-        self._udts = {(row.keyspace_name, row.type_name): row for row in self._rows("types")}
-        self._columns = self._grouped("columns")
-        self._dropped = self._grouped("dropped_columns", _DROPPED)
-        tables = [self._table(row) for row in self._rows("tables") if row.keyspace_name in own]
+        tables = (rows.table() for rows in self._tables() if rows.keyspace in own)
         return Schema(
-            {name: KeyspaceSchema(name, dict(keyspaces[name].replication)) for name in own},
+            {name: KeyspaceSchema(name, dict(keyspaces[name]["replication"])) for name in own},
             {table.table_id: table for table in tables},
         )
 
-    def _rows(self, table: str, columns: str = "*") -> Sequence[Row]:
+    def _tables(self) -> Iterator[TableRows]:
+        """Yield all tables and views."""
+        types: dict[str, dict[str, Values]] = defaultdict(dict)
+        for row in self._rows("types"):
+            types[row["keyspace_name"]][row["type_name"]] = row
+        columns = self._grouped("columns")
+        dropped = self._grouped("dropped_columns", _DROPPED)
+        for kind, name in (("tables", "table_name"), ("views", "view_name")):
+            for row in self._rows(kind):
+                key = row["keyspace_name"], row[name]
+                yield TableRows(
+                    *key, row, columns[key], dropped[key], types[key[0]], kind == "views"
+                )
+
+    def _rows(self, table: str, columns: str = "*") -> Sequence[Values]:
         query = f"SELECT {columns} FROM system_schema.{table}"  # noqa: S608 (constants)
-        return list(self.session.execute(query))
+        return [row._asdict() for row in self.session.execute(query)]
 
-    def _grouped(self, table: str, columns: str = "*") -> Mapping[tuple[str, str], Sequence[Row]]:
-        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    def _grouped(self, table: str, columns: str = "*") -> dict[tuple[str, str], dict[str, Values]]:
+        groups: dict[tuple[str, str], dict[str, Values]] = defaultdict(dict)
         for row in self._rows(table, columns):
-            groups[row.keyspace_name, row.table_name].append(row)
+            described = {**row, "dropped_time": row["ms"] * _US_PER_MS} if "ms" in row else row
+            groups[row["keyspace_name"], row["table_name"]][row["column_name"]] = described
         return groups
-
-    def _table(self, row: Row) -> TableSchema:
-        key = (row.keyspace_name, row.table_name)
-        dropped_us = {r.column_name: _microseconds(r) for r in self._dropped.get(key, ())}
-        columns = [
-            ColumnSchema(
-                c.column_name,
-                ColumnKind(c.kind),
-                c.position,
-                self._type(row.keyspace_name, c.type),
-                descending=c.clustering_order == "desc",
-                dropped_us=dropped_us.get(c.column_name),
-            )
-            for c in self._columns[key]
-        ]
-        present = {column.name for column in columns}
-        columns += [
-            ColumnSchema(
-                r.column_name,
-                ColumnKind(r.kind),
-                -1,
-                self._type(row.keyspace_name, r.type),
-                dropped_us=_microseconds(r),
-                is_dropped=True,
-            )
-            for r in self._dropped.get(key, ())
-            if r.column_name not in present
-        ]
-        flags = set(row.flags or ())
-        return TableSchema(
-            row.keyspace_name,
-            row.table_name,
-            row.id,
-            bool(getattr(row, "cdc", None)),  # Only nodes with CDC on have the column.
-            tuple(sorted(columns, key=column_order)),
-            is_counter="counter" in flags,
-            is_compact=bool(flags) and "compound" not in flags,
-        )
-
-    def _type(self, keyspace: str, text: str) -> CqlType:
-        return parse_type(text, keyspace, self._udt)
-
-    def _udt(self, keyspace: str, name: str) -> CqlType | None:
-        row = self._udts.get((keyspace, name))
-        if row is None:
-            return None
-        pairs = zip(row.field_names, row.field_types, strict=True)
-        fields = tuple((field, self._type(keyspace, text)) for field, text in pairs)
-        return CqlType(name=name, keyspace=keyspace, fields=fields)
-
-
-def _microseconds(row: Row) -> int:
-    return int(row.ms) * _US_PER_MS

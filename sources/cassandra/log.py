@@ -20,6 +20,7 @@ from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.log_schema import LogSchema
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.values import BadValueError
 
 _MESSAGING_60: Final = 14
 _PIECE_BYTES: Final = 1024 * 1024  # Read from a stream at once.
@@ -256,14 +257,17 @@ def _decoded(
                 segment_id=entries.descriptor.segment_id,
                 position=entries.position,
             )
-        except BadMutationError as error:
-            # A change of the schema that does not fit is of a release to come.
-            found = UnknownTableError(first_table_id(raw, messaging)) if is_change else error
+            if is_change:
+                tables.apply(mutation)
+        except (BadMutationError, BadValueError) as error:
+            found: BadMutationError | BadValueError = error
+            if is_change:  # That does not fit: it is of a release to come.
+                found = UnknownTableError(first_table_id(raw, messaging))
+            if not isinstance(found, BadMutationError):
+                raise
             found.place = f"{place}: entry that ends at {entries.position}: {error.place}"
             yield found
             continue
-        if is_change:
-            tables.apply(mutation)
         if entries.position > span.after:
             yield mutation
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.sources.cassandra.changes import Mutation
 from headrace.sources.cassandra.epochs import Epoch, Epochs
-from headrace.sources.cassandra.schema import Schema, TableSchema
+from headrace.sources.cassandra.schema import KeyspaceSchema, Schema, TableSchema
 from headrace.sources.cassandra.schema_rows import SchemaRows
 
 VERSIONS_MAX: Final = 256  # Versions that a place in the log can be asked for.
@@ -18,7 +18,7 @@ Place = tuple[int, int]  # A segment's id and the logical end of an entry in it.
 START: Final[Place] = (0, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Version:
     """A schema in force after the entry that ends at `since`."""
 
@@ -64,9 +64,9 @@ class LogSchema:
         """Go on to the version after a mutation of `system_schema`; say whether it is another."""
         return self._move(self.rows.apply(mutation), (mutation.segment_id, mutation.position))
 
-    def learn(self, table: TableSchema, place: Place) -> bool:
+    def learn(self, table: TableSchema, keyspace: KeyspaceSchema | None, place: Place) -> bool:
         """Take a table that was asked for because the log did not tell, from *place* on."""
-        return self._move(self.rows.with_table(table), place)
+        return self._move(self.rows.with_table(table, keyspace), place)
 
     def reset(self, versions: tuple[Version, ...]) -> None:
         """Go back to these versions, when the log is read again from an older place."""

@@ -3,15 +3,15 @@
 Rules cite docs/agreement.md by line. Blocking file I/O, only for mutations that expire or overflow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.atoms import AtomCutter
 from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Verdict
 from headrace.sources.cassandra.copies import Copies, Copy
+from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.salvage import set_aside
 
@@ -40,9 +40,12 @@ class Memory:
         records_max: int,
         *,
         publish_expired: bool,
-        cutter: AtomCutter,
+        epoch_of: Callable[[Copy], Epoch],
     ) -> None:
-        """Keep the parts; *nodes* gives the hosts' names."""
+        """Keep the parts; *nodes* gives the hosts' names.
+
+        *epoch_of* gives the epoch of the place that a copy was read from.
+        """
         self.bytes_lost = 0
         self._agreement = agreement
         self._nodes = nodes
@@ -50,9 +53,10 @@ class Memory:
         self._ages = ages
         self._records_max = records_max
         self._publish_expired = publish_expired
+        self._epoch_of = epoch_of
         self._swept_ms: int | None = None
         self._was_caught_up = False
-        self.comparison = Comparison(agreement, cutter, self._find)
+        self.comparison = Comparison(agreement, self._find, epoch_of)
 
     def keep(self, outbox: Outbox, *, caught_up: bool) -> list[Quarantined]:
         """Compare what waits, and let records go that are old or too many.
@@ -125,6 +129,7 @@ class Memory:
             found.position,
             copies,
             found.messaging,
+            self._epoch_of(found).number,
         )
 
     def _overflow(self, slot: int) -> Quarantined:

@@ -6,20 +6,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from headrace.plugins import ConfigError, Context, Problem, Quarantined, RecordSchema
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.atoms import AtomCutter
-from headrace.sources.cassandra.batch import MutationBatch, Shapes
-from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.plugins import ConfigError, Context, Problem, Quarantined
+from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.copies import Copies
-from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import TopologyError
+from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.hold import Disposal, Hold
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
-from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.salvage import salvaged
@@ -30,8 +28,7 @@ from headrace.sources.cassandra.schema import (
     TableSchema,
 )
 from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.table_plan import TablePlan
-from headrace.sources.cassandra.topology import Node, replica_groups
+from headrace.sources.cassandra.topology import Node, set_replicas
 from headrace.sources.cassandra.transcode import Transcoder
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
@@ -75,20 +72,15 @@ class Parts:
         return [f"{number}-of-{count}" for number in range(1, count + 1)]
 
     @cached_property
-    def schema(self) -> Schema:
-        """The schema at hand: from the file, and from the live cluster where that is given."""
-        schema = Schema({}, {})
-        if self.config.schema is not None:
-            schema = _schema_in(Path(self.config.schema))
-        if self.config.contact_points:
-            # Only here: the driver's imports would delay every start by a tenth of a second.
-            from headrace.sources.cassandra.live import read_live_schema  # noqa: PLC0415
+    def given(self) -> GivenSchema:
+        """Where the schema is read that the job is given."""
+        file = None if self.config.schema is None else Path(self.config.schema)
+        return GivenSchema(file, self.config.contact_points, self.context)
 
-            live = read_live_schema(self.config.contact_points)
-            schema = Schema(
-                {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}
-            )
-        return schema
+    @property
+    def schema(self) -> Schema:
+        """The schema that is given: of the end of the file's statements, or of now."""
+        return self.given.schema
 
     @cached_property
     def tables(self) -> Sequence[TableSchema]:
@@ -120,9 +112,9 @@ class Parts:
         return [table for table in named.values() if table is not None]
 
     @cached_property
-    def keyspaces(self) -> tuple[str, ...]:
-        """The keyspaces of the delivered tables, in the order that numbers them."""
-        return tuple(sorted({table.keyspace for table in self.tables}))
+    def keyspaces(self) -> list[str]:
+        """The keyspaces of the delivered tables, in the order that numbers them; it only grows."""
+        return sorted({table.keyspace for table in self.tables})
 
     @cached_property
     def logs(self) -> Mapping[str, LogDirectory]:
@@ -160,11 +152,16 @@ class Parts:
     @cached_property
     def groups(self) -> Groups:
         """Who holds what, and how many copies are needed."""
-        nodes = [_node(name, given) for name, given in self.config.nodes.items()]
-        level = self.config.consistency
-        return replica_groups(nodes, self._keyspaces(), level)
+        groups = Groups(len(self.config.nodes))
+        set_replicas(groups, self._nodes, self._replicated, self.config.consistency)
+        return groups
 
-    def _keyspaces(self) -> Sequence[KeyspaceSchema]:
+    @property
+    def _nodes(self) -> Sequence[Node]:
+        return [_node(name, given) for name, given in self.config.nodes.items()]
+
+    @cached_property
+    def _replicated(self) -> list[KeyspaceSchema]:
         known = self.schema.keyspaces
         for name in self.keyspaces:
             if name not in known:
@@ -175,6 +172,21 @@ class Parts:
                     "or give contact_points",
                 )
         return [known[name] for name in self.keyspaces]
+
+    def _number(self, keyspace: KeyspaceSchema) -> int:
+        """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
+        if keyspace.name not in self.keyspaces:
+            grown = [*self._replicated, keyspace]
+            try:
+                set_replicas(self.groups, self._nodes, grown, self.config.consistency)
+            except TopologyError as error:
+                self.context.log.warning(
+                    "keyspace_skipped", keyspace=keyspace.name, error=error.message, hint=error.hint
+                )
+                return -1
+            self._replicated.append(keyspace)
+            self.keyspaces.append(keyspace.name)
+        return self.keyspaces.index(keyspace.name)
 
     @cached_property
     def keys(self) -> Keys:
@@ -187,59 +199,48 @@ class Parts:
         return Copies(tuple(self.logs.values()), self.context.job_key, self.keys)
 
     @cached_property
+    def deliveries(self) -> Deliveries:
+        """Which tables are delivered, and how."""
+        made = Deliveries(self.config.tables, self._number)
+        made.current = self._epochs
+        made.refresh = self._refreshed
+        return made
+
+    def _epochs(self) -> Sequence[int]:
+        """Return the epochs that the logs are in, the youngest first."""
+        numbers = {cursor.tables.epoch.number for cursor in self.pump.cursors}
+        return sorted(numbers, reverse=True)
+
+    def _refreshed(self) -> Sequence[int]:
+        """Read anew what was given, let all logs know, and return the epochs that they are in."""
+        fresh = self.given.again()
+        for cursor in self.pump.cursors:
+            cursor.tables.refreshed(fresh, cursor.marker)
+        return self._epochs()
+
+    @cached_property
     def pump(self) -> Pump:
         """The one reader of all logs."""
-        catalogue = Catalogue(self.schema)
         config = self.config
-        intake = Intake(catalogue, self.groups, self.context.job_key, config.splits)
-        selected = {table.table_id for table in self.tables}
-        for index, table in enumerate(catalogue.tables):
-            if table.keyspace in self.keyspaces:
-                treatment = codes.SELECTED if table.table_id in selected else codes.NEIGHBOUR
-                intake.treat(index, treatment, self.keyspaces.index(table.keyspace))
         return Pump(
-            intake,
+            Intake(self.groups, self.context.job_key, config.splits),
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
+            tables=lambda node: LogTables(node, self.given, self.deliveries, self.context),
             segments_per_batch_max=config.segments_per_batch_max,
         )
 
     @cached_property
-    def shapes(self) -> Shapes:
-        """The schemas of the records."""
-        return Shapes(frozenset(table.table_id for table in self.tables))
-
-    @cached_property
-    def decoder(self) -> MutationDecoder:
-        """Decodes for sinks that want records or JSON."""
-        return MutationDecoder(self.schema)
-
-    @cached_property
-    def cutter(self) -> AtomCutter:
-        """Cuts copies that are read again."""
-        return AtomCutter(Catalogue(self.schema))
-
-    @cached_property
     def transcoder(self) -> Transcoder:
         """Encodes Avro straight from raw mutations."""
-        delivered = {table.table_id for table in self.tables}
-        plans = [
-            TablePlan(table, self.shapes.of(table).headers, delivered=table.table_id in delivered)
-            for table in self.schema.tables.values()
-        ]
-        return Transcoder(self.schema, plans)
-
-    def announce(self) -> Sequence[RecordSchema]:
-        """Return the schemas of all records, the first time only."""
-        if self._announced:
-            return ()
-        self._announced = True
-        return [self.shapes.of(table).schema for table in self.tables]
+        return Transcoder(self.deliveries)
 
     def recovered(self, lost: Quarantined) -> MutationBatch | None:
         """Return what was quarantined as a batch; None where no mutation is found in it."""
-        outbox = salvaged(lost, self.decoder)
+        epoch = self.deliveries.epochs.of(self.schema)
+        self.deliveries.routes_of(epoch)
+        outbox = salvaged(lost, epoch)
         if outbox is None:
             return None
         return MutationBatch(
@@ -249,10 +250,9 @@ class Parts:
             intake=self.pump.intake,
             more=False,
             nodes=(str(lost.origin["node"]),),
-            decoder=self.decoder,
+            deliveries=self.deliveries,
             transcoder=self.transcoder,
-            shapes=self.shapes,
-            announced=self.announce(),
+            announced=self.deliveries.schemas[:],
         )
 
     def report(self) -> None:
@@ -268,7 +268,7 @@ class Parts:
                 error=error.message,
                 hint="its bytes are in the quarantine; the copies of other nodes count as ever",
             )
-        unknown = self.pump.intake.unknown
+        unknown = {**self.deliveries.unknown, **self.pump.intake.unknown}
         for table_id in unknown.keys() - self._reported:
             self._reported.add(table_id)
             self.context.log.warning(
@@ -291,17 +291,6 @@ def _table_problem(name: str, table: TableSchema | None) -> Problem | None:
     if table.is_counter:
         return Problem("tables", f"{name} holds counters", _COUNTER_HINT)
     return None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
-
-
-def _schema_in(path: Path) -> Schema:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([Problem("schema", f"{path}: {error.strerror}", _SCHEMA_HINT)]) from error
-    except UnicodeDecodeError as error:
-        found = f"{path}: byte {error.start} is no UTF-8"
-        raise ConfigError([Problem("schema", found, _SCHEMA_HINT)]) from error
-    return parse_schema(text, place=str(path))
 
 
 def _disposal(given: object) -> Disposal:

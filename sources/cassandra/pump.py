@@ -15,7 +15,8 @@ from headrace.sources.cassandra.cursor import CHUNK_BYTES, START, LogCursor
 from headrace.sources.cassandra.directory import LogReader
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
-from headrace.sources.cassandra.state import Marker
+from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
+from headrace.sources.cassandra.state import Marker, StoredVersion
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
@@ -30,6 +31,7 @@ class OwnedSplit:
     number: int
     agreement: Agreement
     resumed: dict[str, Marker]
+    schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +48,23 @@ class Pump:
     `damage` are the damaged places met so far.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
         self,
         intake: Intake,
         logs: Mapping[str, LogReader],
         now_ms: Callable[[], int],
         *,
         keys: Keys,
+        tables: Callable[[str], LogTables],
         segments_per_batch_max: int,
     ) -> None:
-        """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes."""
+        """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes.
+
+        *tables* gives a node's tables.
+        """
         self.intake = intake
         self.cursors = [
-            LogCursor(node, reader, partial(self._lose, host), keys)
+            LogCursor(node, reader, partial(self._lose, host), keys, tables(node))
             for host, (node, reader) in enumerate(logs.items())
         ]
         self.damage: dict[str, HeadraceError] = {}
@@ -71,21 +77,32 @@ class Pump:
         self._lost: list[Lost] = []
         self._lost_bytes = 0
 
-    def own(self, number: int, agreement: Agreement, markers: Mapping[str, Marker]) -> None:
-        """Begin feeding split *number* after *markers*; logs not named there from their start."""
-        current = {n: self.markers(n) for n in self._owned}
+    def own(
+        self,
+        number: int,
+        agreement: Agreement,
+        markers: Mapping[str, Marker],
+        schemas: Mapping[str, tuple[StoredVersion, ...]],
+    ) -> None:
+        """Begin feeding split *number* after *markers*; logs not named there from their start.
+
+        *schemas* are what was in force in each log at its marker, and for what is pending.
+        """
+        current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
-        self._owned[number] = OwnedSplit(number, agreement, dict(markers))
+        self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
         for host, cursor in enumerate(self.cursors):
             marker = markers.get(cursor.node, START)
             self.intake.resume_at(number, host, marker.segment_id, marker.offset)
             if len(self._owned) > 1 and marker >= cursor.marker:
                 continue
             # Going back: what the others have already seen is passed over for them (line 11).
-            for other, at in current.items():
+            for other, (at, versions) in current.items():
                 self._owned[other].resumed[cursor.node] = at[cursor.node]
+                self._owned[other].schemas[cursor.node] = versions[cursor.node]
                 self.intake.resume_at(other, host, *_pair(at[cursor.node]))
             cursor.seek(marker)
+            cursor.tables.restore(schemas.get(cursor.node, ()))
 
     def disown(self, number: int) -> None:
         """Stop feeding split *number*."""
@@ -100,6 +117,24 @@ class Pump:
         resumed = self._owned[number].resumed
         return {c.node: max(c.marker, resumed.get(c.node, START)) for c in self.cursors}
 
+    def schemas(
+        self, number: int, needed: Mapping[str, Marker] | None = None
+    ) -> dict[str, tuple[StoredVersion, ...]]:
+        """Return the versions of the schema that split *number* needs of each log.
+
+        They are those in force from *needed* on, or from where the split stands.
+        """
+        owned = self._owned[number]
+        found = {}
+        for cursor in self.cursors:
+            resumed = owned.resumed.get(cursor.node, START)
+            ahead = resumed > cursor.marker and cursor.node in owned.schemas
+            oldest = (needed or {}).get(cursor.node, cursor.marker)
+            found[cursor.node] = (
+                owned.schemas[cursor.node] if ahead else cursor.tables.versions(oldest)
+            )
+        return found
+
     def take_lost(self, number: int) -> Sequence[Lost]:
         """Hand over the damage found since the last call, if split *number* books it."""
         if number != FIRST:
@@ -112,7 +147,7 @@ class Pump:
         self.passes += 1
         started_ms = self._now_ms()
         for cursor in self.cursors:
-            cursor.segments_begun = 0
+            cursor.segments_begun = cursor.tables.changes = 0
             if cursor.at_end or not cursor.fetched_ms:
                 cursor.refresh(started_ms)
         budget = PASS_BYTES_MAX
@@ -125,7 +160,9 @@ class Pump:
             ready = [
                 (self.intake.progress[host], host)
                 for host, cursor in enumerate(self.cursors)
-                if not cursor.at_end and cursor.segments_begun <= self._segments_max
+                if not cursor.at_end
+                and cursor.segments_begun <= self._segments_max
+                and cursor.tables.changes < CHANGES_MAX
             ]
             if not ready or self._now_ms() - started_ms > demand.linger_ms:
                 break

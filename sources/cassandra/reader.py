@@ -13,13 +13,17 @@ from headrace.plugins import (
     Problem,
     Quarantined,
     Reader,
+    RecordSchema,
 )
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.copies import Copy
+from headrace.sources.cassandra.epochs import Epoch
+from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
-from headrace.sources.cassandra.state import CdcState, Chunk, Marker
+from headrace.sources.cassandra.pump import FIRST
+from headrace.sources.cassandra.state import CdcState, Chunk, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
 _MS: Final = 1_000  # In a second.
@@ -53,15 +57,19 @@ class CassandraReader(Reader):
             ),
             config.records_max // config.splits,
             publish_expired=config.expired == "publish",
-            cutter=parts.cutter,
+            epoch_of=self._epoch_of,
         )
         self._tau = resume.tau if resume else 0
         self._reads_before = self._reads()
         self._damage = [0] * len(self._hosts)  # Places, per host.
+        self._skips_before = list(self._pump.intake.skipped)
+        self._announced = 0
+        self._markers = dict(resume.markers) if resume else {}
+        # First the schema: it may tell of keyspaces that pending records are of.
+        schemas = dict(resume.schemas) if resume else {}
+        self._pump.own(number, self._agreement, self._markers, schemas)
         if resume:
             self._restore(resume)
-        self._markers = dict(resume.markers) if resume else {}
-        self._pump.own(number, self._agreement, self._markers)
         self._pump.intake.judges[number] = self._memory.comparison
         for node, hold in parts.holds.items():
             hold.register(self._split, self._markers.get(node, Marker(0, 0)), frozenset())
@@ -125,12 +133,31 @@ class CassandraReader(Reader):
             intake=self._pump.intake,
             more=self._pump.more,
             nodes=self._hosts,
-            decoder=parts.decoder,
+            deliveries=parts.deliveries,
             transcoder=parts.transcoder,
-            shapes=parts.shapes,
-            announced=parts.announce(),
+            announced=self._announce(),
             lost=lost,
         )
+
+    def _epoch_of(self, copy: Copy) -> Epoch:
+        tables = self._pump.cursors[copy.host].tables
+        return tables.epoch_at(Marker(copy.segment, copy.position))
+
+    def _announce(self) -> Sequence[RecordSchema]:
+        """Return the schemas that records have been made of since this split's last batch."""
+        schemas = self._parts.deliveries.schemas
+        announced, self._announced = schemas[self._announced :], len(schemas)
+        return announced
+
+    def _schemas(self, markers: Mapping[str, Marker]) -> dict[str, tuple[StoredVersion, ...]]:
+        """Return the versions of the schema that pending mutations and what is unread are of."""
+        needed = dict(markers)
+        for host, cursor in enumerate(self._pump.cursors):
+            if cursor.tables.has_history:
+                pending = self._agreement.unpublished_segments(host)
+                oldest = Marker(min(pending), 0) if pending else markers[cursor.node]
+                needed[cursor.node] = min(oldest, markers[cursor.node])
+        return self._pump.schemas(self._number, needed)
 
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
         """Return S_k: everything up to here and nothing later (line 27)."""
@@ -150,11 +177,12 @@ class CassandraReader(Reader):
             tau=agreement.tau,
             number=agreement.number,
             hosts=self._hosts,
-            keyspaces=self._parts.keyspaces,
+            keyspaces=tuple(self._parts.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
             chunks=self._chunks,
             needs=needs,
+            schemas=self._schemas(markers),
         )
 
     def _damaged(self) -> Sequence[Quarantined]:
@@ -181,6 +209,11 @@ class CassandraReader(Reader):
             now[f"entries.{node}.damaged"] = damaged
             for i, fate in enumerate(_HOST_FATES):
                 now[f"entries.{node}.{fate}"] = counted[host * len(_HOST_FATES) + i]
+            if self._number == FIRST:
+                for i, reason in enumerate(SKIP_REASONS):
+                    at = host * len(SKIP_REASONS) + i
+                    skipped = self._pump.intake.skipped[at] - self._skips_before[at]
+                    now[f"skipped.{node}.{reason}"] = skipped
         now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])
         now["mutations.agreed"] = agreement.agreed
         now["mutations.reencoded"] = agreement.reencoded

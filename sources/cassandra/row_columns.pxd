@@ -20,10 +20,12 @@ cdef class RowColumns:
     cdef Py_ssize_t end, row_deletion
     cdef int64_t newest, newest_deletion, oldest_simple, newest_simple, special
 
+    cpdef use(self, Cutter cutter, int columns_max)
     cpdef forget(self)
     @cython.locals(kind=int64_t, column=int, timestamp=int64_t)
     cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
     @cython.locals(begin=Py_ssize_t, dropped=int64_t, kept=int)
     cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
+    cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
     cdef int _is_path_cell(self, Py_ssize_t at) noexcept
     cdef int _mention(self, int column, Py_ssize_t at) except -1

@@ -22,14 +22,20 @@ class RowColumns:
     and empty ones among those.
     """
 
-    def __init__(self, cutter: Cutter, columns_max: int) -> None:
-        """Find columns in what *cutter* cuts, of tables of at most *columns_max* columns."""
-        self.cutter = cutter
+    def __init__(self) -> None:
+        """Find nothing yet."""
         self.words = memoryview(array("q", [0]))  # The operations of the mutation at hand.
         self.end = 0  # How many of these words there are.
-        self.where = memoryview(array("q", [_NOWHERE] * (columns_max + 1)))
-        self.columns = memoryview(array("i", [0] * (columns_max + 1)))
+        self.where = memoryview(array("q", [_NOWHERE]))
+        self.columns = memoryview(array("i", [0]))
         self.column_count = 0
+
+    def use(self, cutter: Cutter, columns_max: int) -> None:
+        """Find columns in what *cutter* cuts, of tables of at most *columns_max* columns."""
+        self.cutter = cutter
+        if columns_max >= len(self.where):
+            self.where = memoryview(array("q", [_NOWHERE] * (columns_max + 1)))
+            self.columns = memoryview(array("i", [0] * (columns_max + 1)))
 
     def forget(self) -> None:
         """Forget a row that was given up half-way."""
@@ -89,6 +95,16 @@ class RowColumns:
             at += codes.WIDTH
         if kept:
             self._mention(column, begin)
+        return at
+
+    def _range_end(self, at: int) -> int:
+        """Return the next marker, which ends the range that is open."""
+        while at < self.end and self.words[at] != codes.MARKER:
+            if self.words[at] == codes.UPDATE:
+                break
+            at += codes.WIDTH
+        if at >= self.end or self.words[at] != codes.MARKER:
+            self.cutter.fail("a range does not end")
         return at
 
     def _is_path_cell(self, at: int) -> int:

@@ -5,11 +5,13 @@ part whole entries are looked for, which both their checksums vouch for.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.plugins import Quarantined
+from headrace.plugins import HeadraceError, Quarantined
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.intake import Outbox
 
@@ -40,10 +42,28 @@ def set_aside(  # noqa: PLR0913 (where a mutation was, and what is wrong with it
     return Quarantined(place, code, message, raw, origin=origin)
 
 
-def salvaged(lost: Quarantined, decoder: MutationDecoder) -> Outbox | None:
+def mail_set_aside(
+    outbox: Outbox, base: int, nodes: Sequence[str], error: HeadraceError
+) -> Quarantined:
+    """Return the mutation whose numbers stand at *base* of an outbox, as `set_aside` does."""
+    meta = memoryview(outbox.meta)[base : base + codes.MAIL_WIDTH].tolist()
+    return set_aside(
+        error.code,
+        str(error),
+        node=nodes[meta[codes.MAIL_HOST]],
+        segment=meta[codes.MAIL_SEGMENT],
+        position=meta[codes.MAIL_POSITION],
+        messaging=meta[codes.MAIL_MESSAGING],
+        copies=meta[codes.MAIL_COPIES],
+        raw=bytes(outbox.data[meta[codes.MAIL_START] : meta[codes.MAIL_END]]),
+    )
+
+
+def salvaged(lost: Quarantined, epoch: Epoch) -> Outbox | None:
     """Return the mutations in what was quarantined; None if there are none.
 
-    Those of damaged parts only where *decoder* knows their first table: a part has others too.
+    They are read as of *epoch*; those of damaged parts only where it has their first table: a
+    part has others too.
     """
     origin = lost.origin
     if not origin.get("messaging"):
@@ -54,10 +74,10 @@ def salvaged(lost: Quarantined, decoder: MutationDecoder) -> Outbox | None:
     if "begin" in origin:
         begin = int(origin["begin"])
         whole = whole_entries(lost.content)
-        found = [(raw, begin + end) for raw, end in whole if _known(raw, messaging, decoder)]
+        found = [(raw, begin + end) for raw, end in whole if _known(raw, messaging, epoch.decoder)]
     for raw, position in found:
         copies = int(origin["copies"])
-        outbox.append(raw, 0, len(raw), 0, segment, position, copies, messaging)
+        outbox.append(raw, 0, len(raw), 0, segment, position, copies, messaging, epoch.number)
     return outbox if outbox.count else None
 
 

@@ -101,7 +101,7 @@ class SchemaRows:
         edit = _Edit(self.groups)
         edit.forget_given()
         for keyspace in schema.keyspaces.values():
-            edit.give(Group("keyspaces", keyspace.name), "", {"replication": keyspace.replication})
+            edit.give_keyspace(keyspace)
         for table in schema.tables.values():
             if not table.is_dropped and table.keyspace not in SYSTEM_KEYSPACES:
                 edit.give_table(table)
@@ -109,14 +109,25 @@ class SchemaRows:
         before = Schema({}, {**self.schema.tables, **gone})
         return SchemaRows(given, edit.groups, _schema(edit.groups, before, None))
 
-    def with_table(self, table: TableSchema) -> "SchemaRows":
+    def with_table(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> "SchemaRows":
         """Take *table* as it is given, whatever was known of it, and leave the others."""
+        if table.is_dropped:
+            tables = {table.table_id: table, **self.schema.tables}
+            return replace(self, schema=Schema(self.schema.keyspaces, tables))
         edit = _Edit(self.groups)
+        if keyspace is not None:
+            edit.give_keyspace(keyspace)
         edit.replace_table(table)
         return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, edit))
 
     def apply(self, mutation: Mutation) -> "SchemaRows":
-        """Fold a mutation of `system_schema`; the result is this object when nothing changes."""
+        """Fold a mutation of `system_schema`; the result is this object when nothing changes.
+
+        Raises:
+            BadMutationError: range markers that do not pair.
+            BadValueError: a value that does not fit its column.
+
+        """
         edit = _Edit(self.groups)
         edit.fold(mutation)
         if not edit.changed:
@@ -171,6 +182,10 @@ class _Edit:
         row = self.groups.get(group, {}).get(name, Stored())
         cells = {n: (_GIVEN, v) for n, v in values.items()} | row.cells
         self._put(group, name, Stored(row.deleted_us, max(row.live_us, _GIVEN), cells))
+
+    def give_keyspace(self, keyspace: KeyspaceSchema) -> None:
+        values = {"replication": dict(keyspace.replication)}
+        self.give(Group("keyspaces", keyspace.name), "", values)
 
     def give_table(self, table: TableSchema) -> None:
         """Put a table below what the log says; nothing when the log knows it better."""
@@ -334,7 +349,7 @@ def _plain(name: str, cell: Cell) -> Any:  # noqa: ANN401 (see Values)
     value = cell.value
     if isinstance(value, UUID):
         return str(value)
-    return sorted(value) if isinstance(value, frozenset) else value
+    return sorted(map(str, value)) if isinstance(value, frozenset) else value
 
 
 def table_values(groups: Groups, keyspace: str, name: str) -> Values | None:
@@ -375,7 +390,7 @@ def _schema(groups: Groups, before: Schema, edit: _Edit | None) -> Schema:
         values = rows[""].values() if group.kind == "keyspaces" and "" in rows else None
         if values is not None:
             options = dict(values.get("replication") or {})
-            options["class"] = options.get("class", "").rpartition(".")[2]
+            options["class"] = str(options.get("class")).rpartition(".")[2]
             keyspaces[group.keyspace] = KeyspaceSchema(group.keyspace, options)
     return Schema(keyspaces, {**gone, **live})
 
@@ -398,7 +413,7 @@ def _built(groups: Groups, group: Group, name: str) -> TableSchema | None:
     )
     try:
         return rows.table()
-    except (HeadraceError, KeyError, ValueError):  # Not as Cassandra writes it.
+    except (HeadraceError, AttributeError, KeyError, TypeError, ValueError):  # Not Cassandra's.
         return None
 
 

@@ -58,7 +58,9 @@ class CassandraSource(Source):
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         parts = self._parts
-        state = position or CdcState(0, 0, tuple(parts.config.nodes), parts.keyspaces, {}, {})
+        state = position or CdcState(
+            0, 0, tuple(parts.config.nodes), tuple(parts.keyspaces), {}, {}
+        )
         return located(parts.logs, state, target)
 
     def recover(self, lost: Quarantined) -> Batch | None:

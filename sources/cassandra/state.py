@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import cramjam
 import msgspec
@@ -38,10 +38,11 @@ class _Head(msgspec.Struct, frozen=True):
     markers: dict[str, Marker]
     counters: dict[str, int]
     chunks: tuple[str, ...]
+    schemas: dict[str, tuple[tuple[Marker, str], ...]] = {}  # States before there were any.
 
 
 class Chunk:
-    """Rows of records as `Agreement.changed_rows` makes them; sealed when first stored.
+    """Rows of records as `Agreement.changed_rows` makes them, or of a schema; sealed when stored.
 
     Keeps one form only, since the rows of all chunks are about as large as the records in memory.
     """
@@ -93,12 +94,21 @@ class Chunk:
         return hash(self.rows)
 
 
+class StoredVersion(NamedTuple):
+    """The rows of a schema in force in one log after the entry that ends at `since`."""
+
+    since: Marker
+    chunk: Chunk
+
+
 @dataclass(frozen=True)
 class CdcState(Position):
     """See the module. `tau` is split time in ms, `number` the last record's number.
 
     `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` lists, per node, the
     segments that hold copies of unpublished records; it is for release and is not stored.
+    `schemas` has, per node, the versions of the schema that what is pending and what is yet to be
+    read is of, the newest last.
     """
 
     tau: int
@@ -109,6 +119,7 @@ class CdcState(Position):
     counters: Mapping[str, int]
     chunks: tuple[Chunk, ...] = field(default=(), repr=False)
     needs: Mapping[str, frozenset[int]] = field(default_factory=dict, compare=False)
+    schemas: Mapping[str, tuple[StoredVersion, ...]] = field(default_factory=dict, repr=False)
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -120,10 +131,15 @@ class CdcState(Position):
             dict(self.markers),
             dict(self.counters),
             tuple(chunk.name for chunk in self.chunks),
+            {
+                node: tuple((version.since, version.chunk.name) for version in versions)
+                for node, versions in self.schemas.items()
+            },
         )
+        versions = [version.chunk for each in self.schemas.values() for version in each]
         return EncodedPosition(
             _seal(_HEAD, msgspec.msgpack.encode(head)),
-            {chunk.name: chunk.sealed for chunk in self.chunks},
+            {chunk.name: chunk.sealed for chunk in (*self.chunks, *versions)},
         )
 
     @classmethod
@@ -138,14 +154,13 @@ class CdcState(Position):
             head = msgspec.msgpack.decode(_open(_HEAD, encoded.head, "head"), type=_Head)
         except msgspec.MsgspecError as error:
             raise _damaged("head", f"fields that do not fit: {error}") from error
-        chunks = []
-        for name in head.chunks:
-            if name not in encoded.chunks:
-                raise _damaged(f"chunk {name}", "nothing")
-            sealed = encoded.chunks[name]
-            if _chunk_name(sealed) != name:
-                raise _damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
-            chunks.append(Chunk(sealed=sealed))
+        known: dict[str, Chunk] = {}
+
+        def chunk(name: str) -> Chunk:
+            if name not in known:
+                known[name] = _chunk_in(encoded, name)
+            return known[name]
+
         return cls(
             head.tau,
             head.number,
@@ -153,7 +168,11 @@ class CdcState(Position):
             head.keyspaces,
             head.markers,
             head.counters,
-            tuple(chunks),
+            tuple(chunk(name) for name in head.chunks),
+            schemas={
+                node: tuple(StoredVersion(since, chunk(name)) for since, name in versions)
+                for node, versions in head.schemas.items()
+            },
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -183,11 +202,29 @@ class CdcState(Position):
         if pending := counters.get("mutations.pending", 0):
             counters["mutations.expired"] = counters.get("mutations.expired", 0) + pending
             counters["mutations.pending"] = 0
-        return replace(self, markers=markers, counters=counters, chunks=(), needs={})
+        schemas = dict(self.schemas)
+        schemas[node] = _until(schemas.get(node, ()), markers.get(node, Marker(0, 0)))
+        return replace(
+            self, markers=markers, counters=counters, chunks=(), needs={}, schemas=schemas
+        )
 
     def books(self) -> Mapping[str, int]:
         """Return the counters (I3)."""
         return self.counters
+
+
+def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVersion, ...]:
+    """Return the versions that stand before *marker*, or the oldest of all."""
+    return tuple(v for v in versions if v.since <= marker) or tuple(versions[:1])
+
+
+def _chunk_in(encoded: EncodedPosition, name: str) -> Chunk:
+    if name not in encoded.chunks:
+        raise _damaged(f"chunk {name}", "nothing")
+    sealed = encoded.chunks[name]
+    if _chunk_name(sealed) != name:
+        raise _damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
+    return Chunk(sealed=sealed)
 
 
 def _chunk_name(sealed: bytes) -> str:

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra.avro_bytes cimport AvroBytes
+from headrace.sources.cassandra.cut cimport Cutter
 
 cdef int64_t _NEVER, _FOREVER
 
@@ -29,3 +30,10 @@ cdef class TablePlan:
 
     @cython.locals(out=AvroBytes)
     cpdef keep_fields(self, list columns)
+
+
+@cython.final
+cdef class EpochPlans:
+    cdef Cutter cutter
+    cdef list plans
+    cdef int columns_max

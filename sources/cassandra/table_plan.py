@@ -1,14 +1,19 @@
-"""A table made ready for the Avro encoder: flat arrays by column, and what all messages share.
+"""Tables made ready for the Avro encoder: flat arrays by column, and what all messages share.
 
 Separate from the encoder because it is made once per table, from the schema. Must not do I/O.
 """
 
 from array import array
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from headrace.plugins import Headers
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro_bytes import AvroBytes, ValuePlan
 from headrace.sources.cassandra.avro_schema import avro_names, payload_columns
+from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.errors import UnknownTableError
+from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.schema import ColumnKind, TableSchema
 from headrace.sources.cassandra.types import CqlType
 
@@ -65,6 +70,32 @@ class TablePlan:
         out.byte(0)
         self.fields = out.bytes_from(0)
         self.fields_count = len(columns)
+
+
+class EpochPlans:
+    """What the encoder needs of one epoch."""
+
+    def __init__(self, catalogue: Catalogue, plans: Sequence[TablePlan]) -> None:
+        """*plans* has every table of *catalogue*, in its order."""
+        self.cutter = Cutter(catalogue)
+        self.plans = list(plans)
+        self.columns_max = max([len(table.columns) for table in catalogue.tables], default=0)
+
+
+class EpochSource(Protocol):
+    """Gives the encoder what it needs of the epochs that mutations were logged in."""
+
+    def plans_of(self, epoch: int) -> EpochPlans:
+        """Return what is needed of an epoch; called when one follows another."""
+
+    def others(self, epoch: int) -> Iterable[int]:
+        """Return other epochs, for a mutation that does not fit this one; the likeliest first."""
+
+    def hides(self, epoch: int, raw: bytes) -> bool:
+        """Say whether a delivered table can be in what stands behind an unknown one."""
+
+    def pass_over(self, error: UnknownTableError) -> None:
+        """Note an unknown table whose neighbours in the mutation were delivered."""
 
 
 def avro_string(text: str) -> bytes:

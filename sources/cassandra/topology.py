@@ -35,6 +35,20 @@ def replica_groups(
     """Return, for each keyspace in order, its ring and what *level* needs of it.
 
     Raises:
+        TopologyError: as `set_replicas`.
+
+    """
+    groups = Groups(len(nodes))
+    set_replicas(groups, nodes, keyspaces, level)
+    return groups
+
+
+def set_replicas(
+    groups: Groups, nodes: Sequence[Node], keyspaces: Sequence[KeyspaceSchema], level: str
+) -> None:
+    """Give *groups* the rings of these keyspaces; more of them leave the groups of others alone.
+
+    Raises:
         TopologyError: the replicas of a keyspace cannot be told, or are too few for the level.
 
     """
@@ -58,9 +72,7 @@ def replica_groups(
                 needed.append(count)
             ring.append((token, group))
         rings.append(ring)
-    groups = Groups(len(nodes))
     groups.set(masks, needed, rings)
-    return groups
 
 
 def replication_factor(keyspace: KeyspaceSchema) -> int:

@@ -7,7 +7,7 @@ from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
 from headrace.sources.cassandra.intake cimport Outbox
 from headrace.sources.cassandra.row_columns cimport RowColumns
-from headrace.sources.cassandra.table_plan cimport TablePlan
+from headrace.sources.cassandra.table_plan cimport EpochPlans, TablePlan
 
 cdef int64_t _NEVER, _FOREVER
 cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
@@ -15,6 +15,9 @@ cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 
 @cython.final
 cdef class Transcoder(RowColumns):
+    cdef object epochs
+    cdef int64_t epoch
+    cdef Py_ssize_t made
     cdef list plans
     cdef AvroBytes out
     cdef const unsigned char[::1] buf
@@ -28,10 +31,18 @@ cdef class Transcoder(RowColumns):
     cdef Py_ssize_t length, key_start, key_length
     cdef int index
 
-    @cython.locals(i=Py_ssize_t, base=Py_ssize_t, made=Py_ssize_t)
+    @cython.locals(i=Py_ssize_t, base=Py_ssize_t, node=bytes)
     cpdef encode(self, Outbox outbox, nodes)
-    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t)
+    @cython.locals(made=EpochPlans)
+    cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
+    @cython.locals(column=list)
+    cdef int _undo(self) except -1
+    @cython.locals(epoch=int64_t)
+    cdef bint _rescued(self, Outbox outbox, Py_ssize_t base, bytes node, error) except -1
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t)
     cdef int _mutation(self, Outbox outbox, Py_ssize_t base, bytes node) except -1
+    @cython.locals(out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t)
+    cdef int _changes(self, Outbox outbox, Py_ssize_t base, bytes node, Py_ssize_t count) except -1
     @cython.locals(out=AvroBytes, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
     cdef int _finish(self, Py_ssize_t tail, Py_ssize_t tail_end) except -1
     @cython.locals(plan=TablePlan, kind=int64_t, timestamp=int64_t)
@@ -40,7 +51,6 @@ cdef class Transcoder(RowColumns):
     cdef Py_ssize_t _row(self, TablePlan plan, Py_ssize_t at) except -1
     @cython.locals(begin=Py_ssize_t, opened=Py_ssize_t, kind=int64_t, ended=Py_ssize_t, timestamp=int64_t)
     cdef Py_ssize_t _marker(self, TablePlan plan, Py_ssize_t at) except -1
-    cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
     @cython.locals(out=AvroBytes, begin=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, i=int, length=Py_ssize_t)
     cdef int _key(self, TablePlan plan) except -1
     @cython.locals(length=Py_ssize_t)

@@ -7,17 +7,16 @@ encodes to the same bytes. For one thread.
 
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 
 from headrace.plugins import EncodedRecords, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.avro_bytes import AvroBytes
-from headrace.sources.cassandra.cut import Cutter
+from headrace.sources.cassandra.errors import UnknownTableError
 from headrace.sources.cassandra.intake import Outbox
-from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.row_columns import RowColumns
-from headrace.sources.cassandra.salvage import set_aside
-from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.table_plan import TablePlan, avro_string
+from headrace.sources.cassandra.salvage import mail_set_aside
+from headrace.sources.cassandra.table_plan import EpochSource, TablePlan, avro_string
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _FOREVER = (1 << 63) - 1
@@ -30,11 +29,11 @@ _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte
 class Transcoder(RowColumns):
     """Encodes outboxes."""
 
-    def __init__(self, schema: Schema, plans: Sequence[TablePlan]) -> None:
-        """*plans* has every table of *schema*, in its order."""
-        widest = max([len(table.columns) for table in schema.tables.values()], default=0)
-        super().__init__(Cutter(Catalogue(schema)), widest)
-        self.plans = list(plans)
+    def __init__(self, epochs: EpochSource) -> None:
+        """Encode each mutation with what *epochs* gives for its epoch."""
+        super().__init__()
+        self.epochs = epochs
+        self.epoch = _NOWHERE
         self.out = AvroBytes()
         self.ids = memoryview(bytearray(_ID_BYTES))
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
@@ -46,8 +45,8 @@ class Transcoder(RowColumns):
         self.headers: list[Headers] = []
         self.tables: list[str] = []
         quarantined: list[Quarantined] = []
-        node_names = [avro_string(node) for node in nodes]
-        self.cutter.attach(outbox.data)
+        node_names = [avro_string(name) for name in nodes]
+        self.epoch = _NOWHERE
         self.out.attach(outbox.data)
         self.buf = outbox.data
         if _ID_BYTES * outbox.count > len(self.ids):
@@ -55,25 +54,74 @@ class Transcoder(RowColumns):
         native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
         for i in range(outbox.count):
             base = i * codes.MAIL_WIDTH
-            made = len(self.bodies)
+            node = node_names[outbox.meta[base + codes.MAIL_HOST]]
             self.id_at = i * _ID_BYTES
+            self.made = len(self.bodies)
             try:
-                self._mutation(outbox, base, node_names[outbox.meta[base + codes.MAIL_HOST]])
+                if outbox.meta[base + codes.MAIL_EPOCH] != self.epoch:
+                    self._enter(outbox, outbox.meta[base + codes.MAIL_EPOCH])
+                self._mutation(outbox, base, node)
             except HeadraceError as error:
-                self.forget()
-                for column in (self.keys, self.bodies, self.headers, self.tables):
-                    del column[made:]
-                quarantined.append(_quarantined(outbox, base, nodes, error))
+                self._undo()
+                if not self._rescued(outbox, base, node, error):
+                    quarantined.append(mail_set_aside(outbox, base, nodes, error))
         return EncodedRecords(self.keys, self.bodies, self.headers, self.tables, quarantined)
 
+    def _enter(self, outbox: Outbox, epoch: int) -> None:
+        """Go on with the tables of another epoch."""
+        made = self.epochs.plans_of(epoch)
+        self.use(made.cutter, made.columns_max)
+        self.cutter.attach(outbox.data)
+        self.plans = made.plans
+        self.epoch = epoch
+
+    def _undo(self) -> None:
+        """Take back what was made of the mutation at hand."""
+        self.forget()
+        for column in (self.keys, self.bodies, self.headers, self.tables):
+            del column[self.made :]
+
+    def _rescued(self, outbox: Outbox, base: int, node: bytes, error: HeadraceError) -> bool:
+        """Encode a mutation that does not fit its epoch with another, or as far as it is known.
+
+        What stands before an unknown table is delivered when nothing to deliver can be behind it.
+        """
+        epoch = outbox.meta[base + codes.MAIL_EPOCH]
+        for other in self.epochs.others(epoch):
+            self._enter(outbox, other)
+            try:
+                self._mutation(outbox, base, node)
+            except HeadraceError:
+                self._undo()
+            else:
+                return True
+        self._enter(outbox, epoch)
+        if not isinstance(error, UnknownTableError):
+            return False
+        try:
+            with suppress(UnknownTableError):  # Once more: so the cutter stands at that table.
+                self._mutation(outbox, base, node)
+            rest = native.take(outbox.data, self.cutter.at, outbox.meta[base + codes.MAIL_END])
+            if self.cutter.is_neighbour() and not self.epochs.hides(epoch, rest):
+                self._changes(outbox, base, node, self.cutter.count)
+                self.epochs.pass_over(error)
+                return True
+        except HeadraceError:
+            self._undo()
+        return False
+
     def _mutation(self, outbox: Outbox, base: int, node: bytes) -> None:
-        """Encode one mutation: first its changes, then the fields that need their number."""
+        """Cut and encode one mutation."""
         start = outbox.meta[base + codes.MAIL_START]
         end = outbox.meta[base + codes.MAIL_END]
         count = self.cutter.cut_range(start, end, outbox.meta[base + codes.MAIL_MESSAGING])
+        self._changes(outbox, base, node, count)
+
+    def _changes(self, outbox: Outbox, base: int, node: bytes, count: int) -> None:
+        """Encode *count* operations: first the changes, then the fields that need their number."""
         self.words = self.cutter.words
         self.end = count * codes.WIDTH
-        self.length = end - start
+        self.length = outbox.meta[base + codes.MAIL_END] - outbox.meta[base + codes.MAIL_START]
         self.index = 0
         self.end_count = 0
         out = self.out
@@ -170,16 +218,6 @@ class Transcoder(RowColumns):
             self.column_count = 0
             timestamp = self.words[opened + codes.TIMESTAMP]
             self._change(plan, codes.OP_DELETE_RANGE, timestamp, begin, ended)
-        return at
-
-    def _range_end(self, at: int) -> int:
-        """Return the next marker, which ends the range that is open."""
-        while at < self.end and self.words[at] != codes.MARKER:
-            if self.words[at] == codes.UPDATE:
-                break
-            at += codes.WIDTH
-        if at >= self.end or self.words[at] != codes.MARKER:
-            self.cutter.fail("a range does not end")
         return at
 
     # ---- writing ----
@@ -459,19 +497,3 @@ class Transcoder(RowColumns):
                 out.optional(value, self.words[at + codes.START], self.words[at + codes.LENGTH])
             else:
                 out.byte(0)
-
-
-def _quarantined(
-    outbox: Outbox, base: int, nodes: Sequence[str], error: HeadraceError
-) -> Quarantined:
-    meta = memoryview(outbox.meta)[base : base + codes.MAIL_WIDTH].tolist()
-    return set_aside(
-        error.code,
-        str(error),
-        node=nodes[meta[codes.MAIL_HOST]],
-        segment=meta[codes.MAIL_SEGMENT],
-        position=meta[codes.MAIL_POSITION],
-        messaging=meta[codes.MAIL_MESSAGING],
-        copies=meta[codes.MAIL_COPIES],
-        raw=bytes(outbox.data[meta[codes.MAIL_START] : meta[codes.MAIL_END]]),
-    )

@@ -15,7 +15,7 @@ from node_logs import everything, forged_nodes
 TEXT = SCHEMA.replace("v blob", "v text")
 GOOD = insert(b"a", b"Ann")
 NO_TEXT = mutation(update(b"b", b"Bob"), update(b"b", b"\xff\xfe"))
-STRANGE = mutation(update(b"c", b"Cal"), update(b"c", b"Cal", table=UNKNOWN))
+STRANGE = mutation(update(b"c", b"Cal", table=UNKNOWN), update(b"c", b"Cal"))
 LAST = insert(b"d", b"Dan")
 
 

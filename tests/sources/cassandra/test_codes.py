@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.sources.cassandra import codes
 
-_LINE = re.compile(r"^    (\w+) = (\w+)$", re.MULTILINE)
+_LINE = re.compile(r"^    (\w+) = (-?\w+)$", re.MULTILINE)
 
 
 def test_compiled_code_has_the_same_numbers() -> None:

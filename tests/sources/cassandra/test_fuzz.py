@@ -23,10 +23,11 @@ from corpora import recording
 from forged import SCHEMA, insert
 from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import HeadraceError
-from headrace.sources.cassandra.batch import Shapes
 from headrace.sources.cassandra.change_json import change_document
 from headrace.sources.cassandra.changes import Mutation, MutationDecoder
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.deliveries import Deliveries
+from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.errors import (
     BadMutationError,
     CorruptSegmentError,
@@ -41,7 +42,6 @@ from headrace.sources.cassandra.log import LogEntries, LogHandler, read_log
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import parse_name
-from headrace.sources.cassandra.table_plan import TablePlan
 from headrace.sources.cassandra.transcode import Transcoder
 from node_logs import batches, forged_nodes, open_all, source
 from sample_log import segments
@@ -176,12 +176,12 @@ def read_all(content: bytes, seed: Seed) -> None:
 
 
 @lru_cache
-def transcoder(number: int) -> Transcoder:
-    """Return what the live path encodes a seed's mutations with."""
-    schema = seeds()[number].schema
-    shapes = Shapes(frozenset(schema.tables))
-    plans = [TablePlan(t, shapes.of(t).headers, delivered=True) for t in schema.tables.values()]
-    return Transcoder(schema, plans)
+def transcoder(number: int) -> tuple[Transcoder, Epoch]:
+    """Return what the live path encodes a seed's mutations with, and their epoch."""
+    deliveries = Deliveries((), lambda _keyspace: 0)
+    epoch = deliveries.epochs.of(seeds()[number].schema)
+    deliveries.routes_of(epoch)
+    return Transcoder(deliveries), epoch
 
 
 def measured(call: Callable[[], None]) -> float:
@@ -257,9 +257,12 @@ def test_any_mutation_in_the_live_path() -> None:
 
         def encode(middle: bytes) -> int:
             outbox = Outbox()
+            encoder, epoch = transcoder(number)
             for each in (raw, middle, raw):
-                outbox.append(each, 0, len(each), 0, 1, 99, 1, MESSAGING[seed.version])
-            encoded = transcoder(number).encode(outbox, ["n1"])
+                outbox.append(
+                    each, 0, len(each), 0, 1, 99, 1, MESSAGING[seed.version], epoch.number
+                )
+            encoded = encoder.encode(outbox, ["n1"])
             return len(encoded) + len(encoded.quarantined)
 
         whole = encode(raw)

@@ -16,14 +16,16 @@ from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from headrace.sources.cassandra.frame import Framer, digest
-from headrace.sources.cassandra.intake import SKIP_REASONS, Intake, Outbox
+from headrace.sources.cassandra.intake import SKIP_REASONS, Intake, Outbox, Routes
 from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import Schema, system_table_id
 from node_logs import everything, forged_nodes
 
 KEY = bytes(range(16))
 NO_BOUND = 1 << 30
+EPOCH = 7
 SYSTEM = system_table_id("system", "local")
 
 
@@ -43,10 +45,12 @@ class Log:
         catalogue = Catalogue(known)
         groups = one_host()
         self.splits = splits
-        self.intake = Intake(catalogue, groups, KEY, splits)
+        self.asked: list[bytes] = []
+        self.intake = Intake(groups, KEY, splits)
+        self.routes = Routes(catalogue, EPOCH)
         for index, table in enumerate(catalogue.tables):
             selected = table.table_id == TABLE
-            self.intake.treat(index, codes.SELECTED if selected else codes.NEIGHBOUR, 0)
+            self.routes.treat(index, codes.SELECTED if selected else codes.NEIGHBOUR, 0)
         self.agreements = [Agreement(groups) for _ in range(splits)]
         for split, agreement in enumerate(self.agreements):
             self.intake.own(split, agreement)
@@ -69,7 +73,14 @@ class Log:
             resume=0,
             place="node1: segment",
         )
-        return self.intake.run(framer, 0, NO_BOUND, NO_BOUND, NO_BOUND)
+        while True:
+            found = self.intake.run(framer, 0, self.routes, NO_BOUND, NO_BOUND, NO_BOUND)
+            if found != codes.UNKNOWN_TABLE:
+                return found
+            table_id = first_table_id(framer.entry(), framer.messaging)
+            self.asked.append(table_id)
+            self.intake.remember(table_id, f"entry that ends at {framer.at}")
+            self.intake.again(framer, 0, self.routes)
 
     def taken(self) -> list[list[bytes]]:
         """Return the agreed mutations of each split."""
@@ -138,7 +149,7 @@ def test_what_is_not_asked_for_is_passed_over_and_counted(version: int) -> None:
     assert codes.FINISHED == log.feed([others[0], wanted, *others[1:]], version)
 
     assert [[wanted]] == log.taken()
-    assert {"system": 2, "unknown_table": 1, "not_selected": 1} == log.skipped()
+    assert {"system": 2, "unknown_table": 1, "not_selected": 1, "counter": 0} == log.skipped()
     assert [UNKNOWN.bytes] == list(log.intake.unknown)
 
 
@@ -165,7 +176,8 @@ def test_unknown_tables_are_remembered_within_a_bound() -> None:
 
     assert 3_000 == log.skipped()["unknown_table"]
     assert 1_000 == len(log.intake.unknown)
-    assert "node1: segment: entry that ends at " in log.intake.unknown[UNKNOWN.bytes]
+    assert 1_000 == len(log.asked) == len(set(log.asked))
+    assert "entry that ends at " in log.intake.unknown[UNKNOWN.bytes]
 
 
 def test_what_a_split_has_seen_is_passed_over() -> None:

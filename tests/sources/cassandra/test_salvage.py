@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
 from headrace.connector.cli import main
 from headrace.plugins import Quarantined
-from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.epochs import Epochs
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.forge.wire import entry
 from headrace.sources.cassandra.salvage import salvaged, whole_entries
@@ -148,12 +149,13 @@ def test_entries_of_other_tables_are_left_in_damage() -> None:
     three = [ROWS[0], insert(b"k", table=UNKNOWN), mutation(update(b"k", table=OTHER))]
     content = b"".join(map(entry, three))
     origin = {"segment": 1, "position": 9, "messaging": 12, "copies": 1, "begin": 100}
-    decoder = MutationDecoder(parse_schema(SCHEMA))
+    epoch = Epochs().of(parse_schema(SCHEMA))
 
-    outbox = salvaged(Quarantined("", "", "", content, origin=origin), decoder)
+    outbox = salvaged(Quarantined("", "", "", content, origin=origin), epoch)
 
     assert outbox is not None
     assert [three[0], three[2]] == [
-        bytes(outbox.data[outbox.meta[8 * i] : outbox.meta[8 * i + 1]]) for i in range(outbox.count)
+        bytes(outbox.data[outbox.meta[at] : outbox.meta[at + 1]])
+        for at in range(0, outbox.count * codes.MAIL_WIDTH, codes.MAIL_WIDTH)
     ]
     assert 100 + len(entry(ROWS[0])) == outbox.meta[4]

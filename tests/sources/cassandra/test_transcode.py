@@ -8,7 +8,8 @@ from corpora import recording
 from forged import SCHEMA, UNKNOWN, insert, mutation, update
 from headrace.plugins import Codec, EncodedRecords
 from headrace.plugins.discovery import load
-from headrace.sources.cassandra.forge.segments import segment
+from headrace.sources.cassandra.forge.mutations import MESSAGING
+from headrace.sources.cassandra.forge.segments import segment, write_segment
 from hot import is_compiled
 from node_logs import everything, forged_nodes
 
@@ -84,11 +85,13 @@ def test_an_agreed_ring_is_encoded_as_its_records_are() -> None:
     assert made >= 1_000
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_mutation_of_an_unknown_table_is_quarantined(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_delivered_table_behind_an_unknown_one_is_quarantined(tmp_path: Path, count: int) -> None:
     """With its bytes and its place, and without any of its changes."""
     strange = mutation(
-        *[update(b"k", b"v", at_us=i) for i in range(count)], update(b"k", b"v", table=UNKNOWN)
+        *[update(b"k", b"v", at_us=i) for i in range(count)],
+        update(b"k", b"v", table=UNKNOWN),
+        update(b"k", b"w"),
     )
     raws = [insert(b"a", b"1"), strange, insert(b"b", b"2")]
     (batch,) = everything(
@@ -102,6 +105,42 @@ def test_a_mutation_of_an_unknown_table_is_quarantined(tmp_path: Path, count: in
     assert lost.place.endswith(f"entry that ends at {segment([raws]).ends[1]}")
     assert UNKNOWN.hex in lost.message
     assert 2 == len(fast)
+    assert_same(codec().encode(batch), fast)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_stands_before_an_unknown_table_is_delivered(
+    tmp_path: Path, count: int, version: int
+) -> None:
+    """Nothing to deliver can be behind it: no id of such a table is there."""
+    messaging = MESSAGING[version]
+    updates = [update(b"k", b"v", at_us=i, messaging=messaging) for i in range(count)]
+    unknown = [update(b"k", b"v", table=UNKNOWN, messaging=messaging) for _ in range(2)]
+    options = forged_nodes(tmp_path, {"n2": [], "n3": []}, SCHEMA) | ONE_COPY
+    options["nodes"] = {n: str(tmp_path / n) for n in ("n1", "n2", "n3")}
+    strange = mutation(*updates, *unknown, messaging=messaging)
+    write_segment(tmp_path / "n1", segment([[strange]], version=version).content, version=version)
+    (batch,) = everything(options)
+
+    fast = batch.encode("avro")
+
+    assert (count, []) == (len(fast), list(fast.quarantined))
+    assert_same(codec().encode(batch), fast)
+
+
+def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
+    """Bytes where no update of the same key stands show that the schema is wrong, not a table."""
+    other_key = mutation(update(b"k", b"v"), update(b"x", b"v", table=UNKNOWN))
+    cut_short = mutation(update(b"k", b"v"), UNKNOWN.bytes + b"\x05")
+    (batch,) = everything(
+        forged_nodes(tmp_path, {"n1": [other_key, cut_short], "n2": [], "n3": []}, SCHEMA)
+        | ONE_COPY
+    )
+
+    fast = batch.encode("avro")
+
+    assert [other_key, cut_short] == [lost.content for lost in fast.quarantined]
     assert_same(codec().encode(batch), fast)
 
 

@@ -1,0 +1,149 @@
+"""Which tables a job delivers, and how, in each epoch that its logs are in.
+
+An epoch's routes and plans are made when the first log enters it, from the same rule: the table has
+CDC there, is asked for, holds no counters, and its replicas are known. For one thread. No I/O.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.plugins import Headers, RecordSchema
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.epochs import Epoch, Epochs
+from headrace.sources.cassandra.errors import UnknownTableError
+from headrace.sources.cassandra.intake import Routes
+from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, TableSchema
+from headrace.sources.cassandra.schema_tables import KEYSPACE
+from headrace.sources.cassandra.table_plan import EpochPlans, TablePlan
+
+_ROUTES, _PLANS = "routes", "plans"  # What is kept with an epoch.
+RESCUES_MAX: Final = 1_000  # Epochs whose misfits made us ask for a fresh schema.
+UNKNOWN_MAX: Final = 1_000  # Unknown table ids remembered for reports.
+
+# The number of a keyspace, -1 when its replicas cannot be told; its schema is as of now.
+Number = Callable[[KeyspaceSchema], int]
+# Asks anew what the tables are; returns the epochs that logs are in then.
+Refresh = Callable[[], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What all records of one version of a table share."""
+
+    schema: RecordSchema
+    headers: Headers
+
+
+class Deliveries:
+    """See the module."""
+
+    def __init__(self, names: Collection[str], number: Number) -> None:
+        """Deliver the tables `keyspace.table` in *names*, or all with CDC when it is empty."""
+        self.epochs = Epochs()
+        self.schemas: list[RecordSchema] = []  # Of all records so far, in the order of their need.
+        self.current: Callable[[], Iterable[int]] = lambda: ()
+        self.refresh: Refresh = lambda: ()
+        self.unknown: dict[bytes, str] = {}  # Tables whose neighbours are delivered; where.
+        self._names = frozenset(names)
+        self._number = number
+        self._shapes: dict[tuple[bytes, bytes], TableShape] = {}
+        self._plans: dict[TableSchema, TablePlan] = {}
+        self._asked: set[int] = set()
+
+    def delivers(self, table: TableSchema) -> bool:
+        """Say whether changes of this version of a table are delivered."""
+        if not table.cdc or table.is_counter or table.keyspace in SYSTEM_KEYSPACES:
+            return False
+        return not self._names or table.qualified in self._names
+
+    def shape(self, table: TableSchema) -> TableShape:
+        """Return the shape of the records of *table*; versions with one schema id share it."""
+        key = table.table_id.bytes, table.schema_id
+        made = self._shapes.get(key)
+        if made is None:
+            schema = RecordSchema.of(
+                table.qualified, table.text, key=key_schema(table), value=value_schema(table)
+            )
+            made = TableShape(schema, ((SCHEMA_ID_HEADER, schema.schema_id),))
+            self._shapes[key] = made
+            self.schemas.append(schema)
+        return made
+
+    def routes_of(self, epoch: Epoch) -> Routes:
+        """Return what becomes of the entries logged in *epoch*."""
+        routes = epoch.derived.get(_ROUTES)
+        if not isinstance(routes, Routes):
+            routes = epoch.derived[_ROUTES] = self._routes(epoch)
+        return routes
+
+    def _routes(self, epoch: Epoch) -> Routes:
+        routes = Routes(epoch.catalogue, epoch.number)
+        numbers: dict[str, int] = {}
+        tables = epoch.catalogue.tables
+        for table in tables:
+            keyspace = epoch.given.keyspaces.get(table.keyspace, KeyspaceSchema(table.keyspace, {}))
+            if self.delivers(table) and table.keyspace not in numbers:
+                numbers[table.keyspace] = self._number(keyspace)
+        for index, table in enumerate(tables):
+            number = numbers.get(table.keyspace, -1)
+            if table.keyspace == KEYSPACE:
+                routes.treat(index, codes.SCHEMA, 0)
+            elif number >= 0:
+                routes.treat(index, self._treatment(table), number)
+            if number >= 0 and self.delivers(table):
+                self.shape(table)
+        return routes
+
+    def _treatment(self, table: TableSchema) -> int:
+        if self.delivers(table):
+            return codes.SELECTED
+        return codes.COUNTER if table.cdc and table.is_counter else codes.NEIGHBOUR
+
+    # ---- what an encoder asks for ----
+
+    def plans_of(self, epoch: int) -> EpochPlans:
+        """Return what the encoder needs of an epoch; tables that stayed the same share plans."""
+        derived = self.epochs[epoch].derived
+        made = derived.get(_PLANS)
+        if not isinstance(made, EpochPlans):
+            catalogue = self.epochs[epoch].catalogue
+            self._plans = {t: self._plans.get(t) or self._plan(t) for t in catalogue.tables}
+            made = derived[_PLANS] = EpochPlans(
+                catalogue, [self._plans[t] for t in catalogue.tables]
+            )
+        return made
+
+    def _plan(self, table: TableSchema) -> TablePlan:
+        delivered = self.delivers(table)
+        headers = self.shape(table).headers if delivered else ()
+        return TablePlan(table, headers, delivered=delivered)
+
+    def others(self, epoch: int) -> Iterable[int]:
+        """Yield other epochs for a mutation that does not fit *epoch*; it may be of a later one.
+
+        First those that logs are in by now; then, once for each epoch, those after a fresh look at
+        what the schema was read from.
+        """
+        tried = {epoch}
+        for number in self.current():
+            if number not in tried:
+                tried.add(number)
+                yield number
+        if epoch not in self._asked and len(self._asked) < RESCUES_MAX:
+            self._asked.add(epoch)
+            for number in self.refresh():
+                if number not in tried:
+                    tried.add(number)
+                    yield number
+
+    def hides(self, epoch: int, raw: bytes) -> bool:
+        """Say whether the id of a delivered table stands in *raw*."""
+        return self.routes_of(self.epochs[epoch]).hidden(raw) >= 0
+
+    def pass_over(self, error: UnknownTableError) -> None:
+        """Note an unknown table whose neighbours in the mutation were delivered."""
+        if len(self.unknown) < UNKNOWN_MAX:
+            self.unknown.setdefault(error.table_id, "beside a table that is delivered")

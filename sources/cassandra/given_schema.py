@@ -1,0 +1,83 @@
+"""The schema that a job is given: a file of DDL, the driver's metadata, or both.
+
+Read at the start, and again when a log does not tell what a job has to know. Blocking I/O.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import md5
+from pathlib import Path
+from typing import Final
+
+from headrace.plugins import ConfigError, Context, HeadraceError, Problem
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.schema_rows import SchemaRows
+
+_SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
+
+
+class GivenSchema:
+    """See the module."""
+
+    def __init__(self, file: Path | None, contact_points: Sequence[str], context: Context) -> None:
+        """Read nothing yet. Where both have a table, the contact points' wins."""
+        self._file = file
+        self._contact_points = contact_points
+        self._log = context.log
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What is given at the start.
+
+        Raises:
+            ConfigError: a file that is not there, or no text.
+            SchemaTextError: a file that is no DDL.
+            ClusterUnreachableError: no contact point answers.
+
+        """
+        return self._read()
+
+    @cached_property
+    def rows(self) -> SchemaRows:
+        """The same as rows, marked with the file's content: to see when somebody changed that."""
+        mark = b""
+        if self._file is not None:
+            mark = md5(_text_of(self._file).encode(), usedforsecurity=False).digest()
+        return SchemaRows().with_given(self.schema, mark)
+
+    def again(self) -> Schema | None:
+        """Read all of it anew; what cannot be read is told once more, and None."""
+        try:
+            return self._read()
+        except HeadraceError as error:
+            self._log.warning("schema_not_refreshed", error_code=error.code, error=str(error))
+            return None
+
+    def after_gap(self) -> Schema | None:
+        """Read it anew if there are contact points: a file does not learn what happened."""
+        return self.again() if self._contact_points else None
+
+    def _read(self) -> Schema:
+        schema = Schema({}, {})
+        if self._file is not None:
+            schema = parse_schema(_text_of(self._file), place=str(self._file))
+        if self._contact_points:
+            # Only here: the driver's imports would delay every start by a tenth of a second.
+            from headrace.sources.cassandra.live import read_live_schema  # noqa: PLC0415
+
+            live = read_live_schema(self._contact_points)
+            schema = Schema(
+                {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}
+            )
+        return schema
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem("schema", f"{path}: {error.strerror}", _SCHEMA_HINT)]) from error
+    except UnicodeDecodeError as error:
+        found = f"{path}: byte {error.start} is no UTF-8"
+        raise ConfigError([Problem("schema", found, _SCHEMA_HINT)]) from error

@@ -1,0 +1,183 @@
+"""The tables of one node's log while a job reads it: epoch by epoch, with what was stored of them.
+
+The log tells most. What it does not tell, because the segment that held it is gone, is asked of
+where the schema was given: for a table id that nobody knows, and where segments are missing. For
+one thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import msgspec
+
+from headrace.plugins import Context
+from headrace.sources.cassandra.deliveries import Deliveries
+from headrace.sources.cassandra.epochs import Epoch
+from headrace.sources.cassandra.errors import BadMutationError, StateError
+from headrace.sources.cassandra.log_schema import LogSchema, Version
+from headrace.sources.cassandra.schema import Schema, TableSchema
+from headrace.sources.cassandra.schema_rows import SchemaRows
+from headrace.sources.cassandra.state import Chunk, Marker, StoredVersion
+from headrace.sources.cassandra.values import BadValueError
+
+CHANGES_MAX: Final = 64  # Changes of one log's schema in one pass.
+
+
+class Given(Protocol):
+    """Where the schema was read that a job was given."""
+
+    @property
+    def rows(self) -> SchemaRows:
+        """What it said first."""
+
+    def again(self) -> Schema | None:
+        """Read it anew, blocking; None when that cannot be done now."""
+
+    def after_gap(self) -> Schema | None:
+        """Read it anew if it knows what changed since; None when it does not."""
+
+
+class LogTables:
+    """See the module. `routes` are those of the epoch that the next entry is in."""
+
+    def __init__(self, node: str, given: Given, deliveries: Deliveries, context: Context) -> None:
+        """Begin with what was given."""
+        self.changes = 0  # In the pass at hand.
+        self._node = node
+        self._given = given
+        self._deliveries = deliveries
+        self._log = context.log
+        self._schema = LogSchema(given.rows, deliveries.epochs)
+        self._stored: dict[Version, StoredVersion] = {}
+        self.routes = deliveries.routes_of(self.epoch)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that the next entry is in."""
+        return self._schema.epoch
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there is more than one version that an entry can be of."""
+        return len(self._schema.versions) > 1
+
+    def epoch_at(self, marker: Marker) -> Epoch:
+        """Return the epoch of the entry that ends at *marker*."""
+        return self._schema.epoch_at((marker.segment_id, marker.offset))
+
+    def change(self, raw: bytes, messaging: int, marker: Marker) -> None:
+        """Take an entry of `system_schema` that ends at *marker*."""
+        self.changes += 1
+        try:
+            mutation = self.epoch.decoder.decode(
+                raw, messaging=messaging, segment_id=marker.segment_id, position=marker.offset
+            )
+            if self._schema.apply(mutation):
+                self._moved()
+        except (BadMutationError, BadValueError) as error:
+            self._log.warning(
+                "schema_change_unread",
+                node=self._node,
+                segment_id=marker.segment_id,
+                position=marker.offset,
+                error=error.message,
+            )
+            self._learn_all(self._given.after_gap(), marker)
+
+    def ask(self, table_id: bytes, marker: Marker) -> bool:
+        """Look for a table that neither the log nor what was given tells of; say if it is there."""
+        fresh = self._given.again()
+        found = [t for i, t in fresh.tables.items() if i.bytes == table_id] if fresh else []
+        self._learn(found, fresh, marker)
+        return bool(found)
+
+    def skipped_segments(self, marker: Marker) -> None:
+        """Ask what changed in segments that are not there: they held no changes of data."""
+        self._learn_all(self._given.after_gap(), marker)
+
+    def refreshed(self, fresh: Schema | None, marker: Marker) -> None:
+        """Take what was read anew, because an entry did not fit."""
+        self._learn_all(fresh, marker)
+
+    def _learn_all(self, fresh: Schema | None, marker: Marker) -> None:
+        known = self._schema.rows.schema.tables
+        found = [
+            table
+            for table_id, table in (fresh.tables if fresh else {}).items()
+            if not table.is_dropped and not _says_the_same(known.get(table_id), table)
+        ]
+        self._learn(found, fresh, marker)
+
+    def _learn(self, found: Sequence[TableSchema], fresh: Schema | None, marker: Marker) -> None:
+        place = marker.segment_id, marker.offset
+        moved = [
+            self._schema.learn(table, fresh.keyspaces.get(table.keyspace) if fresh else None, place)
+            for table in found
+        ]
+        if any(moved):
+            self._moved()
+
+    def _moved(self) -> None:
+        self.routes = self._deliveries.routes_of(self.epoch)
+
+    # ---- what is stored ----
+
+    def versions(self, needed: Marker) -> tuple[StoredVersion, ...]:
+        """Return the versions that entries after *needed* are of, the newest last."""
+        place = needed.segment_id, needed.offset
+        versions = self._schema.versions
+        first = max((i for i, v in enumerate(versions) if v.since <= place), default=0)
+        self._stored = {v: self._stored[v] for v in versions if v in self._stored}
+        for version in versions[first:]:
+            if version not in self._stored:
+                self._stored[version] = _stored(version)
+        return tuple(self._stored[version] for version in versions[first:])
+
+    def restore(self, stored: Sequence[StoredVersion]) -> None:
+        """Go back to *stored* versions, because the log is read on from where they were.
+
+        Without any, to what was given.
+
+        Raises:
+            StateError: they are no versions.
+
+        """
+        if stored:
+            versions = tuple(self._version(each) for each in stored)
+            unchanged = zip(versions, stored, strict=True)
+            self._stored = {v: s for v, s in unchanged if v.rows.given == self._given.rows.given}
+        else:
+            rows = self._given.rows
+            versions = (Version((0, 0), rows, self._deliveries.epochs.of(rows.schema)),)
+        self._schema.reset(versions)
+        self._moved()
+
+    def _version(self, stored: StoredVersion) -> Version:
+        try:
+            rows = SchemaRows.decode(stored.chunk.rows)
+        except msgspec.MsgspecError as error:
+            raise StateError(
+                f"expected the rows of a schema, found {error}",
+                place=f"CDC state, chunk {stored.chunk.name}",
+                hint="restore the store from a backup, or start the job under a new name",
+            ) from error
+        given = self._given.rows
+        if rows.given != given.given:  # Somebody changed the file since.
+            rows = rows.with_given(given.schema, given.given)
+        since = stored.since.segment_id, stored.since.offset
+        return Version(since, rows, self._deliveries.epochs.of(rows.schema))
+
+
+def _stored(version: Version) -> StoredVersion:
+    return StoredVersion(Marker(*version.since), Chunk(version.rows.encode()))
+
+
+def _says_the_same(known: TableSchema | None, fresh: TableSchema) -> bool:
+    """Whether a table is read alike; DDL does not tell when columns were dropped."""
+    return known is not None and _without_times(known) == _without_times(fresh)
+
+
+def _without_times(table: TableSchema) -> TableSchema:
+    columns = tuple(replace(column, dropped_us=None) for column in table.columns)
+    return replace(table, columns=columns)
