@@ -55,12 +55,24 @@ def _update(update: PartitionUpdate) -> Document:
     }
     if update.deletion is not None:
         document["partition_deletion"] = _deletion(update.deletion)
-    if update.static is not None and (update.static.columns or update.static.deletion):
+    if update.static is not None and not _is_empty(update.static):
         document["static"] = _row(update.static)
     document["items"] = [
-        _row(item) if isinstance(item, Row) else _marker(item) for item in update.items
+        _row(item) if isinstance(item, Row) else _marker(item)
+        for item in update.items
+        if not (isinstance(item, Row) and _is_empty(item))
     ]
     return document
+
+
+def _is_empty(row: Row) -> bool:
+    """Say whether *row* says nothing: Cassandra's reader passes over it."""
+    return row.liveness is None and row.deletion is None and not _written(row)
+
+
+def _written(row: Row) -> list[Column]:
+    """Return the columns that say something; one may be there without cell and deletion."""
+    return [column for column in row.columns if column.cells or column.deletion is not None]
 
 
 def _row(row: Row) -> Document:
@@ -71,7 +83,7 @@ def _row(row: Row) -> Document:
         document["liveness"] = _liveness(row.liveness)
     if row.deletion is not None:
         document["deletion"] = _deletion(row.deletion)
-    document["columns"] = {column.name: _column(column) for column in row.columns}
+    document["columns"] = {column.name: _column(column) for column in _written(row)}
     return document
 
 

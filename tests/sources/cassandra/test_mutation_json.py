@@ -9,6 +9,7 @@ import pytest
 from corpora import recording
 from headrace.sources.cassandra.mutation_json import mutation_document
 from sample_log import MUTATIONS, NOW_S, NOW_US, recorded_mutations, sample_mutation
+from scenes import Scene
 
 RECORDINGS = [
     "4.0-ops",
@@ -87,6 +88,32 @@ def test_live_deletion_is_no_deletion() -> None:
     assert {"cells": [{"ts": NOW_US, "path": "63", "value": ""}]} == columns["tags"]
     assert {"ts": NOW_US - 1, "ldt": NOW_S} == columns["attrs"]["deletion"]
     assert json.loads(old)["updates"] == json.loads(new)["updates"]
+
+
+def test_what_says_nothing_is_not_printed() -> None:
+    """A collection without cells and deletion is left out, and a row that has nothing else.
+
+    Cassandra writes such ones for a null at the least of all times, and its reader drops them.
+    """
+    scene = Scene(
+        "CREATE TABLE s.t (k int, c int, st set<int> static, a int, s set<int>, PRIMARY KEY (k, c))"
+    )
+    nothing: dict[str, object] = {"cells": []}
+    rows = [
+        {"clustering": ["00000001"], "columns": {"s": nothing}},
+        {
+            "clustering": ["00000002"],
+            "columns": {"s": nothing, "a": {"ts": 5, "value": "00000001"}},
+        },
+    ]
+    static = {"clustering": "static", "columns": {"st": nothing}}
+    given = {"table": "s.t", "key": "00000001", "static": static, "items": rows}
+    (update,) = json.loads(json.dumps(mutation_document(scene.mutation({"updates": [given]}))))[
+        "updates"
+    ]
+    assert "static" not in update
+    (row,) = update["items"]
+    assert {"a": {"ts": 5, "value": "00000001"}} == row["columns"]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
