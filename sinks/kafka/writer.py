@@ -118,19 +118,21 @@ class KafkaWriter(Writer):
         del self._producer  # Now, not when memory is collected: it has threads and connections.
 
     def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
-        produce, values, keys = self._producer.produce, messages.values, messages.keys
+        produce = self._producer.produce
+        columns = zip(
+            messages.values, messages.keys, messages.headers, messages.places, strict=True
+        )
         shared: Headers | None = None
         place: str | None = None
         headers: HeaderList = []
         topic = ""
-        for number, value in enumerate(values):
-            if messages.headers[number] is not shared:
-                shared = messages.headers[number]
-                headers = list(shared)
-            if messages.places[number] is not place:
-                place = messages.places[number]
-                topic = place if messages.routed else self._topics.of(place)
-            key = keys[number]
+        for number, (value, key, given, where) in enumerate(columns):
+            if given is not shared:
+                shared = given
+                headers = list(given)
+            if where is not place:
+                place = where
+                topic = where if messages.routed else self._topics.of(where)
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
