@@ -82,7 +82,7 @@ class Codec(ABC):
         values: list[bytes] = []
         headers: list[Headers] = []
         tables: list[str] = []
-        quarantined = list(batch.quarantined())
+        quarantined: list[Quarantined] = []
         tombstones: list[int] = []
         topics: list[str] = []
         shared: dict[bytes, Headers] = {}
@@ -102,6 +102,7 @@ class Codec(ABC):
             tables.append(record.schema.table)
             if record.topic is not None:
                 topics.append(record.topic)
+        quarantined = [*batch.quarantined(), *quarantined]  # It may know after the records.
         routed = topics or None
         return EncodedRecords(keys, values, headers, tables, quarantined, tombstones, routed)
 

@@ -13,7 +13,7 @@ import structlog
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
-from headrace.connector.serde import Encoder
+from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.stores import KeptLoss
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
@@ -35,6 +35,7 @@ from headrace.plugins import (
 )
 
 DELIVERY_MS_MAX: Final = 60_000
+SOURCE_STAGE: Final = "TASK_POLL"
 _SHOWN_MAX: Final = 4_096
 
 
@@ -178,7 +179,7 @@ class _Redrive:
         )
         self._source: Source = job.source(job.source_config, self._context)
         self._sink: Sink = job.sink(job.sink_config, self._context)
-        self._encoder = Encoder(self._sink.encoding())
+        self._encoder = encoder_of(job, self._context, self._sink)
 
     def run(self, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
         """Deliver each, one by one, and forget what arrived.
@@ -197,6 +198,7 @@ class _Redrive:
         finally:
             if writer:
                 writer.close()
+            self._encoder.close()
             self._source.close()
         if failed:
             raise NotRedrivenError(f"{failed} of {len(chosen)} were not delivered")
@@ -223,6 +225,8 @@ class _Redrive:
         loss = kept.loss
         if loss.kind == "dead_letter":
             return EncodedRecords([loss.key], [loss.content], [loss.headers], [loss.table])
+        if loss.stage != SOURCE_STAGE:
+            return None  # What was made of it is known, not what it was made of.
         lost = Quarantined(
             loss.place, loss.code, loss.message, loss.content, loss.stage, loss.origin
         )

@@ -111,13 +111,14 @@ class Encoder:
 
     def _one_by_one(self, batch: Batch) -> EncodedRecords:
         """Shape and transform each record; one that fails is set aside, the others go on (I8)."""
-        quarantined: list[Quarantined] = list(batch.quarantined())
+        quarantined: list[Quarantined] = []
         shaped: list[Record] = []
         for record in batch.records():
             try:
                 shaped.append(self._shaper.shape(record))
             except BadRecordError as error:
                 quarantined.append(set_aside(record, error, _STAGE))
+        quarantined = [*batch.quarantined(), *quarantined]  # It may know after the records.
         filtered = {}
         if self._chain:
             routed = [

@@ -96,6 +96,7 @@ class MutationBatch(Batch):
         self._transcoder = transcoder
         self._announced = announced
         self._lost = lost
+        self._unfit: list[Quarantined] | None = None
 
     def __del__(self) -> None:
         """Let the outbox's memory be used again."""
@@ -108,14 +109,20 @@ class MutationBatch(Batch):
 
     def records(self) -> Iterator[Record]:
         """Decode the mutations, but for those in `quarantined`."""
+        unfit: list[Quarantined] = []
         for made in self._made(self._record):
-            if not isinstance(made, Quarantined):
+            if isinstance(made, Quarantined):
+                unfit.append(made)
+            else:
                 yield from made
+        self._unfit = unfit  # Whoever asks next need not decode them all again.
 
     def quarantined(self) -> Sequence[Quarantined]:
         """Return what is lost, and mutations that do not fit their schema; decodes them all."""
-        unfit = [made for made in self._made(self._record) if isinstance(made, Quarantined)]
-        return [*self._lost, *unfit]
+        if self._unfit is None:
+            made = self._made(self._record)
+            self._unfit = [each for each in made if isinstance(each, Quarantined)]
+        return [*self._lost, *self._unfit]
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""

@@ -41,8 +41,8 @@ def program(name: str) -> str:
     found = found or shutil.which(name)
     if found is None:
         raise ServerError(
-            f"{name} is not on the PATH\nhint: `make test-real` needs Java 17 and Maven, as in "
-            "`apt-get install openjdk-17-jdk-headless maven`"
+            f"{name} is not on the PATH\nhint: `make test-real` needs Java 17, Maven and Node, as "
+            "in `apt-get install openjdk-17-jdk-headless maven nodejs npm`"
         )
     return found
 
