@@ -20,6 +20,7 @@ from headrace.plugins.discovery import load, names
 COMMANDS: Final = {
     "run": ("headrace.connector.runtime.commands:run_main", "run a job"),
     "worker": ("headrace.connector.rest.command:worker_main", "run all jobs, and serve HTTP"),
+    "options": ("headrace.connector.control.options_command:main", "what can be configured"),
     "audit": ("headrace.connector.control.audit_command:main", "show who changed what"),
     "hash-password": ("headrace.connector.rest.passwords:main", "for a file of users"),
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
