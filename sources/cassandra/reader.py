@@ -64,6 +64,8 @@ class CassandraReader(Reader):
         self._damage = [0] * len(self._hosts)  # Places, per host.
         self._skips_before = list(self._pump.intake.skipped)
         self._announced = 0
+        self._batches_made = 0
+        self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
         self._markers = dict(resume.markers) if resume else {}
         # First the schema: it may tell of keyspaces that pending records are of.
         schemas = dict(resume.schemas) if resume else {}
@@ -151,12 +153,18 @@ class CassandraReader(Reader):
 
     def _schemas(self, markers: Mapping[str, Marker]) -> dict[str, tuple[StoredVersion, ...]]:
         """Return the versions of the schema that pending mutations and what is unread are of."""
-        needed = dict(markers)
-        for host, cursor in enumerate(self._pump.cursors):
-            if cursor.tables.has_history:
+        # Looking at all records costs; what was needed some batches ago is never too little.
+        if self._batches_made % _DELTAS_MAX == 0:
+            for host, node in enumerate(self._hosts):
                 pending = self._agreement.unpublished_segments(host)
-                oldest = Marker(min(pending), 0) if pending else markers[cursor.node]
-                needed[cursor.node] = min(oldest, markers[cursor.node])
+                oldest = Marker(min(pending), 0) if pending else markers[node]
+                self._oldest[node] = min(oldest, markers[node])
+        self._batches_made += 1
+        needed = {
+            cursor.node: self._oldest[cursor.node]
+            for cursor in self._pump.cursors
+            if cursor.tables.has_history
+        }
         return self._pump.schemas(self._number, needed)
 
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
