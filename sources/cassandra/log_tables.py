@@ -15,12 +15,14 @@ from headrace.plugins import Context
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.errors import BadMutationError, StateError
+from headrace.sources.cassandra.log import partition_key
 from headrace.sources.cassandra.log_schema import LogSchema, Version
-from headrace.sources.cassandra.schema import Schema, TableSchema
+from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema, TableSchema
 from headrace.sources.cassandra.schema_rows import SchemaRows
 from headrace.sources.cassandra.state import Chunk, Marker, StoredVersion
 from headrace.sources.cassandra.values import BadValueError
 
+_OWN_KEYSPACES: Final = frozenset(name.encode() for name in SYSTEM_KEYSPACES)
 CHANGES_MAX: Final = 64  # Changes of one log's schema in one pass.
 
 
@@ -67,7 +69,12 @@ class LogTables:
         return self._schema.epoch_at((marker.segment_id, marker.offset))
 
     def change(self, raw: bytes, messaging: int, marker: Marker) -> None:
-        """Take an entry of `system_schema` that ends at *marker*."""
+        """Take an entry of `system_schema` that ends at *marker*.
+
+        A node writes those of its own keyspaces at every start; nothing of them is kept.
+        """
+        if partition_key(raw, messaging) in _OWN_KEYSPACES:
+            return
         self.changes += 1
         try:
             mutation = self.epoch.decoder.decode(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora import recording
-from headrace.sources.cassandra.changes import Mutation
+from headrace.sources.cassandra.changes import Mutation, MutationDecoder
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import (
     BadMutationError,
@@ -23,6 +23,7 @@ from headrace.sources.cassandra.log import (
     BinaryStream,
     LogEntries,
     LogHandler,
+    partition_key,
     read_log,
     read_mutations,
 )
@@ -242,3 +243,21 @@ def test_raw_entries_need_no_schema() -> None:
         entries.descriptor.segment_id,
         entries.position - 8,
     )
+
+
+@pytest.mark.parametrize("name", ["4.0-ops", "6.0-v9-ops"])
+def test_the_key_of_a_mutation_is_found_without_its_schema(name: str) -> None:
+    """Whatever stands before it: the flags and the schema epoch of 6.0, a key of any length."""
+    folder = recording(name)
+    schema = parse_schema((folder / "schema.cql").read_text())
+    decoder = MutationDecoder(schema)
+    seen = 0
+    for path in segments(folder / "segments"):
+        entries = LogEntries(io.BytesIO(path.read_bytes()))
+        for raw in entries:
+            messaging = entries.descriptor.messaging
+            with suppress(BadMutationError):
+                decoded = decoder.decode(raw, messaging=messaging, segment_id=0, position=0)
+                assert decoded.updates[0].key == partition_key(raw, messaging)
+                seen += 1
+    assert seen > 700
