@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job, read_job
+from headrace.connector.runtime.allocator import return_large_blocks
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import books_differences, books_text, summary_of
@@ -45,6 +46,7 @@ def run_main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    return_large_blocks()
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
     if given.with_parent:

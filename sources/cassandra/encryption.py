@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
+from headrace.sources.cassandra.ciphers import aes
 from headrace.sources.cassandra.compression import LZ4, BlockError
 from headrace.sources.cassandra.errors import BadCipherTextError, BadLengthError, WrongKeyError
 
@@ -34,7 +33,7 @@ class SectionCipher:
     def __init__(self, key: SegmentKey, iv: bytes) -> None:
         """Every block starts from *iv* again."""
         self._key = key
-        self._cipher = Cipher(algorithms.AES(key.material), modes.CBC(iv))
+        self._cipher = aes(key.material, iv)
 
     def unpack(self, packed: memoryview, room: memoryview) -> None:
         """Fill *room* with what is in the blocks of *packed*, which must be as long.

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
-from cryptography.hazmat.primitives.ciphers import Cipher, modes
-
 from headrace.sources.cassandra import java_objects
+from headrace.sources.cassandra.ciphers import triple_des
 from headrace.sources.cassandra.der import OCTET_STRING, SEQUENCE, Der, DerError
 from headrace.sources.cassandra.errors import DOES_NOT_OPEN, KeyStoreError, KeyStorePasswordError
 from headrace.sources.cassandra.java_objects import Cursor, JavaObjectError, read_object
@@ -48,7 +46,7 @@ class SealedKey:
 
         """
         key, iv = _derive(password.encode("latin-1", "replace"), self.salt, self.iterations)
-        decryptor = Cipher(TripleDES(key), modes.CBC(iv)).decryptor()
+        decryptor = triple_des(key, iv).decryptor()
         plain = decryptor.update(self.content)
         padding = plain[-1]
         if not 1 <= padding <= _BLOCK_BYTES or not plain.startswith(java_objects.MAGIC):

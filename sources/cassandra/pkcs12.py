@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
+from headrace.sources.cassandra.ciphers import CbcCipher, aes, triple_des
 from headrace.sources.cassandra.der import (
     BMP_STRING,
     EXPLICIT_0,
@@ -153,7 +151,6 @@ def _secret(bag: Der) -> Mapping[str, ShroudedKey]:
 def _decrypt(algorithm: Der, cipher_text: bytes, password: str) -> bytes:
     name = algorithm.object_id()
     parameters = algorithm.inside(SEQUENCE)
-    cipher: Cipher[modes.CBC]
     if name == _PBES2:
         cipher = _pbes2(parameters, password)
     elif name == _SHA1_3DES:
@@ -161,7 +158,7 @@ def _decrypt(algorithm: Der, cipher_text: bytes, password: str) -> bytes:
         secret = _bmp(password)
         key = _derive("sha1", secret, salt, iterations, purpose=_FOR_KEY, size=24)
         iv = _derive("sha1", secret, salt, iterations, purpose=_FOR_IV, size=8)
-        cipher = Cipher(TripleDES(key), modes.CBC(iv))
+        cipher = triple_des(key, iv)
     else:
         raise KeyStoreError(f"a key encrypted by {name}")
     try:
@@ -171,7 +168,7 @@ def _decrypt(algorithm: Der, cipher_text: bytes, password: str) -> bytes:
         raise DerError from None
 
 
-def _pbes2(parameters: Der, password: str) -> Cipher[modes.CBC]:
+def _pbes2(parameters: Der, password: str) -> CbcCipher:
     derivation, encryption = parameters.inside(SEQUENCE), parameters.inside(SEQUENCE)
     function, scheme = derivation.object_id(), encryption.object_id()
     if function != _PBKDF2 or scheme not in _AES_CBC:
@@ -185,7 +182,7 @@ def _pbes2(parameters: Der, password: str) -> Cipher[modes.CBC]:
     if len(iv) != _IV_BYTES:
         raise DerError
     key = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations, _AES_CBC[scheme])
-    return Cipher(algorithms.AES(key), modes.CBC(iv))
+    return aes(key, iv)
 
 
 def _iterations(found: int) -> int:

@@ -63,7 +63,7 @@ cdef class Records:
     cdef int _free(self, int slot) except -1
     @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int, other=int)
     cdef int _hand_over(self, int slot) except -1
-    @cython.locals(slot=int, base=Py_ssize_t, keyspace=uint64_t)
+    @cython.locals(size=int, i=int, slot=int, base=Py_ssize_t, keyspace=uint64_t)
     cdef int _reindex(self) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1

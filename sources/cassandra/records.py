@@ -235,8 +235,13 @@ class Records:
 
     def _reindex(self) -> None:
         """Make the indexes anew: once for many records is less than once for each."""
-        self.slots = memoryview(array("i", [-1]) * (2 * self.room))
-        self.heads = memoryview(array("Q", bytes(16 * self.room)))
+        size = 2 * self.room
+        if len(self.slots) != size:
+            self.slots = memoryview(array("i", bytes(4 * size)))
+            self.heads = memoryview(array("Q", bytes(8 * size)))
+        for i in range(size):
+            self.slots[i] = -1
+            self.heads[i] = 0
         for slot in range(self.used):
             if slot + _AHEAD < self.used:
                 base = (slot + _AHEAD) * codes.RECORD_WORDS
