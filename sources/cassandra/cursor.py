@@ -31,6 +31,7 @@ PIECE_BYTES: Final = 1024 * 1024  # Read at once of a damaged part.
 START: Final = Marker(0, 0)
 
 # Takes what is damaged before a marker; None when its bytes are to come yet.
+DAMAGED_MAX: Final = 64  # Damaged entries of a section that are left one by one.
 Lose = Callable[[Marker, HeadraceError, Quarantined | None], None]
 
 
@@ -48,6 +49,7 @@ class LogCursor:
         self._lose = lose
         self.tables = tables
         self.marker = START
+        self._damaged_section = self._damaged = 0  # The end of a section, and places in it.
         self.at_end = False
         self.fetched_ms = 0
         self.segments_begun = 0
@@ -149,6 +151,7 @@ class LogCursor:
                 elif self._change():
                     return codes.ENTRY
             except CorruptSegmentError as error:
+                self._widen(error)
                 self._leave(error, messaging=framer.messaging)
                 if not self.at_end:
                     framer.go_on(error)
@@ -161,6 +164,15 @@ class LogCursor:
             finally:
                 self._reached(framer.at)
         return codes.ENTRY
+
+    def _widen(self, error: CorruptSegmentError) -> None:
+        """Leave the rest of a section where much is wrong: one by one it would take too long."""
+        end = self._framer.section_end
+        if end != self._damaged_section:
+            self._damaged_section, self._damaged = end, 0
+        self._damaged += 1
+        if self._damaged > DAMAGED_MAX and error.raw is None:
+            error.end = max(error.end, end)
 
     def _change(self) -> bool:
         """Take the entry that changes the schema; say whether that is enough for one pass."""

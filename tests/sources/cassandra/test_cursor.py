@@ -13,7 +13,7 @@ from forged import header, insert
 from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import Batch, Demand, Position, Quarantined, Reader
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.cursor import PIECE_BYTES
+from headrace.sources.cassandra.cursor import DAMAGED_MAX, PIECE_BYTES
 from headrace.sources.cassandra.directory import SegmentFile
 from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
 from headrace.sources.cassandra.forge.segments import (
@@ -233,6 +233,25 @@ def test_every_entry_damaged_is_read_through(tmp_path: Path) -> None:
 
     assert ALL == published(found)
     assert 60 == books(found)["entries.n1.damaged"] == len(lost(found))
+
+
+def test_a_section_with_much_damage_is_left_at_last(tmp_path: Path) -> None:
+    """One by one it would take too long; the bytes of the rest are kept as one place."""
+    rows = [insert(b"k%d" % n, b"%c" % (n % 60)) for n in range(DAMAGED_MAX + 40)]
+    after = [insert(b"z%d" % n, b"z") for n in range(3)]
+    made = segment([rows, after])
+    spoilt = bytearray(made.content)
+    for end in made.ends[: len(rows)]:
+        spoilt[end - 1] ^= 1
+    options = nodes(tmp_path, bytes(spoilt), consistency="ONE")
+    for node in NODES[1:]:
+        write_segment(tmp_path / node, made.content)
+    found = list(batches(open_all(source(options)).values()))
+
+    items = lost(found)
+    assert DAMAGED_MAX + 1 == len(items) == books(found)["entries.n1.damaged"]
+    assert items[-1].content == bytes(spoilt[made.ends[DAMAGED_MAX - 1] : made.section_ends[0]])
+    assert len(rows) + len(after) == len(published(found))
 
 
 def test_a_disk_that_fails_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
