@@ -1,5 +1,7 @@
 """What only a real broker answers: refusals of whole batches, and of topics."""
 
+from uuid import uuid4
+
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget them.
     AdminClient,
@@ -18,9 +20,10 @@ pytestmark = pytest.mark.real
 def test_a_broker_that_refuses_a_batch_gets_its_records_singly(bootstrap_servers: str) -> None:
     """Only the record beyond the topic's own limit is rejected, after its neighbours had theirs."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topic = NewTopic("small", 1, 1, config={"max.message.bytes": "2000"})
-    admin.create_topics([topic])["small"].result(30)
-    options = {"bootstrap.servers": bootstrap_servers, "topic": "small"}
+    name = f"small-{uuid4().hex}"
+    topic = NewTopic(name, 1, 1, config={"max.message.bytes": "2000"})
+    admin.create_topics([topic])[name].result(30)
+    options = {"bootstrap.servers": bootstrap_servers, "topic": name}
     writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
     delivery = delivery_of((b"a", b"1"), (b"b", bytes(range(256)) * 20), (b"c", b"3"))
     verdicts = Verdicts()
@@ -34,7 +37,7 @@ def test_a_broker_that_refuses_a_batch_gets_its_records_singly(bootstrap_servers
     assert {Disposition.RETRY} == {failure.disposition for failure in first_failures}
     assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in second_failures]
     assert second == 2
-    assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, "small")}
+    assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, name)}
 
 
 def test_a_topic_that_is_not_made_is_named(bootstrap_servers: str) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from cassandra.cluster import Session
@@ -139,17 +140,18 @@ def test_pages(shell: Shell) -> None:
 def test_validate(shell: Shell, bootstrap_servers: str) -> None:
     """A real cluster says whether topic, rights and sizes are fit."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    small = NewTopic("small", num_partitions=2, config={"max.message.bytes": "1000"})
+    name = f"small-{uuid4().hex}"
+    small = NewTopic(name, num_partitions=2, config={"max.message.bytes": "1000"})
     for made in admin.create_topics([small]).values():
         made.result(30)
     said = shell.said(
-        f"CREATE DATA_SINK small WITH 'kafka://{bootstrap_servers}?topic=small';"
+        f"CREATE DATA_SINK small WITH 'kafka://{bootstrap_servers}?topic={name}';"
         f"CREATE DATA_SINK none WITH 'kafka://{bootstrap_servers}?topic=none';"
         "VALIDATE DATA_SINK small; VALIDATE DATA_SINK none;",
         *("--format", "csv"),
     )
 
-    assert "topic,passed,small has 2 partitions," in said
-    assert 'size,failed,"small takes 1000 bytes, a message has at most 1000000",' in said
-    assert "rights,passed,this user may write to small," in said
+    assert f"topic,passed,{name} has 2 partitions," in said
+    assert f'size,failed,"{name} takes 1000 bytes, a message has at most 1000000",' in said
+    assert f"rights,passed,this user may write to {name}," in said
     assert "topic,failed,there is no topic none," in said
