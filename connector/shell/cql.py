@@ -32,7 +32,6 @@ TRACE_SECONDS_MAX: Final = 10
 
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 _TABLE: Final = re.compile(r'(?i)\bfrom\s+(?:(\w+|"[^"]+")\s*\.\s*)?(\w+|"[^"]+")')
-_HEAD_KINDS: Final = ("partition_key", "clustering", "static")
 
 
 class CqlError(HeadraceError):

@@ -88,7 +88,3 @@ class Lookout:
             tables=self.cassandra(),
             splits=sorted(splits),
         )
-
-
-def _lag_of(row: dict[str, str]) -> tuple[float, int]:
-    return float(row["age_seconds"] or 0), int(row["behind_bytes"])

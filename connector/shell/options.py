@@ -140,7 +140,6 @@ class _RcFile:
 
     def __init__(self, path: Path) -> None:
         self._parser = configparser.ConfigParser(interpolation=None, strict=False)
-        self._path = path
         try:
             with path.open("rb") as file:
                 text = file.read(RC_BYTES_MAX).decode()

@@ -34,7 +34,6 @@ cdef class Agreement(Records):
     cpdef publish_expired(self, int slot, int host, int64_t segment, int64_t position, int64_t length)
     cpdef int64_t newest_published(self, int slot) except? -1
     cpdef learn_newest(self, int slot, int64_t timestamp)
-    cpdef int head(self, int slot) noexcept
     cpdef uint64_t number_of(self, int slot) noexcept
     cpdef bint is_ready(self, int slot) noexcept
     @cython.locals(other=int)

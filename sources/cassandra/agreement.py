@@ -168,15 +168,11 @@ class Agreement(Records):
 
         The largest 64-bit number stands for "not known", the smallest for "nothing".
         """
-        return self.newest[self._head(slot)]
+        return self.newest[self.head(slot)]
 
     def learn_newest(self, slot: int, timestamp: int) -> None:
         """Say up to which write time what was published of the slot's token goes."""
-        self.newest[self._head(slot)] = timestamp
-
-    def head(self, slot: int) -> int:
-        """Return the last record of the slot's token, which stands for all of them."""
-        return self._head(slot)
+        self.newest[self.head(slot)] = timestamp
 
     def number_of(self, slot: int) -> int:
         """Return a record's number: older ones have lower ones."""
@@ -189,7 +185,7 @@ class Agreement(Records):
     def siblings(self, slot: int) -> list[tuple[int, int]]:
         """Return the other records of the slot's token as (slot, kind), the last one first."""
         found = []
-        other = self._head(slot)
+        other = self.head(slot)
         while other >= 0:
             if other != slot:
                 found.append((other, self._kind(other)))

@@ -101,7 +101,6 @@ class _SchemaBuilder:
     """Builds one schema; every named type gets a name of its own within it."""
 
     def __init__(self, table: TableSchema) -> None:
-        self._table = table
         self._namespace = f"headrace.{_alias(table.keyspace)}.{_alias(table.name)}"
         self._names: set[str] = set()
         columns = payload_columns(table)

@@ -111,7 +111,6 @@ class Fold:
         self._partitions: dict[SortKey, _Partition] = {}
         self._clustering = table.clustering
         self._clustering_types = [column.type for column in table.clustering]
-        self._key_types = [column.type for column in table.partition_key]
 
     def add(self, change: Change) -> None:
         """Take a change of this table; the same one twice is as once.

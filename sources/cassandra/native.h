@@ -110,7 +110,6 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
 #define hr_v_sha16_all(v, ranges, stride, count, out) \
     hr_sha16_all(hr_at(v, 0), (const int64_t *)(ranges).data, stride, count, hr_at(out, 0))
 #define hr_v_i32(v, at) ((int32_t)hr_be32(hr_at(v, at)))
-#define hr_v_i64(v, at) ((int64_t)hr_be64(hr_at(v, at)))
 #define hr_v_u32(v, at) hr_be32(hr_at(v, at))
 #define hr_v_u64(v, at) hr_be64(hr_at(v, at))
 #define hr_v_same(a, at, b, from, n) (memcmp(hr_at(a, at), hr_at(b, from), (size_t)(n)) == 0)

@@ -16,7 +16,6 @@ cdef extern from "native.h":
     bytes take "hr_v_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
     int popcount "hr_popcount"(uint64_t mask) noexcept
     void copy_bytes "hr_v_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
-    int64_t i64 "hr_v_i64"(const unsigned char[::1] view, Py_ssize_t at) noexcept
     Py_ssize_t put_long "hr_v_put_long"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
     void prefetch_slot "hr_v_prefetch_slot"(int[::1] slots, Py_ssize_t at) noexcept
     void prefetch_head "hr_v_prefetch_head"(uint64_t[::1] heads, Py_ssize_t at) noexcept

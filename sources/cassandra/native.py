@@ -162,11 +162,6 @@ def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
     out[at : at + len(content)] = content
 
 
-def i64(view: View, at: int) -> int:
-    """Return the big-endian signed 64-bit number."""
-    return int.from_bytes(view[at : at + 8], "big", signed=True)
-
-
 def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
     """Write an Avro int or long at out[at] and return where it ends, ten bytes on at most.
 

@@ -33,7 +33,6 @@ from headrace.sources.cassandra.transcode import Transcoder
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
-_SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
 
 class Parts:
@@ -43,7 +42,6 @@ class Parts:
         """Make nothing yet."""
         self.config = config
         self.context = context
-        self._announced = False
         self._reported: set[bytes | str] = set()
 
     def check(self) -> None:

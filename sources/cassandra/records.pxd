@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 from headrace.sources.cassandra cimport codes, native
 
 cdef int _ROOM_FIRST, _AHEAD, _HOST_SHIFT
-cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _CHECKED, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32
+cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32
 cdef int64_t _NOT_LOOKED
 
 
@@ -55,7 +55,7 @@ cdef class Records:
     @cython.locals(base=Py_ssize_t, other=Py_ssize_t, token=uint64_t, keyspace=uint64_t, at=int, head=int)
     cdef int _link(self, int slot) except -1
     @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int)
-    cdef int _head(self, int slot) noexcept
+    cpdef int head(self, int slot) noexcept
     cdef inline int _kind(self, int slot) noexcept
     cdef inline int _has_locations(self, int slot) noexcept
     cdef inline int _first_location(self, int slot) noexcept

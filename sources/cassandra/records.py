@@ -10,7 +10,7 @@ from array import array
 
 from headrace.sources.cassandra import codes, native
 
-_DIRTY, _PERSISTED, _SHARED, _CHECKED = 0x100, 0x200, 0x400, 0x800
+_DIRTY, _PERSISTED, _SHARED = 0x100, 0x200, 0x400
 _STORED_BITS = 0x3F_FFFF_FFFF_0000 | 0xFF  # Of META.
 _KIND_BITS = 0xFF
 _HOST_SHIFT, _HOST_BITS = 48, 0x3F
@@ -201,7 +201,8 @@ class Records:
                 slot = head
         self.heads[at] = (self._hash(token, keyspace) & _LOW32) << 32 | (slot + 1)
 
-    def _head(self, slot: int) -> int:
+    def head(self, slot: int) -> int:
+        """Return the last record of the slot's token, which stands for all of them."""
         base = slot * codes.RECORD_WORDS
         keyspace = self.words[base + codes.META] >> 32 & _MASK16
         at = self._head_place(self.words[base + codes.TOKEN], keyspace)

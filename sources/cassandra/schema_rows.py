@@ -37,7 +37,6 @@ GONE_MAX: Final = 1_000  # Dropped tables that stay known.
 _NEVER: Final = -(1 << 63)
 _FOREVER: Final = (1 << 63) - 1
 _GIVEN: Final = _NEVER + 1  # The write time of what did not come from the log.
-_GRACE_US: Final = 7 * 24 * 3600 * 1_000_000  # As long as Cassandra keeps deletions of its schema.
 _US_PER_MS: Final = 1_000
 # What is kept of each table's rows.
 _KEPT: Final[Mapping[str, frozenset[str]]] = {

@@ -9,7 +9,7 @@ from headrace.sources.cassandra.intake cimport Outbox
 from headrace.sources.cassandra.row_columns cimport RowColumns
 from headrace.sources.cassandra.table_plan cimport EpochPlans, TablePlan
 
-cdef int64_t _NEVER, _FOREVER
+cdef int64_t _NEVER
 cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 
 

@@ -19,7 +19,6 @@ from headrace.sources.cassandra.salvage import mail_set_aside
 from headrace.sources.cassandra.table_plan import EpochSource, TablePlan, avro_string
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
-_FOREVER = (1 << 63) - 1
 _ID_BYTES = 16
 _ENDS_FIRST = 16
 _NOWHERE = -1
