@@ -20,11 +20,13 @@ cdef class Outbox:
     cdef readonly unsigned char[::1] data
     cdef readonly int64_t[::1] meta
     cdef readonly Py_ssize_t count, size
+    cdef object data_block, meta_block
 
     @cython.locals(length=Py_ssize_t, base=Py_ssize_t)
     cpdef append(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch)
-    @cython.locals(grown=cython.uchar[::1])
+    @cython.locals(size=Py_ssize_t)
     cdef _grow_data(self, Py_ssize_t length)
+    @cython.locals(count=Py_ssize_t)
     cdef _grow_meta(self)
     cpdef clear(self)
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.blocks import Block
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
@@ -32,6 +33,9 @@ _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
 _DATA_KEPT = 1024 * 1024
+# What an outbox's view is while its block grows.
+_NO_DATA = memoryview(bytearray())
+_NO_META = memoryview(array("q"))
 
 
 class Judge(Protocol):
@@ -50,8 +54,10 @@ class Outbox:
 
     def __init__(self) -> None:
         """Start empty."""
-        self.data = memoryview(bytearray(_DATA_FIRST))
-        self.meta = memoryview(array("q", bytes(8 * codes.MAIL_WIDTH * _META_FIRST)))
+        self.data_block = Block("B", _DATA_FIRST)
+        self.data = self.data_block.view()
+        self.meta_block = Block("q", codes.MAIL_WIDTH * _META_FIRST)
+        self.meta = self.meta_block.view()
         self.count = 0
         self.size = 0
 
@@ -93,14 +99,20 @@ class Outbox:
         self.size = 0
 
     def _grow_data(self, length: int) -> None:
-        grown = memoryview(bytearray(max(2 * len(self.data), self.size + length)))
-        native.copy(grown, 0, self.data, 0, self.size)
-        self.data = grown
+        size = max(2 * len(self.data), self.size + length)
+        self.data = _NO_DATA
+        try:
+            self.data_block.grow(size)
+        finally:
+            self.data = self.data_block.view()
 
     def _grow_meta(self) -> None:
-        grown = memoryview(array("q", bytes(16 * len(self.meta))))
-        grown[: len(self.meta)] = self.meta
-        self.meta = grown
+        count = 2 * len(self.meta)
+        self.meta = _NO_META
+        try:
+            self.meta_block.grow(count)
+        finally:
+            self.meta = self.meta_block.view()
 
 
 class Routes:

@@ -28,6 +28,7 @@ cdef class Records:
     cdef public uint64_t number
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free
+    cdef object words_block, links_block, newest_block
     cdef uint64_t[::1] words
     cdef int[::1] slots, links
     cdef uint64_t[::1] heads
@@ -67,7 +68,6 @@ cdef class Records:
     cdef int _reindex(self) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
-    @cython.locals(words=uint64_t[::1], links=int[::1], newest=int64_t[::1])
     cdef int _grow(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1

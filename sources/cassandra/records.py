@@ -9,6 +9,7 @@ import os
 from array import array
 
 from headrace.sources.cassandra import codes, native
+from headrace.sources.cassandra.blocks import Block
 
 _DIRTY, _PERSISTED, _SHARED = 0x100, 0x200, 0x400
 _STORED_BITS = 0x3F_FFFF_FFFF_0000 | 0xFF  # Of META.
@@ -17,6 +18,8 @@ _HOST_SHIFT, _HOST_BITS = 48, 0x3F
 _LOW32 = 0xFFFF_FFFF
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has looked.
 _ROOM_FIRST = 1024
+# What a table's view is while its block grows.
+_NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
 _AHEAD = 8  # Records whose places are fetched before they are needed.
 _MASK16 = 0xFFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -78,15 +81,17 @@ class Records:
         self.live = 0
         self.pending = 0
         self.room = _ROOM_FIRST
-        self.words = memoryview(array("Q", bytes(8 * codes.RECORD_WORDS * self.room)))
+        self.words_block = Block("Q", codes.RECORD_WORDS * self.room)
+        self.links_block, self.newest_block = Block("i", self.room), Block("q", self.room)
+        self.words = self.words_block.view()
         self.slots = memoryview(array("i", [-1] * (2 * self.room)))
         # Records of one token are linked: `heads` finds the last one, `links` lead to the others.
         # A head is its slot + 1, and above it half of its token's hash, so that a search touches
         # few records in vain; 0 is none.
-        self.heads = memoryview(array("Q", bytes(16 * self.room)))
-        self.links = memoryview(array("i", [-1] * self.room))
+        self.heads = Block("Q", 2 * self.room).view()
+        self.links = self.links_block.view()
         # Of a head: the newest write time in what was published of its token.
-        self.newest = memoryview(array("q", [_NOT_LOOKED] * self.room))
+        self.newest = self.newest_block.view()
         # Who may write rows must not choose where tokens stand.
         self.salt = int.from_bytes(os.urandom(8), "little") | 1
         self.used = 0  # Slots ever taken; beyond it the table is untouched.
@@ -238,8 +243,8 @@ class Records:
         """Make the indexes anew: once for many records is less than once for each."""
         size = 2 * self.room
         if len(self.slots) != size:
-            self.slots = memoryview(array("i", bytes(4 * size)))
-            self.heads = memoryview(array("Q", bytes(8 * size)))
+            self.slots = Block("i", size).view()
+            self.heads = Block("Q", size).view()
         for i in range(size):
             self.slots[i] = -1
             self.heads[i] = 0
@@ -266,15 +271,14 @@ class Records:
         self.dropped_count += 1
 
     def _grow(self) -> None:
-        words = memoryview(array("Q", bytes(16 * codes.RECORD_WORDS * self.room)))
-        words[: self.room * codes.RECORD_WORDS] = self.words
-        self.words = words
-        links = memoryview(array("i", bytes(8 * self.room)))
-        links[: self.room] = self.links
-        self.links = links
-        newest = memoryview(array("q", bytes(16 * self.room)))
-        newest[: self.room] = self.newest
-        self.newest = newest
+        self.words, self.links, self.newest = _NO_WORDS, _NO_LINKS, _NO_TIMES
+        try:
+            self.words_block.grow(2 * codes.RECORD_WORDS * self.room)
+            self.links_block.grow(2 * self.room)
+            self.newest_block.grow(2 * self.room)
+        finally:
+            self.words, self.links = self.words_block.view(), self.links_block.view()
+            self.newest = self.newest_block.view()
         self.room *= 2
         self._reindex()
 
@@ -446,11 +450,11 @@ class Records:
             self.locs_free = self.locs[loc * codes.LOCATION_WORDS + 4]
         else:
             loc = self.locs_used
-            self.locs_used += 1
             if loc * codes.LOCATION_WORDS >= len(self.locs):
                 locs = memoryview(array("q", bytes(16 * len(self.locs))))
                 locs[: len(self.locs)] = self.locs
                 self.locs = locs
+            self.locs_used += 1
         base = slot * codes.RECORD_WORDS
         at = loc * codes.LOCATION_WORDS
         self.locs[at] = host
