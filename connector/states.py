@@ -100,4 +100,9 @@ def connector_state(desired: Desired, job: Observed, splits: Iterable[Observed])
     found = set(splits)
     if desired is Desired.STOPPED and found <= {_UNASSIGNED, _FAILED, _RESTARTING}:
         return Observed.STOPPED
-    return next((state for state in _WORST_FIRST if state in found), Observed.UNASSIGNED)
+    return worst(found)
+
+
+def worst(states: Iterable[Observed]) -> Observed:
+    """Return the one that a person should look at first; of none, UNASSIGNED."""
+    return min(states, key=_WORST_FIRST.index, default=Observed.UNASSIGNED)

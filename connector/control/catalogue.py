@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
+from headrace.connector.control.connector_config import sink_options
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import AmbiguousError, JobUndefinedError, NotFoundError
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
@@ -266,9 +266,8 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
             f"a job has one sink: create those it runs WITH … AND job = '{job}'",
         )
     sink = catalogue.sink(names[0])
-    options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
     return JobParts(
-        {"plugin": sink.plugin} | options,
+        {"plugin": sink.plugin} | sink_options(sink.config),
         [f"{source.table.keyspace}.{source.table.name}" for source in mine],
     )
 

@@ -10,19 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from headrace.connector.control.altering import altered_sink
-from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import (
     CLASS_KEY,
     NAME_KEY,
     ConnectorOptions,
-    sink_entry,
     source_entry,
 )
-from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import (
     AlreadyExistsError,
-    InUseError,
     NotFoundError,
     NotStoppedError,
 )
@@ -31,14 +27,11 @@ from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
 from headrace.connector.control.permission import Guard, Role, RoleGuard
 from headrace.connector.control.plugin_search import source_of_class
 from headrace.connector.control.services import check_service
-from headrace.connector.control.status import ConnectorStatus, connector_statuses
+from headrace.connector.control.sink_commands import SinkCommands
+from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.parser import parse_statement
 from headrace.connector.shell.statements import (
-    AlterSink,
-    CreateSink,
-    DropSink,
     DropSource,
     TableName,
 )
@@ -51,7 +44,7 @@ from headrace.plugins.config_forms import CheckedOption, check_options
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
-class Commands:
+class Commands(SinkCommands):
     """The verbs. Belongs to the connection's thread.
 
     Whoever is in `CALLER` asks. What changes something is checked by the guard, and audited beside
@@ -60,9 +53,7 @@ class Commands:
 
     def __init__(self, connection: sqlite3.Connection, *, guard: Guard | None = None) -> None:
         """Use *connection*; closing it stays with the caller."""
-        self._connection = connection
-        self._gate = Gate(connection, guard or RoleGuard())
-        self._catalogue = Catalogue(connection)
+        super().__init__(connection, guard or RoleGuard())
         self._offsets = Offsets(connection)
 
     @classmethod
@@ -89,14 +80,6 @@ class Commands:
 
     # What there is.
 
-    def sinks(self) -> Sequence[SinkEntry]:
-        """Return all sinks by name."""
-        return self._catalogue.sinks()
-
-    def sink(self, name: str) -> SinkEntry:
-        """Return one sink. Raises NotFoundError."""
-        return self._catalogue.sink(name)
-
     def sources(self) -> Sequence[SourceEntry]:
         """Return all sources by name."""
         return self._catalogue.sources()
@@ -114,81 +97,14 @@ class Commands:
         return {status.name: status for status in connector_statuses(self._connection)}
 
     def status(self, name: str) -> ConnectorStatus:
-        """Return how one connector fares. Raises NotFoundError."""
+        """Return how one source fares. Raises NotFoundError."""
         self._catalogue.source(name)
         return self.statuses()[name]
 
-    # Sinks.
-
-    @needs(Role.ADMIN)
-    def create_sink(self, statement: CreateSink) -> bool:
-        """Make a sink; False when it is there and that is no error.
-
-        Raises:
-            ConfigError: with every mistake.
-            AlreadyExistsError: there is one of that name.
-
-        """
-        entry = sink_entry(statement)
-        with self._catalogue.changing():
-            if not self._catalogue.has_sink(entry.name):
-                self._catalogue.add_sink(entry)
-                return True
-        if statement.if_not_exists:
-            return False
-        raise AlreadyExistsError(
-            "sink",
-            f"data sink {entry.name} already exists",
-            f"use IF NOT EXISTS, or first {format_statement(DropSink(name=entry.name))}",
-        )
-
-    @needs(Role.ADMIN)
-    def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
-        """Change options of a sink, or its URI; None when it is missing and that is no error.
-
-        Its running jobs settle and commit what is under way, then go on with the new options.
-
-        Raises:
-            NotFoundError: there is no such sink.
-            ConfigError: with every mistake; nothing was changed.
-
-        """
-        with self._catalogue.changing():
-            if statement.if_exists and not self._catalogue.has_sink(statement.name):
-                return None
-            before = parse_statement(self._catalogue.sink(statement.name).statement)
-            assert isinstance(before, CreateSink)  # noqa: S101 (the formatter wrote it)
-            entry = sink_entry(altered_sink(before, statement))
-            self._catalogue.replace_sink(entry)
-        return entry
-
-    @needs(Role.ADMIN)
-    def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
-        """Forget a sink.
-
-        Raises:
-            NotFoundError: there is no such sink, and *if_exists* does not allow that.
-            InUseError: a source writes into it.
-
-        """
-        with self._catalogue.changing():
-            if if_exists and not self._catalogue.has_sink(name):
-                return
-            sink = self._catalogue.sink(name)
-            users = [source for source in self._catalogue.sources() if source.sink == sink.name]
-            if users:
-                first = users[0]
-                more = f" and {len(users) - 1} more" if users[1:] else ""
-                drop = format_statement(DropSource(word=first.word, table=first.table))
-                raise InUseError(
-                    "sink", f"data sink {sink.name} is used by {first.name}{more}", f"first {drop}"
-                )
-            self._catalogue.remove_sink(sink.name)
-
-    @needs(Role.OPERATOR)
-    def validate_sink(self, name: str) -> SinkEntry:
-        """Return a sink that somebody wants to be asked. Raises NotFoundError."""
-        return self._catalogue.sink(name)
+    def sink_status(self, name: str) -> ConnectorStatus:
+        """Return how all fare that write into a sink, as one. Raises NotFoundError."""
+        known = self.statuses()
+        return sink_status(name, [known[user] for user in self._users(self.sink(name).name)])
 
     # Sources.
 
@@ -210,6 +126,8 @@ class Commands:
         """
         entry = source_entry(config)
         with self._catalogue.changing():
+            if self._catalogue.has_sink(entry.name):
+                raise AlreadyExistsError("name", f"{entry.name} is the name of a data sink")
             if not self._catalogue.has_source(entry.name):
                 self._catalogue.sink(entry.sink)  # It must be there, to be written into.
                 self._catalogue.add_source(entry, state)
@@ -273,7 +191,8 @@ class Commands:
             if not if_exists or self._catalogue.has_source(name):
                 self._catalogue.remove_source(self._catalogue.source(name).name)
 
-    # States. All are noted at once and done by the workers within about a second.
+    # States. All are noted at once and done by the workers within about a second. A sink's name
+    # means all sources that write into it.
 
     @needs(Role.OPERATOR)
     def pause(self, name: str) -> None:
@@ -291,33 +210,39 @@ class Commands:
         self._want(name, Desired.STOPPED)
 
     @needs(Role.OPERATOR)
-    def restart(self, name: str, *, only_failed: bool = False) -> Sequence[str]:
-        """Have the job of a source begin anew, or only what of it failed.
+    def restart(self, name: str, *, only_failed: bool = False) -> Sequence[int]:
+        """Have the job of a source, or those of a sink, begin anew, or only what of it failed.
 
-        Returns the splits concerned; WHOLE_JOB among them is the job itself.
+        Returns the numbers of the splits concerned.
 
         Raises:
-            NotFoundError: there is no such source.
+            NotFoundError: there is no such source or sink.
 
         """
+        concerned: list[int] = []
         with self._catalogue.changing():
-            status = self.status(name)
-            splits = [WHOLE_JOB]
-            if only_failed:
-                splits = [s.split for s in status.splits if s.state in _FAILED]
-                splits += [WHOLE_JOB] if status.job_state in _FAILED else []
-            self._catalogue.board.ask_restart(status.job, splits)
-        return splits
+            first = 0
+            for status in self._jobs_of(name):
+                if only_failed:
+                    failed = [s for s in status.splits if s.state in _FAILED]
+                    splits = [WHOLE_JOB] if status.job_state in _FAILED else []
+                    splits += [split.split for split in failed]
+                else:
+                    failed, splits = [*status.splits], [WHOLE_JOB]
+                concerned += [first + split.task for split in failed]
+                first += len(status.splits)
+                self._catalogue.board.ask_restart(status.job, splits)
+        return concerned
 
     @needs(Role.OPERATOR)
     def restart_split(self, name: str, task: int) -> None:
         """Have one split begin anew. Raises NotFoundError, also when there is no such split."""
         with self._catalogue.changing():
-            status = self.status(name)
-            found = [split.split for split in status.splits if split.task == task]
-            if not found:
-                raise NotFoundError("task", f"{name} has {len(status.splits)} tasks, not {task}")
-            self._catalogue.board.ask_restart(status.job, found)
+            tasks = [(s.job, split.split) for s in self._jobs_of(name) for split in s.splits]
+            if not 0 <= task < len(tasks):
+                raise NotFoundError("task", f"{name} has {len(tasks)} tasks, not {task}")
+            job, split = tasks[task]
+            self._catalogue.board.ask_restart(job, [split])
 
     # Services, as the Sidecar has them.
 
@@ -433,8 +358,18 @@ class Commands:
 
     def _want(self, name: str, state: Desired) -> None:
         with self._catalogue.changing():
-            self._catalogue.source(name)
-            self._catalogue.board.want(name, state)
+            for source in self._sources_of(name):
+                self._catalogue.board.want(source, state)
+
+    def _jobs_of(self, name: str) -> Sequence[ConnectorStatus]:
+        """Return the status of one source of each job that a connector is about."""
+        known = self.statuses()
+        return list({known[s].job: known[s] for s in self._sources_of(name)}.values())
+
+    def _sources_of(self, name: str) -> Sequence[str]:
+        if self._catalogue.has_sink(name):
+            return self._users(name)
+        return [self._catalogue.source(name).name]
 
 
 def _merged(config: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -6,6 +6,7 @@ holds what was given and what names the connector; defaults are not written into
 
 import itertools
 import re
+import urllib.parse
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,11 +15,12 @@ from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
 from headrace.connector.control.plugin_search import (
     connector_class,
+    sink_of_class,
     sink_of_scheme,
     source_of_class,
     source_of_word,
 )
-from headrace.connector.control.sink_uri import parse_sink_uri
+from headrace.connector.control.sink_uri import SinkUri, parse_sink_uri
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
@@ -26,6 +28,7 @@ from headrace.plugins import (
     ConfigError,
     Option,
     Problem,
+    Sink,
     declared_options,
     is_reference,
     literal_problem,
@@ -35,6 +38,7 @@ from headrace.plugins import (
 
 NAME_KEY: Final = "name"
 CLASS_KEY: Final = "connector.class"
+TASKS_KEY: Final = "tasks.max"
 CONNECTOR_NAME_CHARS_MAX: Final = 320
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -59,7 +63,7 @@ class RouteOptions:
     )
     tasks_max: int | None = option(
         "Accepted for Kafka Connect's clients: the tasks are the splits of the job's source.",
-        name="tasks.max",
+        name=TASKS_KEY,
         default=None,
         minimum=1,
     )
@@ -107,6 +111,43 @@ def sink_entry(statement: CreateSink) -> SinkEntry:
     plugin, config = compile_sink(statement)
     text = format_statement(replace(statement, if_not_exists=False))
     return SinkEntry(name=statement.name, plugin=plugin, statement=text, config=config)
+
+
+def sink_entry_of(config: Mapping[str, str]) -> SinkEntry:
+    """Return the sink that a connector config describes; the config is kept as it is.
+
+    Raises as `compile_sink` does, also when no statement could say what the config says.
+    """
+    _, sink = sink_of_class(config.get(CLASS_KEY, ""))
+    options = sink_options(config)
+    uri = _uri_of(sink, options)
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", config.get(TASKS_KEY, "1")):
+        raise ConfigError([Problem(TASKS_KEY, "expected a whole number from 1 on")])
+    made = sink.config_of_uri(uri.host, uri.path)
+    given = tuple((key, value) for key, value in options.items() if key not in made)
+    text = f"{uri.scheme}://{uri.host}{urllib.parse.quote(uri.path)}"
+    entry = sink_entry(CreateSink(name=config.get(NAME_KEY, ""), uri=text, options=given))
+    return replace(entry, config=config)
+
+
+def sink_options(config: Mapping[str, str]) -> dict[str, str]:
+    """Return what of a sink's connector config is for the sink itself."""
+    return {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY, TASKS_KEY)}
+
+
+def _uri_of(sink: type[Sink], options: Mapping[str, str]) -> SinkUri:
+    """Return a URI that says what it can of *options*: what the sink makes of it is tried."""
+    scheme = sink.schemes[0]
+    for key, value in options.items():
+        for host, path in ((value, ""), ("", value)):
+            text = f"{scheme}://{host}{urllib.parse.quote(path)}"
+            try:
+                uri = parse_sink_uri(text)
+                if sink.config_of_uri(uri.host, uri.path) == {key: value}:
+                    return uri
+            except ConfigError:
+                continue
+    return parse_sink_uri(f"{scheme}://")
 
 
 def compile_source(statement: CreateSource) -> dict[str, str]:

@@ -6,10 +6,9 @@ from typing import Any
 
 from headrace import __version__
 from headrace.connector.control.connector_config import (
-    CLASS_KEY,
-    NAME_KEY,
     ConnectorOptions,
     secret_problems,
+    sink_options,
 )
 from headrace.connector.control.plugin_search import connector_class
 from headrace.plugins import HeadraceError, Problem, discovery
@@ -43,7 +42,7 @@ class PluginInfo:
         config_class = self.config_class
         if config_class is None:
             return []
-        options = {k: v for k, v in config.items() if k not in (NAME_KEY, CLASS_KEY)}
+        options = sink_options(config)
         problems: list[Problem] = secret_problems(config_class, options)
         return check_options(config_class, options, group=self.class_name, problems=problems)
 

@@ -7,6 +7,7 @@ name first. A plugin that cannot be imported hides only itself, and is named whe
 import difflib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from headrace.connector.control.errors import UnknownPluginError
 from headrace.plugins import HeadraceError, Sink, Source, discovery
@@ -52,21 +53,31 @@ def source_of_class(name: str) -> tuple[str, type[Source]]:
         UnknownPluginError: no installed source has it.
 
     """
-    classes: dict[str, tuple[str, type[Source]]] = {}
-    for plugin in discovery.names("sources"):
+    return _of_class("sources", name)
+
+
+def sink_of_class(name: str) -> tuple[str, type[Sink]]:
+    """Return the sink that a connector's class names: `KafkaSink`. See `source_of_class`."""
+    return _of_class("sinks", name)
+
+
+def _of_class(group: str, name: str) -> tuple[str, Any]:  # Any: a plugin's class.
+    classes: dict[str, tuple[str, Any]] = {}
+    for plugin in discovery.names(group):
         try:
-            found = discovery.load("sources", plugin)
+            found = discovery.load(group, plugin)
         except HeadraceError:
             continue
-        if found.word:
+        if group == "sinks":
+            classes[connector_class(plugin, "Sink")] = (plugin, found)
+        elif found.word:
             classes[connector_class(plugin, f"{found.word.capitalize()}Source")] = (plugin, found)
     simple = name.rpartition(".")[2].removesuffix("Connector")
     for known, found in classes.items():
         if simple in (known, found[0]):
             return found
-    raise UnknownPluginError(
-        "connector.class", f"there is no source {name[:80]!r}", _hint(simple, [*classes], [], "")
-    )
+    kind, hint = group.removesuffix("s"), _hint(simple, [*classes], [], "")
+    raise UnknownPluginError("connector.class", f"there is no {kind} {name[:80]!r}", hint)
 
 
 def sink_schemes() -> Sequence[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY, whole_table
+from headrace.connector.control.connector_config import sink_options, whole_table
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import NotAvailableError, NotFoundError, StatementError
 from headrace.connector.control.job_files import job_file
@@ -85,7 +85,7 @@ class Running:
 
         """
         sink = self._commands.validate_sink(name)
-        options = {k: v for k, v in sink.config.items() if k not in (NAME_KEY, CLASS_KEY)}
+        options = sink_options(sink.config)
         found = self._ask({"verb": "validate", "plugin": sink.plugin, "options": options})
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
 

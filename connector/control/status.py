@@ -3,10 +3,10 @@
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.connector.runtime.processes import is_dead
-from headrace.connector.states import Desired, Observed, connector_state
+from headrace.connector.states import Desired, Observed, connector_state, worst
 from headrace.connector.stores import Owner
 from headrace.connector.stores.board import WHOLE_JOB, Board, Seen
 from headrace.connector.stores.sqlite_file import snapshot
@@ -81,6 +81,30 @@ def connector_statuses(
                 )
             )
     return found
+
+
+def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
+    """Return the status of a sink: the worst of *users*, who write into it, and all their splits.
+
+    Without users nothing runs.
+    """
+    state = worst(user.state for user in users)
+    cause = next((user for user in users if user.state is state), None)
+    jobs = {user.job: user for user in users}.values()
+    splits = [split for user in jobs for split in user.splits]
+    return ConnectorStatus(
+        name=name,
+        job=cause.job if cause else "",
+        desired=cause.desired if cause else Desired.RUNNING,
+        state=state,
+        job_state=worst(user.job_state for user in users),
+        generation=max((user.generation for user in users), default=0),
+        worker=next((user.worker for user in users if user.worker), ""),
+        reason=cause.reason if cause else "",
+        attempt=cause.attempt if cause else 0,
+        next_attempt_ms=cause.next_attempt_ms if cause else None,
+        splits=[replace(split, task=number) for number, split in enumerate(splits)],
+    )
 
 
 @dataclass(frozen=True, slots=True)

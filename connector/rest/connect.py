@@ -1,7 +1,7 @@
-"""Kafka Connect's paths: a connector is a data source, its tasks are the splits of its job.
+"""Kafka Connect's paths: connectors are data sources and sinks, tasks are the splits of jobs.
 
-The words of answers are those that Connect's clients look for. Where Connect answers 500 to a bad
-request, this answers 400.
+What is asked of a sink is asked of all sources that write into it. The words of answers are those
+that Connect's clients look for. Where Connect answers 500 to a bad request, this answers 400.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,12 @@ from aiohttp import web
 from headrace import __version__
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
-from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.offsets import Offset
 from headrace.connector.control.plugin_list import find_plugin, installed
 from headrace.connector.control.status import ConnectorStatus, SplitStatus
+from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
     Json,
@@ -31,8 +32,9 @@ from headrace.connector.rest.exchange import (
 from headrace.connector.states import Desired, Observed
 
 KAFKA_VERSION: Final = "4.3.0"  # What clients may expect of the contract.
-OFFSETS_MAX: Final = 10_000
 
+Entry = SourceEntry | SinkEntry
+_KINDS: Final[Mapping[str, type[Entry]]] = {"sources": SourceEntry, "sinks": SinkEntry}
 # Clients know no others.
 _STATES: Final = {Observed.STALLED: "RUNNING"}
 _INITIAL: Final = ("RUNNING", "PAUSED", "STOPPED")
@@ -77,14 +79,13 @@ class ConnectDoor:
     async def list(self, request: web.Request) -> web.Response:
         """GET /connectors."""
         expand = request.query.getall("expand", [])
-        sources, statuses = await self._doorway.call(lambda c: (c.sources(), c.statuses()))
+        found = await self._doorway.call(_all)
         if not expand:
-            return answer([source.name for source in sources])
+            return answer([entry.name for entry, _ in found])
         shown: dict[str, dict[str, object]] = {}
-        for source in sources:
-            status = statuses[source.name]
-            parts = {"status": self._status(status), "info": _info(source, status)}
-            shown[source.name] = {name: parts[name] for name in expand if name in parts}
+        for entry, status in found:
+            parts = {"status": self._status(entry, status), "info": _info(entry, status)}
+            shown[entry.name] = {name: parts[name] for name in expand if name in parts}
         return answer(shown)
 
     async def create(self, request: web.Request) -> web.Response:
@@ -101,12 +102,16 @@ class ConnectDoor:
         state = str(asked.get("initial_state") or "RUNNING").upper()
         if state not in _INITIAL:
             raise RefusedError(400, f"initial_state must be one of {', '.join(_INITIAL)}")
-        whole = _named(config, name)
+        whole = named(config, name)
 
-        def create(commands: Commands) -> SourceEntry:
-            check_connector(commands, whole)
-            commands.create_source(whole, state=Desired(state))
-            return commands.source(name)
+        def create(commands: Commands) -> Entry:
+            if check_connector(commands, whole) is SinkEntry:
+                if state != Desired.RUNNING:
+                    raise RefusedError(400, "a data sink has no state: its sources have")
+                commands.put_sink(whole, replaces=False)
+            else:
+                commands.create_source(whole, state=Desired(state))
+            return _entry(commands, name)
 
         try:
             entry = await self._doorway.call(create)
@@ -117,12 +122,11 @@ class ConnectDoor:
     async def put_config(self, request: web.Request) -> web.Response:
         """PUT /connectors/{name}/config."""
         name = request.match_info["name"]
-        whole = _named(config_of(await read_json(request)), name)
+        whole = named(config_of(await read_json(request)), name)
 
-        def put(commands: Commands) -> tuple[SourceEntry, ConnectorStatus, bool]:
-            check_connector(commands, whole)
-            created = commands.put_source(name, whole)
-            return commands.source(name), commands.status(name), created
+        def put(commands: Commands) -> tuple[Entry, ConnectorStatus, bool]:
+            created = _put(commands, whole)
+            return (*_both(commands, name), created)
 
         entry, status, created = await self._doorway.call(put)
         if created:
@@ -134,12 +138,11 @@ class ConnectDoor:
         name = request.match_info["name"]
         patch = config_of(await read_json(request), nulls=True)
 
-        def change(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
-            before = _source(commands, name)
+        def change(commands: Commands) -> tuple[Entry, ConnectorStatus]:
+            before = _entry(commands, name)
             merged = {k: v for k, v in {**before.config, **patch}.items() if v is not None}
-            whole = _named(merged, name)
-            check_connector(commands, whole)
-            return commands.replace_source(name, whole), commands.status(name)
+            _put(commands, named(merged, name))
+            return _both(commands, name)
 
         return answer(_info(*await self._doorway.call(change)))
 
@@ -157,8 +160,10 @@ class ConnectDoor:
         name = request.match_info["name"]
 
         def drop(commands: Commands) -> None:
-            _source(commands, name)
-            commands.drop_source(name)
+            if isinstance(_entry(commands, name), SinkEntry):
+                commands.drop_sink(name)
+            else:
+                commands.drop_source(name)
 
         await self._doorway.call(drop)
         return web.Response(status=204)
@@ -166,26 +171,26 @@ class ConnectDoor:
     async def status(self, request: web.Request) -> web.Response:
         """GET /connectors/{name}/status."""
         name = request.match_info["name"]
-        _, status = await self._found(request, f"No status found for connector {name}")
-        return answer(self._status(status))
+        found = await self._found(request, f"No status found for connector {name}")
+        return answer(self._status(*found))
 
     async def restart(self, request: web.Request) -> web.Response:
         """POST /connectors/{name}/restart: the job, or what of it failed."""
         name = request.match_info["name"]
         tasks, failed = (_is_true(request, key) for key in ("includeTasks", "onlyFailed"))
 
-        def restart(commands: Commands) -> tuple[ConnectorStatus, Sequence[str]]:
-            _source(commands, name, f"Unknown connector: {name}")
-            return commands.status(name), commands.restart(name, only_failed=failed)
+        def restart(commands: Commands) -> tuple[Entry, ConnectorStatus, Sequence[int]]:
+            found = _both(commands, name, f"Unknown connector: {name}")
+            return (*found, commands.restart(name, only_failed=failed))
 
-        status, splits = await self._doorway.call(restart)
+        entry, status, splits = await self._doorway.call(restart)
         if not (tasks or failed):
             return web.Response(status=204)
-        shown = self._status(status)
+        shown = self._status(entry, status)
         if not failed or status.job_state in _TROUBLE:
             shown["connector"]["state"] = "RESTARTING"
         for split, task in zip(status.splits, shown["tasks"], strict=False):
-            if tasks and (not failed or split.split in splits):
+            if tasks and split.task in splits:
                 task["state"] = "RESTARTING"
         return answer(shown, 202)
 
@@ -194,7 +199,7 @@ class ConnectDoor:
         name = request.match_info["name"]
 
         def steer(commands: Commands) -> None:
-            _source(commands, name, f"Unknown connector {name}")
+            _entry(commands, name, f"Unknown connector {name}")
             verbs = {
                 Desired.PAUSED: commands.pause,
                 Desired.RUNNING: commands.resume,
@@ -236,8 +241,8 @@ class ConnectDoor:
         name, number = request.match_info["name"], int(request.match_info["task"])
 
         def restart(commands: Commands) -> None:
-            _source(commands, name, f"Unknown connector: {name}")
-            if number not in [split.task for split in _tasks(commands.status(name))]:
+            _, status = _both(commands, name, f"Unknown connector: {name}")
+            if number not in [split.task for split in _tasks(status)]:
                 raise RefusedError(404, f"Unknown task: {name}-{number}")
             commands.restart_split(name, number)
 
@@ -250,10 +255,11 @@ class ConnectDoor:
 
         def topics(commands: Commands) -> list[str]:
             try:
-                entry, status = commands.source(name), commands.status(name)
-            except NotFoundError:
+                entry, status = _both(commands, name)
+            except RefusedError:
                 return []
-            topic = commands.sink(entry.sink).config.get("topic")
+            sink = entry if isinstance(entry, SinkEntry) else commands.sink(entry.sink)
+            topic = sink.config.get("topic")
             return [topic] if topic and status.splits else []
 
         return answer({name: {"topics": await self._doorway.call(topics)}})
@@ -268,7 +274,8 @@ class ConnectDoor:
         name = request.match_info["name"]
 
         def offsets(commands: Commands) -> Sequence[Offset]:
-            _source(commands, name)
+            if isinstance(_entry(commands, name), SinkEntry):
+                return []
             return commands.offsets(name)
 
         found = await self._doorway.call(offsets)
@@ -282,7 +289,7 @@ class ConnectDoor:
         wanted = offsets_of(await read_json(request))
 
         def alter(commands: Commands) -> None:
-            _source(commands, name)
+            _with_offsets(commands, name)
             commands.alter_offsets(name, wanted)
 
         await self._move(name, alter)
@@ -293,7 +300,7 @@ class ConnectDoor:
         name = request.match_info["name"]
 
         def reset(commands: Commands) -> None:
-            _source(commands, name)
+            _with_offsets(commands, name)
             commands.reset_offsets(name)
 
         await self._move(name, reset)
@@ -313,11 +320,11 @@ class ConnectDoor:
 
     async def _found(
         self, request: web.Request, missing: str = ""
-    ) -> tuple[SourceEntry, ConnectorStatus]:
+    ) -> tuple[Entry, ConnectorStatus]:
         name = request.match_info["name"]
-        return await self._doorway.call(lambda c: (_source(c, name, missing), c.status(name)))
+        return await self._doorway.call(lambda c: _both(c, name, missing))
 
-    def _status(self, status: ConnectorStatus) -> dict[str, Any]:  # Any: JSON.
+    def _status(self, entry: Entry, status: ConnectorStatus) -> dict[str, Any]:  # Any: JSON.
         return {
             "name": status.name,
             "connector": {
@@ -327,7 +334,7 @@ class ConnectDoor:
             }
             | _trace(status.job_state, status),
             "tasks": [self._task(split) for split in _tasks(status)],
-            "type": "source",
+            "type": _type(entry),
         }
 
     def _task(self, split: SplitStatus) -> dict[str, object]:
@@ -339,114 +346,87 @@ class ConnectDoor:
         } | _trace(split.state, split)
 
 
-def config_of(given: object, *, nulls: bool = False) -> dict[str, Any]:  # Any: a text, or None.
-    """Return a connector config whose values are texts, as Connect makes them.
+def check_connector(commands: Commands, config: Mapping[str, str]) -> type[Entry]:
+    """Return what kind of connector a config is for; refuse all that is wrong in Connect's words.
 
     Raises:
-        RefusedError: it is no object, or a value is not a text, number or boolean.
+        RefusedError: with every mistake.
 
     """
-    config = an_object(given, "a connector config")
-    for key, value in config.items():
-        if value is None:
-            if not nulls:
-                raise invalid(["Null value can not be supplied as the configuration value."])
-        elif isinstance(value, bool):
-            config[key] = str(value).lower()
-        elif isinstance(value, str | int):
-            config[key] = str(value)
-        else:
-            raise RefusedError(
-                400, f"the value of {key[:80]!r} must be a text, found {kind(value)}"
-            )
-    return config
-
-
-def offsets_of(given: object) -> Sequence[Offset]:
-    """Return the offsets that a request gives. Raises RefusedError."""
-    asked = an_object(given, "a request to alter offsets")
-    only(asked, "offsets")
-    offsets = asked.get("offsets") or []
-    if not isinstance(offsets, list):
-        raise RefusedError(400, f"offsets must be an array, found {kind(offsets)}")
-    if not offsets:
-        raise RefusedError(
-            400, "Partitions / offsets need to be provided for an alter offsets request"
-        )
-    if len(offsets) > OFFSETS_MAX:
-        raise RefusedError(400, f"more than {OFFSETS_MAX} offsets")
-    made = []
-    for item in offsets:
-        part = an_object(item, "an offset")
-        only(part, "partition", "offset")
-        if part.get("partition") is None:
-            raise RefusedError(400, "Partition objects cannot be null")
-        partition = an_object(part["partition"], "a partition")
-        offset = part.get("offset")
-        if offset is not None:
-            offset = an_object(offset, "an offset")
-        for value in (*partition.values(), *(offset or {}).values()):
-            if not isinstance(value, str | int) or isinstance(value, bool):
-                raise RefusedError(400, f"expected texts and numbers, found {kind(value)}")
-        made.append(Offset({k: str(v) for k, v in partition.items()}, offset))
-    return made
-
-
-def check_connector(commands: Commands, config: Mapping[str, str]) -> None:
-    """Refuse a config with all that is wrong with it, in Connect's words."""
     if not config.get(CLASS_KEY):
         raise RefusedError(
             400, f"Connector config {{name={config[NAME_KEY]}}} contains no connector type"
         )
-    if find_plugin(config[CLASS_KEY]) is None:
-        available = ", ".join(p.class_name for p in installed() if p.group == "sources")
+    plugin = find_plugin(config[CLASS_KEY])
+    if plugin is None or plugin.group not in _KINDS:
+        available = ", ".join(p.class_name for p in installed() if p.group in _KINDS)
         raise RefusedError(
             400,
             "Failed to find any class that implements Connector and which name matches "
             f"{config[CLASS_KEY][:200]}, available connectors are: {available}",
         )
-    errors = [error for option in commands.check_source(config) for error in option.errors]
+    of_source = plugin.group == "sources"
+    checked = commands.check_source(config) if of_source else plugin.check(config)
+    errors = [error for option in checked for error in option.errors]
+    if not (errors or of_source):
+        errors = [f"{p.key}: {p.message}" for p in commands.check_sink(config)]
     if errors:
         raise invalid(errors)
+    return _KINDS[plugin.group]
 
 
-def invalid(errors: Sequence[str]) -> RefusedError:
-    """Return Connect's answer to a config with *errors*."""
-    listed = "\n".join(errors)
-    return RefusedError(
-        400,
-        f"Connector configuration is invalid and contains the following {len(errors)} error(s):\n"
-        f"{listed}\nYou can also find the above list of errors at the endpoint "
-        "`/connector-plugins/{connectorType}/config/validate`",
-    )
+def _put(commands: Commands, config: Mapping[str, str]) -> bool:
+    """Make or change a connector; say whether it was made."""
+    kind, name = check_connector(commands, config), config[NAME_KEY]
+    for entry, _ in _all(commands):
+        if entry.name == name and not isinstance(entry, kind):
+            raise invalid([f"Connector {name} is a {_type(entry)}, and stays one"])
+    if kind is SinkEntry:
+        return commands.put_sink(config)
+    return commands.put_source(name, config)
 
 
-def _named(config: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return *config* with its name, as the last key if it had none."""
-    given = config.get(NAME_KEY, name)
-    if given != name:
-        raise RefusedError(
-            400,
-            f"Connector name configuration ({given}) doesn't match connector name in the URL "
-            f"({name})",
-        )
-    return {**config, NAME_KEY: name}
+def _all(commands: Commands) -> Sequence[tuple[Entry, ConnectorStatus]]:
+    """Return all connectors: sources, then sinks, so that all can be deleted one by one."""
+    statuses = commands.statuses()
+    sources = [(source, statuses[source.name]) for source in commands.sources()]
+    return [*sources, *((sink, commands.sink_status(sink.name)) for sink in commands.sinks())]
 
 
-def _source(commands: Commands, name: str, missing: str = "") -> SourceEntry:
+def _entry(commands: Commands, name: str, missing: str = "") -> Entry:
     try:
         return commands.source(name)
+    except NotFoundError:
+        pass
+    try:
+        return commands.sink(name)
     except NotFoundError:
         raise RefusedError(404, missing or f"Connector {name} not found") from None
 
 
-def _info(entry: SourceEntry, status: ConnectorStatus | None) -> Json:
+def _both(commands: Commands, name: str, missing: str = "") -> tuple[Entry, ConnectorStatus]:
+    entry = _entry(commands, name, missing)
+    if isinstance(entry, SinkEntry):
+        return entry, commands.sink_status(name)
+    return entry, commands.status(name)
+
+
+def _with_offsets(commands: Commands, name: str) -> None:
+    if isinstance(_entry(commands, name), SinkEntry):
+        raise RefusedError(400, "a data sink has no offsets: they are those of its sources")
+
+
+def _type(entry: Entry) -> str:
+    return "sink" if isinstance(entry, SinkEntry) else "source"
+
+
+def _info(entry: Entry, status: ConnectorStatus | None) -> Json:
     tasks = _tasks(status) if status else ()
     return {
         "name": entry.name,
         "config": dict(entry.config),
         "tasks": [{"connector": entry.name, "task": split.task} for split in tasks],
-        "type": "source",
+        "type": _type(entry),
     }
 
 
@@ -473,7 +453,7 @@ def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, s
     return {"trace": cause.reason + (again + ")" if again else "")}
 
 
-def _task_class(entry: SourceEntry) -> str:
+def _task_class(entry: Entry) -> str:
     return entry.config[CLASS_KEY].removesuffix("Connector") + "Task"
 
 

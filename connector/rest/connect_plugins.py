@@ -12,7 +12,8 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
 from headrace.connector.control.plugin_list import PluginInfo, find_plugin, installed
 from headrace.connector.obs.logging import LEVELS, threshold
-from headrace.connector.rest.connect import KAFKA_VERSION, config_of
+from headrace.connector.rest.connect import KAFKA_VERSION
+from headrace.connector.rest.connect_requests import config_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, an_object, answer, only, read_json
 from headrace.plugins.config_forms import CheckedOption, Definition

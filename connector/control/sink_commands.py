@@ -1,0 +1,158 @@
+"""The verbs about sinks; the rest of them is in `commands`."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headrace.connector.control.altering import altered_sink
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.control.connector_config import (
+    CLASS_KEY,
+    NAME_KEY,
+    TASKS_KEY,
+    sink_entry,
+    sink_entry_of,
+)
+from headrace.connector.control.entries import SinkEntry
+from headrace.connector.control.errors import AlreadyExistsError, InUseError
+from headrace.connector.control.gate import Gate, needs
+from headrace.connector.control.permission import Guard, Role
+from headrace.connector.shell.formatting import format_statement
+from headrace.connector.shell.parser import parse_statement
+from headrace.connector.shell.statements import AlterSink, CreateSink, DropSink, DropSource
+from headrace.plugins import ConfigError, Problem
+
+# What a client of Kafka Connect gave stays as it was given, also when options change.
+_AS_GIVEN: Final = (NAME_KEY, CLASS_KEY, TASKS_KEY)
+
+
+class SinkCommands:
+    """What can be done with sinks. Belongs to the connection's thread."""
+
+    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+        """Use *connection*; *guard* decides who may."""
+        self._connection = connection
+        self._gate = Gate(connection, guard)
+        self._catalogue = Catalogue(connection)
+
+    def sinks(self) -> Sequence[SinkEntry]:
+        """Return all sinks by name."""
+        return self._catalogue.sinks()
+
+    def sink(self, name: str) -> SinkEntry:
+        """Return one sink. Raises NotFoundError."""
+        return self._catalogue.sink(name)
+
+    @needs(Role.ADMIN)
+    def create_sink(self, statement: CreateSink) -> bool:
+        """Make a sink; False when it is there and that is no error.
+
+        Raises:
+            ConfigError: with every mistake.
+            AlreadyExistsError: there is one of that name.
+
+        """
+        entry = sink_entry(statement)
+        with self._catalogue.changing():
+            if not self._catalogue.has_sink(entry.name):
+                self._add(entry)
+                return True
+        if statement.if_not_exists:
+            return False
+        raise AlreadyExistsError(
+            "sink",
+            f"data sink {entry.name} already exists",
+            f"use IF NOT EXISTS, or first {format_statement(DropSink(name=entry.name))}",
+        )
+
+    @needs(Role.ADMIN)
+    def alter_sink(self, statement: AlterSink) -> SinkEntry | None:
+        """Change options of a sink, or its URI; None when it is missing and that is no error.
+
+        Its running jobs settle and commit what is under way, then go on with the new options.
+
+        Raises:
+            NotFoundError: there is no such sink.
+            ConfigError: with every mistake; nothing was changed.
+
+        """
+        with self._catalogue.changing():
+            if statement.if_exists and not self._catalogue.has_sink(statement.name):
+                return None
+            known = self._catalogue.sink(statement.name)
+            before = parse_statement(known.statement)
+            assert isinstance(before, CreateSink)  # noqa: S101 (the formatter wrote it)
+            entry = sink_entry(altered_sink(before, statement))
+            kept = {k: v for k, v in known.config.items() if k in _AS_GIVEN}
+            entry = replace(entry, config={**entry.config, **kept})
+            self._catalogue.replace_sink(entry)
+        return entry
+
+    @needs(Role.ADMIN)
+    def drop_sink(self, name: str, *, if_exists: bool = False) -> None:
+        """Forget a sink.
+
+        Raises:
+            NotFoundError: there is no such sink, and *if_exists* does not allow that.
+            InUseError: a source writes into it.
+
+        """
+        with self._catalogue.changing():
+            if if_exists and not self._catalogue.has_sink(name):
+                return
+            sink = self._catalogue.sink(name)
+            users = self._users(sink.name)
+            if users:
+                first = self._catalogue.source(users[0])
+                more = f" and {len(users) - 1} more" if users[1:] else ""
+                drop = format_statement(DropSource(word=first.word, table=first.table))
+                raise InUseError(
+                    "sink", f"data sink {sink.name} is used by {first.name}{more}", f"first {drop}"
+                )
+            self._catalogue.remove_sink(sink.name)
+
+    @needs(Role.OPERATOR)
+    def validate_sink(self, name: str) -> SinkEntry:
+        """Return a sink that somebody wants to be asked. Raises NotFoundError."""
+        return self._catalogue.sink(name)
+
+    # The same by connector configs, as Kafka Connect's clients have them.
+
+    @needs(Role.ADMIN)
+    def put_sink(self, config: Mapping[str, str], *, replaces: bool = True) -> bool:
+        """Make a sink of a connector config, or give it another one; say whether it was made.
+
+        The config is kept as it is given.
+
+        Raises:
+            ConfigError: with every mistake; nothing was changed.
+            AlreadyExistsError: there is one of that name, and *replaces* does not allow that.
+
+        """
+        entry = sink_entry_of(config)
+        with self._catalogue.changing():
+            if not self._catalogue.has_sink(entry.name):
+                self._add(entry)
+                return True
+            if not replaces:
+                raise AlreadyExistsError("sink", f"data sink {entry.name} already exists")
+            if entry.config != self._catalogue.sink(entry.name).config:
+                self._catalogue.replace_sink(entry)
+        return False
+
+    def check_sink(self, config: Mapping[str, str]) -> Sequence[Problem]:
+        """Return what is wrong with a sink's connector config. Changes nothing."""
+        try:
+            sink_entry_of(config)
+        except ConfigError as error:
+            return error.problems
+        return ()
+
+    def _add(self, entry: SinkEntry) -> None:
+        if self._catalogue.has_source(entry.name):
+            raise AlreadyExistsError("sink", f"{entry.name} is the name of a data source")
+        self._catalogue.add_sink(entry)
+
+    def _users(self, sink: str) -> Sequence[str]:
+        return [source.name for source in self._catalogue.sources() if source.sink == sink]
