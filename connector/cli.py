@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "audit": ("headrace.connector.control.audit_command:main", "show who changed what"),
     "hash-password": ("headrace.connector.rest.passwords:main", "for a file of users"),
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
+    "gaps": ("headrace.connector.control.gaps_command:gaps_main", "what was lost unread"),
+    "accept": ("headrace.connector.control.gaps_command:accept_main", "go on without it"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),

@@ -14,6 +14,8 @@ CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to where it is ke
 CHUNK_ID_HEADER: Final = "chunk.id"
 CHUNK_INDEX_HEADER: Final = "chunk.index"
 CHUNK_COUNT_HEADER: Final = "chunk.count"
+CONTROL_HEADER: Final = "headrace.control"  # The message is no change: a `Notice` of this kind.
+CONTROL_TABLE: Final = "headrace.control"  # What stands for the table of such a message.
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")

@@ -8,7 +8,7 @@ import copy
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -123,6 +123,34 @@ class EncodedPosition:
     chunks: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A part of a source that was lost before it was read (I10).
+
+    `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
+    stops the split, `accepted` by somebody, `passed`, or `mended`: it was there again. `policy` is
+    how it was passed. Gaps of several splits with one `name` are the same.
+    """
+
+    name: str
+    partition: Mapping[str, str]
+    begin: Mapping[str, int | str]
+    end: Mapping[str, int | str]
+    kind: str
+    state: str
+    policy: str
+    noticed_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A control record: what consumers are told that is no change, such as a gap."""
+
+    kind: str
+    key: Document
+    document: Document
+
+
 class Position(ABC):
     """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
 
@@ -152,6 +180,26 @@ class Position(ABC):
     def books(self) -> Mapping[str, int]:
         """Return the source's own counters as of here (I3); names are dotted, lower case."""
         return {}
+
+    def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
+        """Return, as `describe` does, where reading began; None is the beginning."""
+        return ()
+
+    def contradictions(self) -> Sequence[str]:
+        """Return in words what this position holds that its own `books` deny (I3)."""
+        return ()
+
+    def gaps(self) -> Sequence[Gap]:
+        """Return the gaps that were met on the way here, the newest last; old ones go."""
+        return ()
+
+    def without_gaps(
+        self,
+        names: Collection[str],  # noqa: ARG002 (for those that override this)
+        policy: str,  # noqa: ARG002
+    ) -> "Position":
+        """Return this position behind its open gaps of these *names*, to be passed by *policy*."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +312,10 @@ class Batch(ABC):
 
     def quarantined(self) -> Sequence[Quarantined]:
         """Return what `records` leaves out because no records can be made of it (I8)."""
+        return ()
+
+    def notices(self) -> Sequence[Notice]:
+        """Return control records; they are delivered behind the records."""
         return ()
 
     def schemas(self) -> Sequence[RecordSchema]:

@@ -22,6 +22,7 @@ from headrace.connector.control.errors import (
     NotFoundError,
     NotStoppedError,
 )
+from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.gate import Gate, needs
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
 from headrace.connector.control.permission import Guard, Role, RoleGuard
@@ -55,6 +56,7 @@ class Commands(SinkCommands):
         """Use *connection*; closing it stays with the caller."""
         super().__init__(connection, guard or RoleGuard())
         self._offsets = Offsets(connection)
+        self._gaps = Gaps(connection)
 
     @classmethod
     def open(
@@ -339,6 +341,17 @@ class Commands(SinkCommands):
             for split, position in positions.items()
         }
         return self._offsets.move(job, plugin, decoded)
+
+    # Gaps.
+
+    def gaps(self, job: str, source: type[Source]) -> Sequence[JobGap]:
+        """Return the gaps that the splits of *job* met, in the order of their time."""
+        return self._gaps.of(job, source)
+
+    @needs(Role.ADMIN)
+    def accept_gaps(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
+        """Let splits go on behind gaps, and return those; see `Gaps.accept`."""
+        return self._gaps.accept(wish, source)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]

@@ -55,13 +55,13 @@ class Offsets:
 
     def of(self, job: str, source: type[Source]) -> Sequence[Offset]:
         """Return where every split of *job* stands, as committed."""
-        return [part for state in self._states(job) for part in _shown(state, source)]
+        return [part for state in self.states(job) for part in _shown(state, source)]
 
     def alter(
         self, job: str, source: type[Source], wanted: Sequence[Offset], *, dry_run: bool
     ) -> OffsetsChange:
         """Move parts of positions. Raises ConfigError with every part that cannot be moved."""
-        states = {state.split: state for state in self._states(job)}
+        states = {state.split: state for state in self.states(job)}
         moved: dict[str, Position | None] = {}
         problems: list[Problem] = []
         for number, part in enumerate(wanted):
@@ -93,7 +93,7 @@ class Offsets:
 
     def reset(self, job: str, source: type[Source], *, dry_run: bool) -> OffsetsChange:
         """Let every split of *job* begin anew."""
-        anew = {state.split: None for state in self._states(job)}
+        anew = {state.split: None for state in self.states(job)}
         return self._replace(job, source, anew, dry_run=dry_run)
 
     def move(
@@ -110,7 +110,7 @@ class Offsets:
         *,
         dry_run: bool,
     ) -> OffsetsChange:
-        concerned = [state for state in self._states(job) if state.split in positions]
+        concerned = [state for state in self.states(job) if state.split in positions]
         before = [part for state in concerned for part in _shown(state, source)]
         after = [
             Offset({SPLIT_KEY: split, **partition}, offset)
@@ -132,7 +132,8 @@ class Offsets:
         if self.live(job).intersection(owner for (owner,) in owners):
             raise NotStoppedError("table", f"job {job} is still stopping", "wait a moment")
 
-    def _states(self, job: str) -> Sequence[SplitState]:
+    def states(self, job: str) -> Sequence[SplitState]:
+        """Return the committed state of each split of *job*."""
         query = "SELECT splits FROM jobs WHERE job = ?"
         with named_errors():
             (names,) = self._connection.execute(query, (job,)).fetchone() or ("[]",)

@@ -20,15 +20,22 @@ _MUTATION_FATES: Final = (
     "overflow",
     "pending",
 )
+_GAPS: Final = "gaps."
 
 
 @dataclass(frozen=True, slots=True)
 class SplitBooks:
-    """The source's own counters and the framework's counters of one split."""
+    """The source's own counters and the framework's counters of one split.
+
+    `span` says of each part what the books are of; `contradictions`, in words, what the stored
+    position says that they deny.
+    """
 
     split: str
     books: Books
     counters: Counters
+    span: Sequence[str] = ()
+    contradictions: Sequence[str] = ()
 
 
 def total(splits: Iterable[SplitBooks]) -> SplitBooks:
@@ -51,7 +58,10 @@ def differences(split: SplitBooks) -> Sequence[str]:
     if "mutations.first" in split.books:
         fates = {name: split.books.get(f"mutations.{name}", 0) for name in _MUTATION_FATES}
         fates["pending"] = fates["pending"] or split.books.get("pending", 0)
-        lines.append(_equation("mutations", "first", split.books["mutations.first"], fates))
+        opening = split.books.get("mutations.opening", 0)
+        left = f"opening {opening} + first" if opening else "first"
+        amount = opening + split.books["mutations.first"]
+        lines.append(_equation("mutations", left, amount, fates))
     for table, c in sorted(split.counters.items()):
         fates = {
             "delivered": c.delivered,
@@ -61,7 +71,12 @@ def differences(split: SplitBooks) -> Sequence[str]:
         }
         lines.append(_equation(f"changes of {table or 'unknown tables'}", "cut", c.cut, fates))
     place = f"split {split.split}: " if split.split else ""
-    return [place + line for line in lines if line]
+    return [place + line for line in (*lines, *split.contradictions) if line]
+
+
+def gap_counts(books: Books) -> Books:
+    """Return how many gaps were met in each part of the source, for those that had some."""
+    return {k.removeprefix(_GAPS): n for k, n in sorted(books.items()) if k.startswith(_GAPS) and n}
 
 
 def nodes(books: Books) -> Sequence[str]:

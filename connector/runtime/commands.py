@@ -15,9 +15,16 @@ import structlog
 
 from headrace.connector.job import Job, read_job
 from headrace.connector.runtime.allocator import return_large_blocks
+from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.hosting import Host
-from headrace.connector.runtime.summary import books_differences, books_text, summary_of
+from headrace.connector.runtime.summary import (
+    books_differences,
+    books_text,
+    spans_text,
+    summary_of,
+    verdict_of,
+)
 from headrace.connector.runtime.supervisor import parent_gone
 from headrace.connector.runtime.worker import committed_books
 from headrace.connector.stores import StateFileError
@@ -76,6 +83,8 @@ def verify_main(arguments: Sequence[str]) -> int:
         description="Print the books of a job as committed; exit 4 if they do not balance.",
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("--by-split", action="store_true", help="the books of each split too")
+    parser.add_argument("--json", action="store_true", help="all of it as JSON")
     given = parser.parse_args(arguments)
     job = enter(given.job)
     store = SqliteStore.open(job.state, job.name, create=False)
@@ -92,17 +101,28 @@ def verify_main(arguments: Sequence[str]) -> int:
         )
         source = job.source(job.source_config, context)
         try:
-            books = committed_books(store, source)
+            books = committed_books(store, source, thorough=True)
         finally:
             source.close()
     finally:
         store.close()
-    sys.stdout.write(books_text(books))
     wrong = books_differences(books)
+    if given.json:
+        sys.stdout.write(json.dumps(verdict_of(job.name, books), indent=1) + "\n")
+    else:
+        _print_books(books, by_split=given.by_split)
+        sys.stdout.write("the books differ\n" if wrong else "the books balance\n")
     for line in wrong:
         sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
-    sys.stdout.write("the books differ\n" if wrong else "the books balance\n")
     return BOOKS_DIFFER_STATUS if wrong else 0
+
+
+def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
+    for split in books if by_split else ():
+        sys.stdout.write(f"split {split.split}\n")
+        text = spans_text([split]) + books_text([split])
+        sys.stdout.writelines(f"  {line}\n" for line in text.splitlines())
+    sys.stdout.write(spans_text(books) + books_text(books))
 
 
 def enter(path: Path) -> Job:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from headrace.connector.runtime.books import SplitBooks, differences, nodes, total
+from headrace.connector.runtime.books import SplitBooks, differences, gap_counts, nodes, total
 from headrace.connector.runtime.worker import Report
 
 Json = Mapping[str, object]
@@ -50,6 +50,9 @@ def books_text(books: Sequence[SplitBooks]) -> str:
         if any(skipped.values()):
             shown = ", ".join(f"{reason} {count}" for reason, count in skipped.items() if count)
             lines.append(f"passed over in {node}: {shown}")
+    gaps = gap_counts(everything.books)
+    if gaps:
+        lines.append(f"gaps: {', '.join(f'{part} {count}' for part, count in gaps.items())}")
     mutations = _under(everything.books, "mutations.")
     if mutations:
         lines.append(_line("mutations", mutations))
@@ -57,6 +60,29 @@ def books_text(books: Sequence[SplitBooks]) -> str:
         fields = dataclasses.asdict(counts)
         lines.append(_line(f"changes of {table or 'unknown tables'}", fields))
     return "".join(f"{line}\n" for line in lines)
+
+
+def spans_text(books: Sequence[SplitBooks]) -> str:
+    """Return what the books are of: which splits, and which part of each log."""
+    spans: dict[str, list[str]] = {}
+    for split in books:
+        for span in split.span:
+            spans.setdefault(span, []).append(split.split)
+    lines = []
+    for span, splits in spans.items():
+        which = "all splits" if len(splits) == len(books) else f"splits {', '.join(splits)}"
+        lines.append(f"{span}: {which}\n")
+    return "".join(lines)
+
+
+def verdict_of(job: str, books: Sequence[SplitBooks]) -> Json:
+    """Return what `headrace verify --json` prints."""
+    return {
+        "job": job,
+        "splits": {split.split: {"span": list(split.span), **_json(split)} for split in books},
+        "total": _json(total(books)),
+        "differences": list(books_differences(books)),
+    }
 
 
 def _json(split: SplitBooks) -> Json:

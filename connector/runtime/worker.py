@@ -48,6 +48,7 @@ from headrace.plugins import (
     Context,
     FatalError,
     HeadraceError,
+    Position,
     Problem,
     Sink,
     Source,
@@ -425,15 +426,42 @@ class _Hands:
     since_ms: int
 
 
-def committed_books(store: SqliteStore, source: Source) -> Sequence[SplitBooks]:
-    """Return the books of every split as they are committed."""
+def committed_books(
+    store: SqliteStore, source: Source, *, thorough: bool = False
+) -> Sequence[SplitBooks]:
+    """Return the books of every split as they are committed.
+
+    With *thorough* each position is also held against its books, which takes time.
+    """
     books = []
     for state in store.states():
-        own: Mapping[str, int] = {}
-        if state.position is not None:
-            own = source.decode_position(state.position).books()
-        books.append(SplitBooks(state.split, own, state.counters))
+        if state.position is None:
+            books.append(SplitBooks(state.split, {}, state.counters))
+            continue
+        position = source.decode_position(state.position)
+        books.append(
+            SplitBooks(
+                state.split,
+                position.books(),
+                state.counters,
+                _span(position),
+                position.contradictions() if thorough else (),
+            )
+        )
     return books
+
+
+def _span(position: Position) -> Sequence[str]:
+    began = {tuple(part.items()): offset for part, offset in position.began()}
+    return [
+        f"{' '.join(part.values()) or 'all'} from {_place(began.get(tuple(part.items())))} "
+        f"to {_place(offset)}"
+        for part, offset in position.describe()
+    ]
+
+
+def _place(offset: Mapping[str, int | str] | None) -> str:
+    return "the beginning" if offset is None else ":".join(str(part) for part in offset.values())
 
 
 def _open_store(job: Job) -> SqliteStore:

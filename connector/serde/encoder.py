@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.headers import ConstantHeaders
 from headrace.connector.serde.large import LargeValues
@@ -16,6 +18,7 @@ from headrace.plugins import (
     Codec,
     EncodedRecords,
     Encoding,
+    Notice,
     NumberPosition,
     Quarantined,
     Record,
@@ -23,9 +26,10 @@ from headrace.plugins import (
     RecordSchema,
     SinkOptions,
 )
-from headrace.plugins.codecs import set_aside
+from headrace.plugins.codecs import CONTROL_HEADER, CONTROL_TABLE, set_aside
 
 _STAGE = "VALUE_CONVERTER"
+_JSON = msgspec.json.Encoder()
 
 
 class Encoder:
@@ -100,7 +104,27 @@ class Encoder:
         if self._large is not None:
             encoded = self._large.apply(encoded, batch)
         headers = self._constant.give(encoded.headers, encoded.tables, token)
-        return encoded if headers is encoded.headers else replace(encoded, headers=headers)
+        if headers is not encoded.headers:
+            encoded = replace(encoded, headers=headers)
+        notices = batch.notices()
+        return self._with(notices, encoded) if notices else encoded
+
+    def _with(self, notices: Sequence[Notice], encoded: EncodedRecords) -> EncodedRecords:
+        """Append control records: JSON, whatever the format, and told by their header."""
+        topics = encoded.topics
+        if topics is not None:
+            topics = [*topics, *[self._topic_of(CONTROL_TABLE)] * len(notices)]
+        return replace(
+            encoded,
+            keys=[*encoded.keys, *(_JSON.encode(notice.key) for notice in notices)],
+            values=[*encoded.values, *(_JSON.encode(notice.document) for notice in notices)],
+            headers=[
+                *encoded.headers,
+                *(((CONTROL_HEADER, notice.kind.encode()),) for notice in notices),
+            ],
+            tables=[*encoded.tables, *[CONTROL_TABLE] * len(notices)],
+            topics=topics,
+        )
 
     def _encode_one(self, record: Record) -> tuple[Sequence[bytes | None], Sequence[bytes]]:
         """Encode a record that stands for one of a batch."""

@@ -13,6 +13,7 @@ from headrace.plugins import (
     EncodedRecords,
     Headers,
     HeadraceError,
+    Notice,
     Quarantined,
     Record,
     RecordSchema,
@@ -79,6 +80,7 @@ class MutationBatch(Batch):
         transcoder: Transcoder,
         announced: Sequence[RecordSchema],
         lost: Sequence[Quarantined] = (),
+        notices: Sequence[Notice] = (),
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
@@ -96,6 +98,7 @@ class MutationBatch(Batch):
         self._transcoder = transcoder
         self._announced = announced
         self._lost = lost
+        self._notices = notices
         self._unfit: list[Quarantined] | None = None
 
     def __del__(self) -> None:
@@ -106,6 +109,10 @@ class MutationBatch(Batch):
     def schemas(self) -> Sequence[RecordSchema]:
         """Return the schemas announced with this batch."""
         return self._announced
+
+    def notices(self) -> Sequence[Notice]:
+        """Return what consumers are told of gaps."""
+        return self._notices
 
     def records(self) -> Iterator[Record]:
         """Decode the mutations, but for those in `quarantined`."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.gaps import FAIL, POLICIES
 from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
 
@@ -29,6 +30,12 @@ class CassandraConfig:
     tables: tuple[str, ...] = option("ks.table, …; default: all with cdc = true.", default=())
     disposal: object = option(
         "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
+    )
+    gaps: str = option(
+        "What is done when part of a log is lost before it was read: fail, expire (go on), or "
+        "assume (go on, and count the copies that it could have held).",
+        default=FAIL,
+        choices=POLICIES,
     )
     splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=256)
     segments_per_batch_max: int = option(

@@ -5,7 +5,8 @@ kept, and reading goes on behind it (I8). Blocking file I/O; for one thread. Rul
 docs/agreement.md by line.
 """
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
@@ -15,20 +16,20 @@ from headrace.sources.cassandra.errors import (
     END_OFFSET,
     BadMutationError,
     CorruptSegmentError,
-    LogGapError,
 )
 from headrace.sources.cassandra.frame import Framer, ReadInto
+from headrace.sources.cassandra.gaps import MARKER, START, VANISHED, error_of, gap_before
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
 from headrace.sources.cassandra.opening import open_segment
-from headrace.sources.cassandra.state import Marker
+from headrace.sources.cassandra.state import Marker, StoredGap
 from headrace.sources.cassandra.wrapped import Workspace
 
 CHUNK_BYTES: Final = 256 * 1024  # Read of one log before the next one has its turn.
 PIECE_BYTES: Final = 1024 * 1024  # Read at once of a damaged part.
-START: Final = Marker(0, 0)
+UNREAD_MAX: Final = 1_000  # Segments behind a marker whose names a state remembers.
 
 # Takes what is damaged before a marker; None when its bytes are to come yet.
 DAMAGED_MAX: Final = 64  # Damaged entries of a section that are left one by one.
@@ -58,6 +59,8 @@ class LogCursor:
         self._workspace = Workspace()
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
+        self._unread: set[int] = set()  # Ids that were listed and not begun.
+        self._was_away = False  # Since the marker was reached nobody has looked at the log.
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
         self._logical: ReadInto = _nothing
@@ -69,41 +72,55 @@ class LogCursor:
         self.marker = marker
         self.at_end = False
         self.fetched_ms = 0  # The segment of the marker may be gone: list anew.
+        self._was_away = marker != START
         self._broken = None
+
+    def expect(self, segment_ids: Iterable[int]) -> None:
+        """Take segments as listed and not begun; they were so when the marker was committed."""
+        self._unread.update(segment_ids)
+
+    def unread_after(self, marker: Marker) -> tuple[int, ...]:
+        """Return the oldest of the segments behind *marker* that were listed and not begun."""
+        behind = (n for n in self._unread if n > marker.segment_id)
+        return tuple(heapq.nsmallest(UNREAD_MAX, behind))
 
     def refresh(self, now_ms: int) -> None:
         """List the segments anew.
 
         Raises:
-            LogGapError: a segment vanished before it was read to its end (I10).
+            LogGapError: the segment that is being read vanished before its end (I10).
 
         """
-        seen = {s.segment_id for s in self._listed if s.segment_id > self.marker.segment_id}
-        if self.marker.offset not in {0, END_OFFSET} and self._bytes is None:
-            seen.add(self.marker.segment_id)
         self._listed = self._reader.segments()
         self.fetched_ms = now_ms
-        gone = seen - {s.segment_id for s in self._listed}
-        if gone:
-            raise self._gap(min(gone))
+        found = [s.segment_id for s in self._listed if not s.missing]
+        self._unread = {n for n in {*self._unread, *found} if n > self.marker.segment_id}
+        if any(n <= self.marker.segment_id for n in found):
+            self._was_away = False
         if self._current is not None:
-            number = self._current.segment_id
-            found = [s for s in self._listed if s.segment_id == number]
-            if not found and not any(s.segment_id > number for s in self._listed):
-                raise self._gap(number)  # It may still be written to: no limit is known (I6).
-            # One whose name is gone is final once a later one is there; we still hold the file.
-            limit = found[0].limit if found else NO_LIMIT
-            self._current = SegmentInfo(number, self._current.name, limit)
-            self._framer.allow(limit)
+            self._follow(self._current)
         self.at_end = False
 
-    def _gap(self, segment_id: int) -> LogGapError:
-        return LogGapError(
-            f"segment {segment_id} vanished before it was read to its end",
-            place=f"node {self.node}: segment {segment_id}",
-            hint="another consumer, or cdc_block_writes: false, deleted it; "
-            "a new job name starts without the missing part",
-        )
+    def _follow(self, current: SegmentInfo) -> None:
+        """Learn how far the segment that is open may be read now."""
+        number = current.segment_id
+        found = [s for s in self._listed if s.segment_id == number]
+        if not found and not any(s.segment_id > number for s in self._listed):
+            # It may still be written to: no limit is known (I6).
+            end = Marker(number, END_OFFSET)
+            raise error_of(StoredGap(self.node, self.marker, end, MARKER))
+        # One whose name is gone is final once a later one is there; we still hold the file.
+        limit = found[0].limit if found else NO_LIMIT
+        self._current = SegmentInfo(number, current.name, limit)
+        self._framer.allow(limit)
+
+    def pass_over(self, gap: StoredGap) -> None:
+        """Go on behind *gap*, as if it had been read (line 21)."""
+        self.close()
+        self.marker = max(self.marker, gap.end)
+        self.tables.skipped_segments(self.marker)
+        self._was_away = False
+        self._broken = None
 
     def advance(self, intake: Intake, host: int, demand: Demand) -> None:
         """Read a chunk on, or to what *demand* allows, or to the end of what is durable.
@@ -233,6 +250,15 @@ class LogCursor:
         One that is damaged from its header on is left at once.
         """
         after = self.marker
+        gap = gap_before(
+            self.node,
+            after,
+            present=[s.segment_id for s in self._listed],
+            expected=self._unread,
+            was_away=self._was_away,
+        )
+        if gap is not None:
+            raise error_of(gap)
         waiting = [
             s
             for s in self._listed
@@ -251,7 +277,8 @@ class LogCursor:
         try:
             opened = self._reader.open(segment)
         except FileNotFoundError as error:
-            raise self._gap(segment.segment_id) from error
+            end = Marker(segment.segment_id, END_OFFSET)
+            raise error_of(StoredGap(self.node, after, end, VANISHED)) from error
         self._current, self._bytes = segment, opened
         self._logical = opened.read_into
         try:
@@ -272,6 +299,7 @@ class LogCursor:
             self.close()
             raise
         self._framer.allow(segment.limit)
+        self._was_away = False
         self.segments_begun += 1
         return True
 

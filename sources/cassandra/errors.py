@@ -6,6 +6,7 @@ from headrace.plugins import BadRecordError, FatalError, MissingRequirementError
 
 if TYPE_CHECKING:  # The decoder raises these errors.
     from headrace.sources.cassandra.changes import Mutation
+    from headrace.sources.cassandra.state import StoredGap
 
 END_OFFSET: Final = 0x7FFF_FFFF  # "To its end": no logical position in a segment is as large.
 DOES_NOT_OPEN: Final = "the password does not open it, or it is damaged"
@@ -169,6 +170,11 @@ class LogUnreadableError(RetriableError):
 
 
 class LogGapError(FatalError):
-    """Part of a log vanished before it was read (I10)."""
+    """Part of a log vanished before it was read (I10): `gap` says which."""
 
     code = "log_gap"
+
+    def __init__(self, message: str, *, place: str, gap: "StoredGap", hint: str) -> None:
+        """Stop before *gap*."""
+        super().__init__(message, place=place, hint=hint)
+        self.gap = gap

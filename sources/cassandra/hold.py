@@ -118,12 +118,16 @@ class Hold:
             raise HoldError(str(error), place=str(self._folder)) from error
 
     def dispose(self) -> int:
-        """Dispose of the final segments that no registered split needs; return how many."""
+        """Dispose of the final segments that no registered split needs; return how many.
+
+        The newest one stays until there is a newer one: while nobody looks, it is the witness that
+        nothing behind it was removed (see `gaps`).
+        """
         if self._disposal.keep:
             return 0
         needs = [_need_in(path) for path in self._files()]
         count = 0
-        for segment in self._log.segments():
+        for segment in self._log.segments()[:-1]:
             if not segment.final or any(_needed(need, segment.segment_id) for need in needs):
                 continue
             for name in (segment.name, index_name(segment.name)):

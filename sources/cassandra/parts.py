@@ -227,6 +227,7 @@ class Parts:
             keys=self.keys,
             tables=lambda node: LogTables(node, self.given, self.deliveries, self.context),
             segments_per_batch_max=config.segments_per_batch_max,
+            gaps=config.gaps,
         )
 
     @cached_property

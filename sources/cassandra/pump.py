@@ -5,18 +5,20 @@ wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agree
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.cursor import CHUNK_BYTES, START, LogCursor
+from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor
 from headrace.sources.cassandra.directory import LogReader
+from headrace.sources.cassandra.errors import LogGapError
+from headrace.sources.cassandra.gaps import FAIL, START
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.state import Marker, StoredVersion
+from headrace.sources.cassandra.state import Marker, StoredGap, StoredVersion
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
@@ -32,6 +34,7 @@ class OwnedSplit:
     agreement: Agreement
     resumed: dict[str, Marker]
     schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
+    gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Lost:
 class Pump:
     """All logs, all owned splits. `passes` counts how often the logs were read on.
 
-    `damage` are the damaged places met so far.
+    `damage` are the damaged places met so far. Nothing is read while there is a `stopped_by`.
     """
 
     def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
@@ -57,10 +60,11 @@ class Pump:
         keys: Keys,
         tables: Callable[[str], LogTables],
         segments_per_batch_max: int,
+        gaps: str,
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes.
 
-        *tables* gives a node's tables.
+        *tables* gives a node's tables, *gaps* says what is done about gaps.
         """
         self.intake = intake
         self.cursors = [
@@ -70,6 +74,8 @@ class Pump:
         self.damage: dict[str, HeadraceError] = {}
         self.passes = 0
         self.more = False
+        self.stopped_by: LogGapError | None = None
+        self._gap_policy = gaps
         self._now_ms = now_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
@@ -83,18 +89,22 @@ class Pump:
         agreement: Agreement,
         markers: Mapping[str, Marker],
         schemas: Mapping[str, tuple[StoredVersion, ...]],
+        unread: Mapping[str, tuple[int, ...]],
     ) -> None:
         """Begin feeding split *number* after *markers*; logs not named there from their start.
 
-        *schemas* are what was in force in each log at its marker, and for what is pending.
+        *schemas* are what was in force in each log at its marker, and for what is pending;
+        *unread* are the segments that had been listed there and not begun.
         """
         current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
         self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
         for host, cursor in enumerate(self.cursors):
             marker = markers.get(cursor.node, START)
+            cursor.expect(unread.get(cursor.node, ()))
             self.intake.resume_at(number, host, marker.segment_id, marker.offset)
             if len(self._owned) > 1 and marker >= cursor.marker:
+                self._stop_before_gap(self._owned[number], cursor, marker)
                 continue
             # Going back: what the others have already seen is passed over for them (line 11).
             for other, (at, versions) in current.items():
@@ -103,13 +113,34 @@ class Pump:
                 self.intake.resume_at(other, host, *_pair(at[cursor.node]))
             cursor.seek(marker)
             cursor.tables.restore(schemas.get(cursor.node, ()))
+            self.stopped_by = None  # Whether it still is, shows.
+        self._go_on()
+
+    def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor, marker: Marker) -> None:
+        """Tell a split that joins of the gap that the others stand before, if it does too."""
+        error = self.stopped_by
+        if error is not None and error.gap.node == cursor.node and marker < error.gap.end:
+            owned.gaps.append(error.gap)
+
+    def _go_on(self) -> None:
+        """Read on when all splits are behind the gap that stopped the reading."""
+        if self.stopped_by is None:
+            return
+        gap = self.stopped_by.gap
+        if all(self.markers(number)[gap.node] >= gap.end for number in self._owned):
+            self.stopped_by = None
+            (cursor,) = (each for each in self.cursors if each.node == gap.node)
+            cursor.pass_over(gap)
 
     def disown(self, number: int) -> None:
         """Stop feeding split *number*."""
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
         self.take_lost(number)
-        if not self._owned:
+        if self._owned:
+            self._go_on()
+        else:
+            self.stopped_by = None
             self.close()
 
     def markers(self, number: int) -> dict[str, Marker]:
@@ -135,6 +166,17 @@ class Pump:
             )
         return found
 
+    def unread(self, number: int) -> dict[str, tuple[int, ...]]:
+        """Return the segments that split *number* knows of and has not begun."""
+        markers = self.markers(number)
+        found = {c.node: c.unread_after(markers[c.node]) for c in self.cursors}
+        return {node: ids for node, ids in found.items() if ids}
+
+    def take_gaps(self, number: int) -> Sequence[StoredGap]:
+        """Hand over the gaps met since the last call, for split *number*."""
+        gaps, self._owned[number].gaps = self._owned[number].gaps, []
+        return gaps
+
     def take_lost(self, number: int) -> Sequence[Lost]:
         """Hand over the damage found since the last call, if split *number* books it."""
         if number != FIRST:
@@ -149,11 +191,12 @@ class Pump:
         for cursor in self.cursors:
             cursor.segments_begun = cursor.tables.changes = 0
             if cursor.at_end or not cursor.fetched_ms:
-                cursor.refresh(started_ms)
+                self._refresh(cursor, started_ms)
         budget = PASS_BYTES_MAX
         intake = self.intake
         while (
             budget > 0
+            and self.stopped_by is None
             and intake.held + self._lost_bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
@@ -167,10 +210,30 @@ class Pump:
             if not ready or self._now_ms() - started_ms > demand.linger_ms:
                 break
             host = min(ready)[1]
-            self.cursors[host].advance(self.intake, host, demand)
+            try:
+                self.cursors[host].advance(self.intake, host, demand)
+            except LogGapError as error:
+                self._meet(self.cursors[host], error)
             budget -= CHUNK_BYTES
-        self.more = not all(cursor.at_end for cursor in self.cursors)
+        stopped = self.stopped_by is not None
+        self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)
         self._grow_time()
+
+    def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
+        try:
+            cursor.refresh(now_ms)
+        except LogGapError as error:
+            self._meet(cursor, error)
+
+    def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
+        """Tell the splits of a gap; go on behind it, or read nothing more (line 21)."""
+        for number, owned in self._owned.items():
+            if self.markers(number)[cursor.node] < error.gap.end:
+                owned.gaps.append(error.gap)
+        if self._gap_policy == FAIL:
+            self.stopped_by = error
+        else:
+            cursor.pass_over(error.gap)
 
     def close(self) -> None:
         """Close all files."""
@@ -196,7 +259,7 @@ class Pump:
         """Let split time grow by the clock, but only while all logs are read to their end."""
         now_ms = self._now_ms()
         fresh = all(now_ms - cursor.fetched_ms <= FETCHED_MS_MAX for cursor in self.cursors)
-        if self.more or not fresh:
+        if self.more or not fresh or self.stopped_by is not None:
             self._caught_up_ms = None
             return
         if self._caught_up_ms is not None:

@@ -9,6 +9,7 @@ from headrace.plugins import (
     ConfigError,
     Demand,
     Idle,
+    Notice,
     Position,
     Problem,
     Quarantined,
@@ -19,6 +20,7 @@ from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch
+from headrace.sources.cassandra.gaps import GapBook, notice_of
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
@@ -67,9 +69,12 @@ class CassandraReader(Reader):
         self._batches_made = 0
         self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
         self._markers = dict(resume.markers) if resume else {}
+        self._starts = dict(resume.starts) if resume else {}
         # First the schema: it may tell of keyspaces that pending records are of.
         schemas = dict(resume.schemas) if resume else {}
-        self._pump.own(number, self._agreement, self._markers, schemas)
+        unread = resume.unread if resume else {}
+        self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
+        self._pump.own(number, self._agreement, self._markers, schemas, unread)
         if resume:
             self._restore(resume)
         self._pump.intake.judges[number] = self._memory.comparison
@@ -77,7 +82,14 @@ class CassandraReader(Reader):
             hold.register(self._split, self._markers.get(node, Marker(0, 0)), frozenset())
 
     def read(self, demand: Demand) -> Batch | Idle:
-        """Let the pump read on if this split has nothing new, and take what agreed."""
+        """Let the pump read on if this split has nothing new, and take what agreed.
+
+        Raises:
+            LogGapError: an earlier batch told of a gap, and somebody must say what to do about it.
+
+        """
+        if self._gaps.stopped_by is not None:
+            raise self._gaps.stopped_by
         pump = self._pump
         if self._passes == pump.passes:
             pump.run_pass(demand)
@@ -86,12 +98,24 @@ class CassandraReader(Reader):
         outbox = pump.intake.take(self._number)
         lost = [*self._memory.keep(outbox, caught_up=not pump.more), *self._damaged()]
         markers = pump.markers(self._number)
+        notices = self._notices(markers)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
-        if outbox.count == 0 and not lost and rested:
+        if outbox.count == 0 and not lost and not notices and rested:
             pump.intake.give_back(outbox)
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
-        return self._batch(outbox, markers, lost)
+        return self._batch(outbox, markers, lost, notices)
+
+    def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
+        """Book the gaps met, as the policy says, and return what consumers are told (I10)."""
+        changed = self._gaps.meet(
+            self._pump.take_gaps(self._number),
+            markers,
+            tau=self._agreement.tau,
+            wall_ms=self._parts.context.clock.wall_ms(),
+        )
+        tables = [table.qualified for table in self._parts.tables] if changed else ()
+        return [notice_of(gap, self._split, tables) for gap in changed]
 
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
@@ -125,7 +149,11 @@ class CassandraReader(Reader):
         self._agreement.number = max(self._agreement.number, resume.number)
 
     def _batch(
-        self, outbox: Outbox, markers: Mapping[str, Marker], lost: Sequence[Quarantined]
+        self,
+        outbox: Outbox,
+        markers: Mapping[str, Marker],
+        lost: Sequence[Quarantined],
+        notices: Sequence[Notice],
     ) -> MutationBatch:
         parts = self._parts
         return MutationBatch(
@@ -139,6 +167,7 @@ class CassandraReader(Reader):
             transcoder=parts.transcoder,
             announced=self._announce(),
             lost=lost,
+            notices=notices,
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:
@@ -191,6 +220,9 @@ class CassandraReader(Reader):
             chunks=self._chunks,
             needs=needs,
             schemas=self._schemas(markers),
+            met_gaps=self._gaps.gaps,
+            unread=self._pump.unread(self._number),
+            starts=self._starts,
         )
 
     def _damaged(self) -> Sequence[Quarantined]:
@@ -230,6 +262,9 @@ class CassandraReader(Reader):
         now["mutations.overflow"] = agreement.overflowed
         now["bytes_lost"] = self._memory.bytes_lost
         now["memory_shortened"] = agreement.memory_shortened
-        counters = {name: self._base.get(name, 0) + count for name, count in now.items()}
+        now.update(self._gaps.counted)
+        counters = dict(self._base)
+        for name, count in now.items():
+            counters[name] = counters.get(name, 0) + count
         counters["mutations.pending"] = agreement.pending
         return counters

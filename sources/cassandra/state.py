@@ -6,7 +6,7 @@ both: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, then a zstd fr
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -14,11 +14,22 @@ from typing import Final, NamedTuple
 import cramjam
 import msgspec
 
-from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, offset_numbers
+from headrace.plugins import (
+    ConfigError,
+    EncodedPosition,
+    Gap,
+    Position,
+    Problem,
+    offset_numbers,
+)
 from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.records import Groups, Records
 
 VERSION: Final = 1
 CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
+# The states of a gap.
+OPEN: Final = "open"
+ACCEPTED: Final = "accepted"
 _HEAD, _CHUNK = b"HRSH", b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
 
@@ -28,6 +39,45 @@ class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     segment_id: int
     offset: int
+
+    def shown(self) -> Mapping[str, int | str]:
+        """Return it as an offset map."""
+        return {"segment_id": self.segment_id, "position": self.offset}
+
+
+class StoredGap(msgspec.Struct, frozen=True, array_like=True):
+    """What of a node's log was lost unread: all after `begin`, up to `end` (line 21).
+
+    `kind`, `state` and `policy` are words of the module `gaps`; `tau` is when it was met, in split
+    time, and `noticed_ms` the same by the clock on the wall.
+    """
+
+    node: str
+    begin: Marker
+    end: Marker
+    kind: str
+    state: str = ""
+    policy: str = ""
+    tau: int = 0
+    noticed_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name by which people speak of it; the splits that share it say the same."""
+        return f"{self.node}:{self.begin.segment_id}:{self.begin.offset}"
+
+    def shown(self) -> Gap:
+        """Return it as people see it."""
+        return Gap(
+            name=self.name,
+            partition={"node": self.node},
+            begin=self.begin.shown(),
+            end=self.end.shown(),
+            kind=self.kind,
+            state=self.state,
+            policy=self.policy,
+            noticed_ms=self.noticed_ms,
+        )
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -39,6 +89,9 @@ class _Head(msgspec.Struct, frozen=True):
     counters: dict[str, int]
     chunks: tuple[str, ...]
     schemas: dict[str, tuple[tuple[Marker, str], ...]] = {}  # States before there were any.
+    gaps: tuple[StoredGap, ...] = ()
+    unread: dict[str, tuple[int, ...]] = {}
+    starts: dict[str, Marker] = {}
 
 
 class Chunk:
@@ -108,7 +161,9 @@ class CdcState(Position):
     `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` lists, per node, the
     segments that hold copies of unpublished records; it is for release and is not stored.
     `schemas` has, per node, the versions of the schema that what is pending and what is yet to be
-    read is of, the newest last.
+    read is of, the newest last. `met_gaps` were met on the way here; `unread` has, per node, the
+    ids of the segments that were listed and not begun; `starts` are the markers that reading began
+    at, where that was not the beginning.
     """
 
     tau: int
@@ -120,6 +175,9 @@ class CdcState(Position):
     chunks: tuple[Chunk, ...] = field(default=(), repr=False)
     needs: Mapping[str, frozenset[int]] = field(default_factory=dict, compare=False)
     schemas: Mapping[str, tuple[StoredVersion, ...]] = field(default_factory=dict, repr=False)
+    met_gaps: tuple[StoredGap, ...] = ()
+    unread: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    starts: Mapping[str, Marker] = field(default_factory=dict, repr=False)
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -135,6 +193,9 @@ class CdcState(Position):
                 node: tuple((version.since, version.chunk.name) for version in versions)
                 for node, versions in self.schemas.items()
             },
+            self.met_gaps,
+            dict(self.unread),
+            dict(self.starts),
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
         return EncodedPosition(
@@ -173,14 +234,14 @@ class CdcState(Position):
                 node: tuple(StoredVersion(since, chunk(name)) for since, name in versions)
                 for node, versions in head.schemas.items()
             },
+            met_gaps=head.gaps,
+            unread=head.unread,
+            starts=head.starts,
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
         """Return each log's marker as an offset."""
-        return [
-            ({"node": node}, {"segment_id": marker.segment_id, "position": marker.offset})
-            for node, marker in sorted(self.markers.items())
-        ]
+        return [({"node": node}, marker.shown()) for node, marker in sorted(self.markers.items())]
 
     def moved(
         self, partition: Mapping[str, str], offset: Mapping[str, int | str] | None
@@ -204,13 +265,57 @@ class CdcState(Position):
             counters["mutations.pending"] = 0
         schemas = dict(self.schemas)
         schemas[node] = _until(schemas.get(node, ()), markers.get(node, Marker(0, 0)))
+        starts = {host: marker for host, marker in self.starts.items() if host != node}
+        if node in markers:
+            starts[node] = markers[node]
+        unread = {host: ids for host, ids in self.unread.items() if host != node}
         return replace(
-            self, markers=markers, counters=counters, chunks=(), needs={}, schemas=schemas
+            self,
+            markers=markers,
+            counters=counters,
+            chunks=(),
+            needs={},
+            schemas=schemas,
+            met_gaps=tuple(g for g in self.met_gaps if g.node != node or g.state != OPEN),
+            unread=unread,
+            starts=starts,
         )
 
     def books(self) -> Mapping[str, int]:
         """Return the counters (I3)."""
         return self.counters
+
+    def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
+        """Return where reading of each log began; it is known since states tell of it."""
+        return [({"node": n}, marker.shown()) for n, marker in sorted(self.starts.items())]
+
+    def contradictions(self) -> Sequence[str]:
+        """Count the pending records, and hold them against the books."""
+        hosts = list(range(len(self.hosts)))
+        groups = Groups(len(hosts))
+        rings = [[(0, 0)] for _ in self.keyspaces]
+        groups.set([(1 << len(hosts)) - 1], [1], rings)
+        records = Records(groups)
+        for chunk in self.chunks:
+            rows = memoryview(chunk.rows).cast("Q")
+            records.restore(rows, hosts, list(range(len(self.keyspaces))))
+        booked = self.counters.get("mutations.pending", 0)
+        if records.pending == booked:
+            return ()
+        return [f"mutations: the state holds {records.pending} that are pending, not {booked}"]
+
+    def gaps(self) -> Sequence[Gap]:
+        """Return the gaps that were met, the newest last."""
+        return [gap.shown() for gap in self.met_gaps]
+
+    def without_gaps(self, names: Collection[str], policy: str) -> "CdcState":
+        """Let reading go on behind open gaps (line 21); what was known stays known."""
+        markers, met = dict(self.markers), list(self.met_gaps)
+        for place, gap in enumerate(met):
+            if gap.state == OPEN and gap.name in names:
+                markers[gap.node] = max(markers.get(gap.node, gap.end), gap.end)
+                met[place] = msgspec.structs.replace(gap, state=ACCEPTED, policy=policy)
+        return replace(self, markers=markers, met_gaps=tuple(met))
 
 
 def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVersion, ...]:

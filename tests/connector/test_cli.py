@@ -91,7 +91,11 @@ def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
     assert 0 == main(["verify", str(folder / "job.yaml")])
-    expected = "changes of lines: cut 30, delivered 30\nthe books balance\n"
+    spans = (
+        "all from the beginning to 90: splits in1.jsonl\n"
+        "all from the beginning to 190: splits in2.jsonl\n"
+    )
+    expected = f"{spans}changes of lines: cut 30, delivered 30\nthe books balance\n"
     assert expected == capsys.readouterr().out
 
 

@@ -1,0 +1,159 @@
+"""Gaps: parts of a log that were lost before they were read (I10). Pure.
+
+Ids that are missing prove nothing by themselves: a segment without CDC data loses its name too.
+Proof is what was listed before, or the place where reading stood. Where nobody looked for a while,
+a segment that was read already and is still there tells that nothing behind it was removed, because
+Cassandra removes the oldest first; without one, missing ids may be a gap.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.plugins import Notice
+from headrace.sources.cassandra.errors import END_OFFSET, LogGapError
+from headrace.sources.cassandra.state import ACCEPTED, OPEN, Marker, StoredGap
+
+MARKER: Final = "marker"
+VANISHED: Final = "vanished"
+POSSIBLE: Final = "possible"
+
+PASSED: Final = "passed"
+MENDED: Final = "mended"
+
+FAIL: Final = "fail"
+EXPIRE: Final = "expire"
+ASSUME: Final = "assume"
+POLICIES: Final = (FAIL, EXPIRE, ASSUME)
+
+KEPT_MAX: Final = 100  # Gaps remembered in a state; the oldest that are over go first.
+START: Final = Marker(0, 0)
+
+_WORDS: Final = {
+    MARKER: "segment {} vanished before it was read to its end",
+    VANISHED: "segment {} vanished before it was read",
+    POSSIBLE: "segments from {} on are missing, and nobody looked when they went",
+}
+
+
+def gap_before(
+    node: str,
+    marker: Marker,
+    *,
+    present: Sequence[int],
+    expected: Collection[int],
+    was_away: bool,
+) -> StoredGap | None:
+    """Return what is lost of a log between *marker* and the next segment to read.
+
+    *present* are the ids that can be read, ascending; *expected* those that were listed and not
+    read. *was_away* says that nobody has looked at the log since *marker* was reached.
+    """
+    later = next((n for n in present if n > marker.segment_id), None)
+    lost = [n for n in expected if n > marker.segment_id and (later is None or n < later)]
+    if marker != START and marker.offset != END_OFFSET and marker.segment_id not in present:
+        return _gap(node, marker, MARKER, later, max([marker.segment_id, *lost]))
+    if lost:
+        return _gap(node, marker, VANISHED, later, max(lost))
+    unwatched = was_away and not any(n <= marker.segment_id for n in present)
+    if unwatched and later is not None and later > marker.segment_id + 1 and marker != START:
+        return _gap(node, marker, POSSIBLE, later, later)
+    return None
+
+
+def _gap(node: str, marker: Marker, kind: str, later: int | None, last: int) -> StoredGap:
+    end = Marker(last, END_OFFSET) if later is None else Marker(later, 0)
+    return StoredGap(node, marker, end, kind)
+
+
+def error_of(gap: StoredGap) -> LogGapError:
+    """Return the error that stops a split before *gap*."""
+    at = gap.begin.segment_id + (gap.kind != MARKER)
+    return LogGapError(
+        _WORDS[gap.kind].format(at),
+        place=f"node {gap.node}: segment {at}",
+        gap=gap,
+        hint="put it back if you can; `headrace gaps` shows what is lost, `headrace accept` "
+        "lets the job go on without it",
+    )
+
+
+def notice_of(gap: StoredGap, split: str, tables: Sequence[str]) -> Notice:
+    """Return what consumers are told about *gap*, which *split* met."""
+    return Notice(
+        kind="gap",
+        key={"control": "gap", "split": split, "node": gap.node},
+        document={
+            "control": "gap",
+            "name": gap.name,
+            "split": split,
+            "node": gap.node,
+            "from": gap.begin.shown(),
+            "to": gap.end.shown(),
+            "kind": gap.kind,
+            "state": gap.state,
+            "policy": gap.policy,
+            "noticed_ms": gap.noticed_ms,
+            "tables": list(tables),
+        },
+    )
+
+
+class GapBook:
+    """The gaps of one split, and what became of each.
+
+    `counted` are those met, per node; `stopped_by` is the error that keeps the split from going on.
+    """
+
+    def __init__(self, policy: str, gaps: Sequence[StoredGap]) -> None:
+        """*policy* is the option; *gaps* are those of the state."""
+        self._policy = policy
+        self.gaps = tuple(gaps)
+        self.counted: dict[str, int] = {}
+        self.stopped_by: LogGapError | None = None
+
+    def meet(
+        self,
+        found: Sequence[StoredGap],
+        markers: Mapping[str, Marker],
+        *,
+        tau: int,
+        wall_ms: int,
+    ) -> Sequence[StoredGap]:
+        """Take the gaps *found*, and return those of which there is something new to tell.
+
+        *markers* are where the split stands; *tau* is split time.
+        """
+        again = {(gap.node, gap.begin): gap for gap in found}
+        told = []
+        for gap in self.gaps:
+            if gap.state == ACCEPTED:
+                told.append(self._replace(gap, state=PASSED))
+            elif gap.state == OPEN and (other := again.pop((gap.node, gap.begin), None)):
+                self._replace(gap, end=other.end)
+            elif gap.state == OPEN and markers[gap.node] > gap.begin:
+                told.append(self._replace(gap, state=MENDED))
+        told += [self._add(gap, tau, wall_ms) for gap in again.values()]
+        if found and self._policy == FAIL:
+            self.stopped_by = error_of(found[0])
+        return told
+
+    def _add(self, gap: StoredGap, tau: int, wall_ms: int) -> StoredGap:
+        state = OPEN if self._policy == FAIL else PASSED
+        policy = "" if self._policy == FAIL else self._policy
+        made = msgspec.structs.replace(gap, state=state, policy=policy, tau=tau, noticed_ms=wall_ms)
+        kept = [*self.gaps, made]
+        while len(kept) > KEPT_MAX:
+            kept.remove(next((g for g in kept if g.state in (PASSED, MENDED)), kept[0]))
+        self.gaps = tuple(kept)
+        name = f"gaps.{gap.node}"
+        self.counted[name] = self.counted.get(name, 0) + 1
+        return made
+
+    def _replace(
+        self, gap: StoredGap, *, state: str = OPEN, end: Marker | None = None
+    ) -> StoredGap:
+        made = msgspec.structs.replace(gap, state=state, end=end or gap.end)
+        self.gaps = tuple(made if each is gap else each for each in self.gaps)
+        return made

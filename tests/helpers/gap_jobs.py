@@ -1,0 +1,101 @@
+"""A job over three forged logs and the file sink, run by the command line in this process."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from forged import SCHEMA, insert
+from headrace.connector.cli import main
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+
+NODES = ("n1", "n2", "n3")
+WHOLE = "1\nCOMPLETED"
+Json = dict[str, Any]
+
+
+class GapJob:
+    """A job in *folder*; its row number *n* has the value n in one byte."""
+
+    def __init__(self, folder: Path, **source: object) -> None:
+        """Write the job file; *source* are options beside the nodes and the schema."""
+        self.folder = folder
+        (folder / "schema.cql").write_text(SCHEMA)
+        for node in NODES:
+            (folder / node).mkdir()
+        self.path = folder / "job.yaml"
+        self._document: Json = {
+            "job": "orders",
+            "state": "state.db",
+            "source": {
+                "plugin": "cassandra",
+                "nodes": {node: node for node in NODES},
+                "schema": "schema.cql",
+                "splits": 2,
+                **source,
+            },
+            "sink": {"plugin": "files", "path": "out.jsonl"},
+        }
+        self.path.write_text(yaml.safe_dump(self._document))
+
+    @property
+    def source(self) -> Json:
+        """The options of the source, with whole paths."""
+        nodes = {node: str(self.folder / node) for node in NODES}
+        return {"nodes": nodes, "schema": str(self.folder / "schema.cql")}
+
+    def change(self, **source: object) -> None:
+        """Give the job other options."""
+        self._document["source"] |= source
+        self.path.write_text(yaml.safe_dump(self._document))
+
+    def log(
+        self, number: int, rows: range, *, nodes: Sequence[str] = NODES, index: str = WHOLE
+    ) -> None:
+        """Write segment *number* of *nodes* with some rows."""
+        raws = [insert(b"k%d" % n, b"%c" % n) for n in rows]
+        made = segment([raws], segment_id=SEGMENT_ID + number)
+        for node in nodes:
+            write_segment(
+                self.folder / node, made.content, segment_id=SEGMENT_ID + number, index=index
+            )
+
+    def lose(self, node: str, *numbers: int) -> None:
+        """Remove segments of a node, and their indexes."""
+        for number in numbers:
+            for path in (self.folder / node).glob(f"CommitLog-*-{SEGMENT_ID + number}*"):
+                path.unlink()
+
+    def run(self) -> int:
+        """Take what is there; return the exit status."""
+        return main(["run", str(self.path), "--until-idle"])
+
+    def call(self, verb: str, *arguments: str) -> int:
+        """Call another command on the job; return the exit status."""
+        return main([verb, str(self.path), *arguments])
+
+    def documents(self) -> list[Json]:
+        """Return what is in the sink."""
+        lines = (self.folder / "out.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def rows(self) -> list[int]:
+        """Return the values of the rows in the sink, sorted."""
+        changes = [each for each in self.documents() if "control" not in each]
+        return sorted(int(each["columns"]["v"]["value"], 16) for each in changes)
+
+    def notices(self) -> list[Json]:
+        """Return the control records in the sink."""
+        return [each for each in self.documents() if "control" in each]
+
+    def audit(self) -> list[Json]:
+        """Return the lines of the audit."""
+        path = self.folder / "state.db.audit"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def place(number: int, offset: int) -> Mapping[str, int]:
+    """Return a place in segment *number* as records have it."""
+    return {"segment_id": SEGMENT_ID + number, "position": offset}
