@@ -126,12 +126,16 @@ def test_released_segments_go_but_for_those_of_pending_copies(tmp_path: Path) ->
     left = [path for path in tmp_path.glob("*/*.log") if str(newest) not in path.name]
     assert ["n1"] == sorted(path.parent.name for path in left)
 
-    add(tmp_path, "n2", ROWS[2:3])
+    for number, raws in ((newest + 1, ROWS[2:3]), (newest + 2, [])):
+        content = segment([raws], segment_id=number).content
+        write_segment(tmp_path / "n2", content, segment_id=number)
     for found in batches([reader]):
         assert isinstance(found, Batch)
         reader.release(found.end)
 
-    assert [] == [path for path in tmp_path.glob("*/*.log") if str(newest) not in path.name]
+    left = sorted(path.relative_to(tmp_path) for path in tmp_path.glob("*/*.log"))
+    names = {"n1": newest, "n2": newest + 2, "n3": newest}
+    assert [Path(node, f"CommitLog-7-{number}.log") for node, number in names.items()] == left
     reader.close(CloseReason.FINISHED)
     reader.close(CloseReason.FINISHED)
 
