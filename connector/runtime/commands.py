@@ -17,6 +17,7 @@ from headrace.connector.job import Job, read_job
 from headrace.connector.runtime.allocator import return_large_blocks
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.committed import committed_books
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import (
     books_differences,
@@ -26,7 +27,6 @@ from headrace.connector.runtime.summary import (
     verdict_of,
 )
 from headrace.connector.runtime.supervisor import parent_gone
-from headrace.connector.runtime.worker import committed_books
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import ConfigError, Context, FatalError, Problem

@@ -8,7 +8,7 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -21,6 +21,7 @@ from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
+from headrace.connector.runtime.committed import committed_books
 from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.runtime.pipeline import (
     Closed,
@@ -48,7 +49,6 @@ from headrace.plugins import (
     Context,
     FatalError,
     HeadraceError,
-    Position,
     Problem,
     Sink,
     Source,
@@ -424,44 +424,6 @@ class _Hands:
     pipeline: Pipeline
     watch: SplitWatch
     since_ms: int
-
-
-def committed_books(
-    store: SqliteStore, source: Source, *, thorough: bool = False
-) -> Sequence[SplitBooks]:
-    """Return the books of every split as they are committed.
-
-    With *thorough* each position is also held against its books, which takes time.
-    """
-    books = []
-    for state in store.states():
-        if state.position is None:
-            books.append(SplitBooks(state.split, {}, state.counters))
-            continue
-        position = source.decode_position(state.position)
-        books.append(
-            SplitBooks(
-                state.split,
-                position.books(),
-                state.counters,
-                _span(position),
-                position.contradictions() if thorough else (),
-            )
-        )
-    return books
-
-
-def _span(position: Position) -> Sequence[str]:
-    began = {tuple(part.items()): offset for part, offset in position.began()}
-    return [
-        f"{' '.join(part.values()) or 'all'} from {_place(began.get(tuple(part.items())))} "
-        f"to {_place(offset)}"
-        for part, offset in position.describe()
-    ]
-
-
-def _place(offset: Mapping[str, int | str] | None) -> str:
-    return "the beginning" if offset is None else ":".join(str(part) for part in offset.values())
 
 
 def _open_store(job: Job) -> SqliteStore:
