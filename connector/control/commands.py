@@ -332,15 +332,21 @@ class Commands(SinkCommands):
         return self._stopped(name, dry_run=dry_run)
 
     @needs(Role.ADMIN)
-    def move(self, name: str, positions: Mapping[str, EncodedPosition | None]) -> OffsetsChange:
+    def move(
+        self,
+        name: str,
+        positions: Mapping[str, EncodedPosition | None],
+        *,
+        dry_run: bool = False,
+    ) -> OffsetsChange:
         """Give splits of a stopped source other positions. Raises as `alter_offsets` does."""
-        job = self._stopped(name, dry_run=False)
+        job = self._stopped(name, dry_run=dry_run)
         plugin = self._plugin(name)
         decoded = {
             split: plugin.decode_position(position) if position else None
             for split, position in positions.items()
         }
-        return self._offsets.move(job, plugin, decoded)
+        return self._offsets.move(job, plugin, decoded, dry_run=dry_run)
 
     # Gaps.
 

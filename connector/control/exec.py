@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,12 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.parser import ParsedStatement, parse_script
+from headrace.connector.shell.remote import (
+    BEARER_VARIABLE,
+    LOGIN_VARIABLE,
+    Executes,
+    remote,
+)
 from headrace.connector.shell.rendering import FORMATS, Rendering
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem
@@ -33,9 +39,9 @@ def main(argv: Sequence[str]) -> int:
     """
     arguments = _parser().parse_args(argv)
     origin, text = _statements(arguments)
-    with contextlib.closing(connect(arguments.state)) as connection:
+    with _service(arguments) as service:
         try:
-            _execute_all(ControlService(connection), origin, text, arguments.format)
+            _execute_all(service, origin, text, arguments.format)
         except _ReportedError as reported:
             sys.stderr.write(f"{reported}\n")
             return STATEMENT_ERROR_STATUS
@@ -56,6 +62,15 @@ def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
     return "\n".join(blocks)
 
 
+@contextlib.contextmanager
+def _service(arguments: argparse.Namespace) -> Iterator[Executes]:
+    if arguments.rest:
+        yield remote(arguments.rest, username=arguments.username)
+    else:
+        with contextlib.closing(connect(arguments.state)) as connection:
+            yield ControlService(connection)
+
+
 class _ReportedError(Exception):
     """A statement failed; the text is what to print."""
 
@@ -66,7 +81,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Execute DATA_SINK and DATA_SOURCE statements on a state file.",
         epilog="Statements are separated by semicolons; see docs/statements.md.",
     )
-    parser.add_argument("--state", required=True, metavar="FILE", help="the job's state file")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--state", metavar="FILE", help="the job's state file")
+    where.add_argument("--rest", metavar="URL", help="the HTTP server of another machine, instead")
+    parser.add_argument(
+        "-u",
+        "--username",
+        default="",
+        help=f"who asks there; {LOGIN_VARIABLE} or {BEARER_VARIABLE} has what proves it",
+    )
     given = parser.add_mutually_exclusive_group()
     given.add_argument("-e", "--execute", metavar="TEXT", help="the statements themselves")
     given.add_argument("-f", "--file", metavar="FILE", help="a file of statements, - for stdin")
@@ -106,7 +129,7 @@ def _decoded(origin: str, content: bytes) -> str:
         ) from error
 
 
-def _execute_all(service: ControlService, origin: str, text: str, form: str) -> None:
+def _execute_all(service: Executes, origin: str, text: str, form: str) -> None:
     how = Rendering(shutil.get_terminal_size().columns)
     script = parse_script(text)
     while True:

@@ -18,6 +18,7 @@ from headrace.connector.stores.sqlite_state import load, replace_positions
 from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, Source
 
 SPLIT_KEY: Final = "split"  # In a partition map: which split the part belongs to.
+AT_KEY: Final = "at"  # In an offset, instead of the source's own: a place as in SET POSITION.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,15 @@ class Offsets:
         return self._replace(job, source, anew, dry_run=dry_run)
 
     def move(
-        self, job: str, source: type[Source], positions: Mapping[str, Position | None]
+        self,
+        job: str,
+        source: type[Source],
+        positions: Mapping[str, Position | None],
+        *,
+        dry_run: bool,
     ) -> OffsetsChange:
         """Replace whole positions; None lets a split begin anew."""
-        return self._replace(job, source, positions, dry_run=False)
+        return self._replace(job, source, positions, dry_run=dry_run)
 
     def _replace(
         self,

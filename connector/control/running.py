@@ -9,8 +9,14 @@ from typing import Any, Final
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import sink_options, whole_table
 from headrace.connector.control.entries import SourceEntry
-from headrace.connector.control.errors import NotAvailableError, NotFoundError, StatementError
+from headrace.connector.control.errors import (
+    BadPositionError,
+    NotAvailableError,
+    NotFoundError,
+    StatementError,
+)
 from headrace.connector.control.job_files import job_file
+from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
 from headrace.connector.control.probing import Ask, ask
 from headrace.connector.control.showing import pairs_text, time_text
 from headrace.connector.shell.rendering import ResultTable
@@ -101,22 +107,9 @@ class Running:
         """
         name = self._commands.source_on(statement.word, statement.table).name
         job = self._commands.positions_job(name, dry_run=statement.dry_run)
-        found = self._ask({
-            "verb": "locate",
-            **self._job_of(name),
-            "split": statement.split,
-            "target": statement.position,
-        })  # fmt: skip
-        if not found:
-            splits = ", ".join(split.split for split in self._commands.status(name).splits)
-            message = f"there is no split {statement.split!r}"
-            raise NotFoundError("split", message, f"there are: {splits or 'none'}")
+        found = self._located(name, statement.split, statement.position)
         if not statement.dry_run:
-            known = {split.split for split in self._commands.status(name).splits}
-            if unknown := [split for split, _, _ in found if split not in known]:
-                message = f"split {unknown[0]} has never been read: there is nothing to move yet"
-                raise NotAvailableError("table", message, "let the job run once")
-            self._commands.move(name, {split: _position(made) for split, made, _ in found})
+            self._move(name, found)
         statuses = self._commands.statuses().values()
         sources = ", ".join(s.name for s in statuses if s.job == job)
         rows = [
@@ -126,6 +119,46 @@ class Running:
             for effect in [_effect(before, after)]
         ]
         return ResultTable(("split", "partition", "from", "to", "effect", "sources"), tuple(rows))
+
+    def alter_offsets(
+        self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
+    ) -> OffsetsChange:
+        """Move positions of a stopped source; an offset `at` is a place as in SET POSITION.
+
+        Raises as `set_position` does.
+        """
+        places = [(part.partition, part.offset) for part in wanted if _is_place(part)]
+        if not places:
+            return self._commands.alter_offsets(name, wanted, dry_run=dry_run)
+        if len(places) < len(wanted):
+            raise BadPositionError("offsets", "places and offsets do not go together")
+        self._commands.positions_job(name, dry_run=dry_run)
+        found: dict[str, Part] = {}
+        for number, (partition, offset) in enumerate(places):
+            if set(partition) - {SPLIT_KEY} or set(offset or ()) != {AT_KEY}:
+                message = "a place is that of a whole split, or without one of all"
+                raise BadPositionError(f"offsets[{number}].partition", message)
+            split, place = partition.get(SPLIT_KEY), str((offset or {})[AT_KEY])
+            found |= {part[0]: part for part in self._located(name, split, place)}
+        return self._move(name, list(found.values()), dry_run=dry_run)
+
+    def _located(self, name: str, split: str | None, place: str) -> Sequence[Part]:
+        """Return, of each split, its name, the position at *place*, and its parts."""
+        question = {"verb": "locate", **self._job_of(name), "split": split, "target": place}
+        found: Sequence[Part] = self._ask(question)
+        if not found:
+            splits = ", ".join(split.split for split in self._commands.status(name).splits)
+            hint = f"there are: {splits or 'none'}"
+            raise NotFoundError("split", f"there is no split {split!r}", hint)
+        return found
+
+    def _move(self, name: str, found: Sequence[Part], *, dry_run: bool = False) -> OffsetsChange:
+        known = {split.split for split in self._commands.status(name).splits}
+        if unknown := [split for split, _, _ in found if split not in known]:
+            message = f"split {unknown[0]} has never been read: there is nothing to move yet"
+            raise NotAvailableError("table", message, "let the job run once")
+        positions = {split: _position(made) for split, made, _ in found}
+        return self._commands.move(name, positions, dry_run=dry_run)
 
     def _lag_rows(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the lag of the sources *names*, which one job runs: of the split most behind."""
@@ -149,6 +182,10 @@ class Running:
     def _job_of(self, name: str) -> Mapping[str, str]:
         job = self._commands.status(name).job
         return {"job": job, "job_file": str(job_file(self._connection, job))}
+
+
+def _is_place(part: Offset) -> bool:
+    return part.offset is not None and AT_KEY in part.offset
 
 
 def _position(made: Part | None) -> EncodedPosition | None:

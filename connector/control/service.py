@@ -1,11 +1,15 @@
 """Executes statements: each is one call of the command service, and a table as its answer."""
 
 import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
+from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.permission import CALLER, Caller, Guard
 from headrace.connector.control.probing import Ask, ask
 from headrace.connector.control.running import Running
@@ -31,24 +35,50 @@ from headrace.connector.shell.statements import (
     ValidateSink,
     Verb,
 )
+from headrace.connector.stores.sqlite_file import connect
+
+
+def asks_plugin(statement: Statement) -> bool:
+    """Say whether the answer to *statement* takes a plugin's, which may take its time."""
+    if isinstance(statement, Show):
+        return statement.subject is Subject.LAG
+    return isinstance(statement, ValidateSink | PreviewSource | SetPosition)
 
 
 class ControlService:
     """Executes statements on the catalogue of one state file, each wholly or not at all."""
 
-    def __init__(self, connection: sqlite3.Connection, *, ask: Ask = ask) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, ask: Ask = ask, guard: Guard | None = None
+    ) -> None:
         """Use *connection* from its own thread only; closing it stays with the caller.
 
         *ask* puts a question to a plugin.
         """
         self._connection = connection
-        self._commands = Commands(connection)
-        self._running = Running(connection, self._commands, ask=ask)
+        self.commands = Commands(connection, guard=guard)
+        self._running = Running(connection, self.commands, ask=ask)
+
+    @classmethod
+    def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
+        """Return the service of the state file at *state*, made if it is missing; close it.
+
+        Another thread may close it.
+
+        Raises:
+            StateFileError: the file cannot be used.
+
+        """
+        return cls(connect(state, check_same_thread=False), guard=guard)
+
+    def close(self) -> None:
+        """Close the state file."""
+        self._connection.close()
 
     def serve(self, caller: Caller, guard: Guard) -> None:
         """Let *guard* decide from now on what *caller*, who is whoever executes here, may do."""
         CALLER.set(caller)
-        self._commands.guard_by(guard)
+        self.commands.guard_by(guard)
 
     def execute(self, statement: Statement) -> ResultTable:
         """Execute *statement* and return its answer, which is empty for CREATE and DROP.
@@ -68,10 +98,19 @@ class ControlService:
         self._change(statement)
         return ResultTable()
 
+    def alter_offsets(
+        self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
+    ) -> OffsetsChange:
+        """Move positions of a stopped source, also to places that its plugin must find.
+
+        Raises as `Commands.alter_offsets` and `Running.alter_offsets` do.
+        """
+        return self._running.alter_offsets(name, wanted, dry_run=dry_run)
+
     def _describe(
         self, statement: DescribeSinks | DescribeSources | DescribeSink | DescribeSource
     ) -> ResultTable:
-        commands = self._commands
+        commands = self.commands
         match statement:
             case DescribeSinks():
                 rows = tuple((s.name, s.plugin, s.statement) for s in commands.sinks())
@@ -85,7 +124,7 @@ class ControlService:
                 return _described(source, as_config=statement.as_config)
 
     def _change(self, statement: Statement) -> None:
-        commands = self._commands
+        commands = self.commands
         match statement:
             case CreateSink():
                 commands.create_sink(statement)
@@ -118,36 +157,36 @@ class ControlService:
                 return self._running.set_position(statement)
 
     def _sources(self) -> ResultTable:
-        statuses = self._commands.statuses()
+        statuses = self.commands.statuses()
         rows = [
             (s.name, s.sink, statuses[s.name].state, statuses[s.name].reason, s.statement)
-            for s in self._commands.sources()
+            for s in self.commands.sources()
         ]
         return ResultTable(("name", "sink", "state", "problem", STATEMENT_COLUMN), tuple(rows))
 
     def _show(self, statement: Show) -> ResultTable:
         target = statement.source
-        source = self._commands.source_on(target.word, target.table) if target else None
+        source = self.commands.source_on(target.word, target.table) if target else None
         if statement.subject is Subject.LAG:
             return self._running.lag(source)
-        return show(self._connection, self._commands, statement.subject, source)
+        return show(self._connection, self.commands, statement.subject, source)
 
     def _steer(self, statement: SteerSource) -> None:
-        name = self._commands.source_on(statement.word, statement.table).name
+        name = self.commands.source_on(statement.word, statement.table).name
         match statement.verb:
             case Verb.PAUSE:
-                self._commands.pause(name)
+                self.commands.pause(name)
             case Verb.RESUME:
-                self._commands.resume(name)
+                self.commands.resume(name)
             case Verb.STOP:
-                self._commands.stop(name)
+                self.commands.stop(name)
             case Verb.RESTART:
-                self._commands.restart(name)
+                self.commands.restart(name)
 
     def _source_name(self, statement: AlterSource | DropSource) -> str:
         """Return the name of the connector; nothing if it is missing and that is no error."""
         try:
-            return self._commands.source_on(statement.word, statement.table).name
+            return self.commands.source_on(statement.word, statement.table).name
         except NotFoundError:
             if statement.if_exists:
                 return ""

@@ -18,6 +18,7 @@ from headrace.connector.rest.openapi import Operation, document
 from headrace.connector.rest.operations import BODY, delete, get, make, patch, served
 from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
+from headrace.connector.rest.statements import StatementDoor
 from headrace.connector.shell.statements import AlterSink, CreateSink
 from headrace.connector.states import Desired, Observed
 from headrace.plugins.config_forms import json_schema
@@ -71,7 +72,7 @@ _SOURCE: Final = an(
     splits=array("Its splits.", _SPLIT),
 )
 _OFFSET: Final = an(
-    "Where a part of a split stands; null lets it begin anew.",
+    "Where a part of a split stands; null lets it begin anew, `at` names a place to be found.",
     ("partition",),
     partition=mapping("Which part.", text()),
     offset={
@@ -101,8 +102,8 @@ class ApiDoor:
     def __init__(self, doorway: Doorway) -> None:
         """Make the table of operations."""
         self._doorway = doorway
-        services = ServiceDoor(doorway).operations
-        self.operations = [*self._sinks(), *self._sources(), *self._others(), *services]
+        others = [*ServiceDoor(doorway).operations, *StatementDoor(doorway).operations]
+        self.operations = [*self._sinks(), *self._sources(), *self._others(), *others]
 
     def routes(self) -> Sequence[tuple[str, str, Any]]:
         """Return method, path and handler of each route."""
@@ -291,7 +292,7 @@ class ApiDoor:
         """PATCH /sources/{name}/offsets."""
         name, dry_run = request.match_info["name"], _is_dry(request)
         wanted = [Offset(p["partition"], p.get("offset")) for p in request[BODY]["offsets"]]
-        moved = await self._doorway.call(lambda c: c.alter_offsets(name, wanted, dry_run=dry_run))
+        moved = await self._doorway.ask(lambda s: s.alter_offsets(name, wanted, dry_run=dry_run))
         return answer(_moved(moved, dry_run=dry_run))
 
     async def reset_offsets(self, request: web.Request) -> web.Response:

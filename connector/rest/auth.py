@@ -1,4 +1,4 @@
-"""Who a request is from: basic with argon2, a bearer's JWT, or a client's certificate.
+"""Who a request is from: basic with argon2 or Cassandra, a bearer's JWT, a client's certificate.
 
 Without any of these everybody is an admin, which is why the server then listens on the loopback
 only. Passwords are compared off the event loop, and for names that are not there, too.
@@ -7,6 +7,7 @@ only. Passwords are compared off the event loop, and for names that are not ther
 import asyncio
 import base64
 import binascii
+import functools
 import hashlib
 import hmac
 import secrets
@@ -23,6 +24,7 @@ from aiohttp import web
 
 from headrace.connector.control.permission import ROLES, Caller, Role
 from headrace.connector.rest.exchange import RefusedError
+from headrace.connector.rest.logins import DOOR, CassandraLogins
 from headrace.plugins import ConfigError, Problem
 
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -63,14 +65,15 @@ class Authenticator:
         users: Mapping[str, User] | None = None,
         certificates: Mapping[str, Role] | None = None,
         tokens: Tokens | None = None,
+        logins: CassandraLogins | None = None,
     ) -> None:
         """Believe what is given; nothing is everybody's."""
         self._users = users
+        self.logins = logins
         self._certificates = certificates
         self._tokens = tokens
         self._keys = _Keys(tokens.keys) if tokens else None
         self._hasher = argon2.PasswordHasher()
-        self._nobody = self._hasher.hash(secrets.token_hex()) if users else ""
         self._secret = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
@@ -78,7 +81,8 @@ class Authenticator:
     @property
     def open_to_all(self) -> bool:
         """Whether nobody needs to log in."""
-        return self._users is None and self._certificates is None and self._tokens is None
+        ways = (self._users, self._certificates, self._tokens, self.logins)
+        return all(way is None for way in ways)
 
     async def caller(self, request: web.Request) -> Caller:
         """Return who sent *request*.
@@ -92,18 +96,18 @@ class Authenticator:
             return Caller(name="anonymous", role=Role.ADMIN, door="rest", address=address)
         if request.path in _PUBLIC:
             return Caller(name="anonymous", role=Role.NOBODY, door="rest", address=address)
-        name, role = await self._known(request)
-        return Caller(name=name, role=role, door="rest", address=address)
+        name, role, door = await self._known(request)
+        return Caller(name=name, role=role, door=door, address=address)
 
-    async def _known(self, request: web.Request) -> tuple[str, Role]:
+    async def _known(self, request: web.Request) -> tuple[str, Role, str]:
         if found := self._by_certificate(request):
-            return found
+            return (*found, "rest")
         scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
         if len(credentials) <= HEADER_CHARS_MAX:
-            if scheme.lower() == "basic" and self._users is not None:
+            if scheme.lower() == "basic" and (self._users is not None or self.logins):
                 return await self._by_password(credentials.strip())
             if scheme.lower() == "bearer" and self._tokens is not None:
-                return await self._by_token(credentials.strip())
+                return (*await self._by_token(credentials.strip()), "rest")
         raise self._unknown("log in")
 
     def _by_certificate(self, request: web.Request) -> tuple[str, Role] | None:
@@ -115,18 +119,20 @@ class Authenticator:
                     return value, self._certificates[value]
         return None
 
-    async def _by_password(self, credentials: str) -> tuple[str, Role]:
+    async def _by_password(self, credentials: str) -> tuple[str, Role, str]:
         try:
             plain = base64.b64decode(credentials, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             raise self._unknown("the credentials cannot be read") from None
         name, colon, password = plain.partition(":")
         user = (self._users or {}).get(name)
+        if user is None and self.logins and colon and name:
+            return await self._by_cassandra(self.logins, name, password)
         mark = hmac.digest(self._secret, f"{name}\0{password}".encode(), hashlib.sha256)
         if user and self._remembered.get(mark, 0.0) > time.monotonic():
-            return name, user.role
+            return name, user.role, "rest"
         async with self._checks:
-            stored = user.password if user else self._nobody
+            stored = user.password if user else _nobody()
             good = await asyncio.get_running_loop().run_in_executor(
                 None, self._matches, stored, password
             )
@@ -135,7 +141,16 @@ class Authenticator:
         if len(self._remembered) >= REMEMBERED_MAX:
             self._remembered.clear()
         self._remembered[mark] = time.monotonic() + REMEMBERED_SECONDS
-        return name, user.role
+        return name, user.role, "rest"
+
+    async def _by_cassandra(
+        self, logins: CassandraLogins, name: str, password: str
+    ) -> tuple[str, Role, str]:
+        async with self._checks:
+            loop = asyncio.get_running_loop()
+            if not await loop.run_in_executor(None, logins.knows, name, password):
+                raise self._unknown("name or password are wrong")
+        return name, Role.VIEWER, DOOR  # What more it may do, Cassandra says.
 
     def _matches(self, stored: str, password: str) -> bool:
         try:
@@ -164,7 +179,8 @@ class Authenticator:
         return str(claims["sub"]), _highest(claims.get(wanted.role_claim))
 
     def _unknown(self, reason: str) -> RefusedError:
-        scheme = "Bearer" if self._users is None else 'Basic realm="headrace", charset="UTF-8"'
+        basic = self._users is not None or self.logins
+        scheme = "Bearer" if not basic else 'Basic realm="headrace", charset="UTF-8"'
         return RefusedError(401, reason, headers={"WWW-Authenticate": scheme})
 
 
@@ -222,6 +238,12 @@ def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role
     if problems:
         raise ConfigError(problems, place=str(path))
     return users if "users" in document else None, certificates or None
+
+
+@functools.cache
+def _nobody() -> str:
+    """Return the hash that passwords of unknown names are compared with, to take as long."""
+    return hash_password(secrets.token_hex())
 
 
 def hash_password(password: str) -> str:

@@ -17,6 +17,7 @@ from headrace.connector.job import WorkerFile, read_worker
 from headrace.connector.obs.logging import threshold
 from headrace.connector.rest.auth import Authenticator, Tokens, read_users
 from headrace.connector.rest.config import RestConfig, addresses
+from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import LOOPBACK, RestServer
 from headrace.connector.runtime.supervisor import Supervisor, start_child
 from headrace.connector.runtime.watch import RestartPolicy
@@ -92,7 +93,37 @@ def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
             audience=config.jwt_audience,
             role_claim=config.jwt_role_claim,
         )
-    return Authenticator(users=users, certificates=certificates, tokens=tokens)
+    logins = _logins(config, folder) if config.cassandra else None
+    return Authenticator(users=users, certificates=certificates, tokens=tokens, logins=logins)
+
+
+def _logins(config: RestConfig, folder: Path) -> CassandraLogins:
+    """Return Cassandra's users, who are asked over connections of their own."""
+    from headrace.connector.shell.cql import (  # noqa: PLC0415 (slow, seldom needed)
+        CqlConnection,
+        CqlTarget,
+    )
+
+    (node,) = addresses((str(config.cassandra),))
+    tls = _tls_to_cassandra(folder / config.cassandra_ca) if config.cassandra_ca else None
+
+    def connect(name: str, password: str) -> CqlConnection:
+        target = CqlTarget(
+            host=node.host, port=node.port, username=name, password=password, tls=tls
+        )
+        return CqlConnection(target)
+
+    return CassandraLogins(connect)
+
+
+def _tls_to_cassandra(authority: Path) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(authority))
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem("rest.cassandra_ca", f"cannot be used: {reason}")]) from error
+    context.check_hostname = False  # Nodes are named by address.
+    return context
 
 
 def tls_of(config: RestConfig, folder: Path) -> ssl.SSLContext | None:

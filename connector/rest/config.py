@@ -34,6 +34,13 @@ class RestConfig:
     users: str | None = option(
         "A file of users with passwords, and of clients' certificates, with roles.", default=None
     )
+    cassandra: str | None = option(
+        "`host:port` of a Cassandra node: its users may log in, and may do what its roles say.",
+        default=None,
+    )
+    cassandra_ca: str | None = option(
+        "Whose certificates that node may have, in PEM: it is asked by TLS.", default=None
+    )
     jwt_keys: str | None = option(
         "The JWKS that bearers' tokens are signed by: a file or an https URL.", default=None
     )
@@ -60,11 +67,15 @@ class RestConfig:
             problems.append(Problem("tls_client_ca", "needs tls_certificate"))
         if self.jwt_keys and not (self.jwt_issuer and self.jwt_audience):
             problems.append(Problem("jwt_keys", "needs jwt_issuer and jwt_audience"))
-        safe = self.tls_certificate and (self.users or self.jwt_keys)
+        if self.cassandra is not None and not addresses((self.cassandra,)):
+            problems.append(Problem("cassandra", "is not host:port", "127.0.0.1:9042"))
+        if self.cassandra_ca and not self.cassandra:
+            problems.append(Problem("cassandra_ca", "needs cassandra"))
+        safe = self.tls_certificate and (self.users or self.jwt_keys or self.cassandra)
         for key in ("listen", "listen_services"):
             far = [a for a in addresses(getattr(self, key)) if not a.is_loopback]
             if far and not safe:
-                hint = "give tls_certificate, tls_key, and users or jwt_keys"
+                hint = "give tls_certificate, tls_key, and users, cassandra or jwt_keys"
                 shown = f"{far[0].host} can be reached by others: TLS and authentication are needed"
                 problems.append(Problem(key, shown, hint))
         return problems

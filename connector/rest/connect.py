@@ -17,6 +17,7 @@ from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.offsets import Offset
 from headrace.connector.control.plugin_list import find_plugin, installed
+from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import ConnectorStatus, SplitStatus
 from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
 from headrace.connector.rest.doorway import Doorway
@@ -288,9 +289,9 @@ class ConnectDoor:
         name = request.match_info["name"]
         wanted = offsets_of(await read_json(request))
 
-        def alter(commands: Commands) -> None:
-            _with_offsets(commands, name)
-            commands.alter_offsets(name, wanted)
+        def alter(service: ControlService) -> None:
+            _with_offsets(service.commands, name)
+            service.alter_offsets(name, wanted)
 
         await self._move(name, alter)
         return answer({"message": "The offsets for this connector have been altered successfully"})
@@ -299,16 +300,16 @@ class ConnectDoor:
         """DELETE /connectors/{name}/offsets."""
         name = request.match_info["name"]
 
-        def reset(commands: Commands) -> None:
-            _with_offsets(commands, name)
-            commands.reset_offsets(name)
+        def reset(service: ControlService) -> None:
+            _with_offsets(service.commands, name)
+            service.commands.reset_offsets(name)
 
         await self._move(name, reset)
         return answer({"message": "The offsets for this connector have been reset successfully"})
 
-    async def _move(self, name: str, verb: Any) -> None:  # noqa: ANN401 (a function of Commands)
+    async def _move(self, name: str, verb: Callable[[ControlService], None]) -> None:
         try:
-            await self._doorway.call(verb)
+            await self._doorway.ask(verb)
         except NotStoppedError as error:
             raise RefusedError(
                 400,

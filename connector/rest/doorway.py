@@ -1,7 +1,7 @@
 """From the event loop to the command service: every call runs on a thread of a small pool.
 
-A thread keeps one connection to the state file. Nothing here waits for a worker, a plugin, a broker
-or a node, so that reads are answered while one of those hangs.
+A thread keeps one connection to the state file. What only needs that file is never behind what
+waits for a plugin: those have threads of their own, so reads are answered while one of them hangs.
 """
 
 import asyncio
@@ -13,36 +13,71 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.permission import Guard
+from headrace.connector.control.service import ControlService, asks_plugin
+from headrace.connector.rest.exchange import RefusedError
+from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.shell.statements import Statement
 
 T = TypeVar("T")
 
 THREADS: Final = 4
+ASKING_MAX: Final = 16  # Questions to plugins, with those that wait for a thread.
 
 
 class Doorway:
     """The command service for handlers. Close it when the server has stopped."""
 
-    def __init__(self, state: Path) -> None:
-        """Open nothing yet; *state* is the state file."""
+    def __init__(self, state: Path, *, guard: Guard | None = None) -> None:
+        """Open nothing yet; *state* is the state file, *guard* decides who may."""
         self.state = state
+        self._guard = guard
         self._here = threading.local()
         self._close: list[Callable[[], None]] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="command")
+        self._asking = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
+        self._asked = 0
 
     async def call(self, verb: Callable[[Commands], T]) -> T:
         """Return what *verb* makes of the command service. Raises what it raises."""
-        loop, here = asyncio.get_running_loop(), contextvars.copy_context()
-        return await loop.run_in_executor(self._pool, lambda: here.run(verb, self._commands()))
+        return await self._on(self._pool, lambda: verb(self._service().commands))
+
+    async def execute(self, statement: Statement) -> ResultTable:
+        """Execute *statement*. Raises what `ControlService.execute` does, and as `ask`."""
+        if asks_plugin(statement):
+            return await self.ask(lambda service: service.execute(statement))
+        return await self._on(self._pool, lambda: self._service().execute(statement))
+
+    async def ask(self, verb: Callable[[ControlService], T]) -> T:
+        """Return what *verb* makes of the service, which may ask a plugin.
+
+        Raises:
+            RefusedError: too many ask already.
+
+        """
+        if self._asked >= ASKING_MAX:
+            message = "too many wait for an answer of a plugin"
+            raise RefusedError(503, message, headers={"Retry-After": "5"})
+        self._asked += 1
+        try:
+            return await self._on(self._asking, lambda: verb(self._service()))
+        finally:
+            self._asked -= 1
 
     def close(self) -> None:
         """Wait for the calls under way, and close the connections."""
-        self._pool.shutdown()
+        for pool in (self._pool, self._asking):
+            pool.shutdown(cancel_futures=True)
         for close in self._close:
             close()
 
-    def _commands(self) -> Commands:
-        made: Commands | None = getattr(self._here, "commands", None)
+    async def _on(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        here = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(pool, lambda: here.run(work))
+
+    def _service(self) -> ControlService:
+        made: ControlService | None = getattr(self._here, "service", None)
         if made is None:
-            made = self._here.commands = Commands.open(self.state, check_same_thread=False)
+            made = self._here.service = ControlService.open(self.state, guard=self._guard)
             self._close.append(made.close)
         return made

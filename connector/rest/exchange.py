@@ -36,17 +36,23 @@ Json = Mapping[str, Any]  # Any: what JSON can hold.
 
 
 class RefusedError(HeadraceError):
-    """A request that is answered with an error; *status* is HTTP's."""
+    """A request that is answered with an error; *status* is HTTP's, *more* goes into the body."""
 
     code: ClassVar[str] = "refused"
 
     def __init__(
-        self, status: int, message: str, *, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         """Say why."""
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
+        self.more = dict(more or {})
 
 
 def answer(
@@ -59,9 +65,14 @@ def answer(
     )
 
 
-def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def refusal(
+    status: int,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, object] | None = None,
+) -> web.Response:
     """Return an error as Kafka Connect's clients expect it."""
-    return answer({"error_code": status, "message": message}, status, headers)
+    return answer({"error_code": status, "message": message, **(more or {})}, status, headers)
 
 
 async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can hold)
@@ -134,7 +145,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         response = await handler(request)
     except RefusedError as error:
-        response = refusal(error.status, error.message, error.headers)
+        response = refusal(error.status, error.message, error.headers, error.more)
     except web.HTTPException as error:
         phrase = _PHRASES.get(error.status, error.reason)
         kept = {k: v for k, v in error.headers.items() if k == hdrs.ALLOW}

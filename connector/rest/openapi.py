@@ -8,11 +8,23 @@ from typing import Any, Final
 from aiohttp import web
 
 from headrace import __version__
-from headrace.connector.rest.schema import Schema, an, text
+from headrace.connector.rest.schema import Schema, an, array
 
 VERSION: Final = "3.1.0"
+_PROBLEM: Final = an(
+    "What is wrong with one part of a statement.",
+    ("key", "message", "hint"),
+    key={"type": "string"},
+    message={"type": "string"},
+    hint={"type": "string"},
+)
 ERROR: Final = an(
-    "An error.", ("error_code", "message"), error_code={"type": "integer"}, message=text()
+    "An error; of a statement, also what is wrong with its parts.",
+    ("error_code", "message"),
+    error_code={"type": "integer"},
+    message={"type": "string"},
+    code={"type": "string"},
+    problems=array("By part.", _PROBLEM),
 )
 _REFUSALS: Final = {
     "400": "the request is wrong",

@@ -81,7 +81,7 @@ class RestServer:
         Without *authenticator* everybody may do everything.
         """
         self._authenticator = authenticator or Authenticator()
-        self._doorway = Doorway(state)
+        self._doorway = Doorway(state, guard=self._authenticator.logins)
         self._log = log
         self._healthy = healthy
         self._hosts = frozenset(hosts)
@@ -154,7 +154,10 @@ class RestServer:
         """Answer what is under way, and end."""
         for runner in self._runners:
             await runner.cleanup()
-        await asyncio.get_running_loop().run_in_executor(None, self._doorway.close)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._doorway.close)
+        if self._authenticator.logins:
+            await loop.run_in_executor(None, self._authenticator.logins.close)
 
     @property
     def _bounded(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)

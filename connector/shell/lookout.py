@@ -1,21 +1,30 @@
 """What there is to be completed, and how everything fares: asked beside the shell, while it waits.
 
-Opens the state file anew on whatever thread it is called, because a connection belongs to one.
+Opens the service anew on whatever thread it is called, because a connection belongs to one.
 """
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.connector.control.commands import Commands
-from headrace.connector.control.service import ControlService
 from headrace.connector.shell.completion import Known
 from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.statements import CreateSink, Show, Subject, TableName
+from headrace.connector.shell.remote import Executes
+from headrace.connector.shell.rendering import STATEMENT_COLUMN
+from headrace.connector.shell.statements import (
+    CreateSink,
+    CreateSource,
+    DescribeSinks,
+    DescribeSources,
+    Show,
+    Statement,
+    Subject,
+    TableName,
+)
 from headrace.connector.states import Observed
-from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import HeadraceError
 
 KNOWN_SECONDS: Final = 2.0  # For so long an answer is good enough for completion.
@@ -25,9 +34,13 @@ _WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 
 @dataclass(slots=True)
 class Lookout:
-    """See the module. `cassandra` returns the tables that a live connection knows of."""
+    """See the module.
 
-    state: str
+    `service` opens what executes statements, `cassandra` returns the tables that a live connection
+    knows of.
+    """
+
+    service: Callable[[], contextlib.AbstractContextManager[Executes]]
     cassandra: Callable[[], dict[TableName, bool]] = dict
     _known: Known = field(default_factory=Known)
     _asked: float = float("-inf")
@@ -43,17 +56,16 @@ class Lookout:
     def health(self) -> str:
         """Return one line: how many sources are in which state, and the first trouble."""
         try:
-            with contextlib.closing(connect(self.state, create=False)) as connection:
-                statuses = list(Commands(connection).statuses().values())
+            (sources,) = self._rows(DescribeSources())
         except HeadraceError as error:
             return f"{error.code}: {error.message}"
-        if not statuses:
+        if not sources:
             return "no data source yet: CREATE DATA_SINK, then CREATE DATA_SOURCE"
-        counts = {state: sum(s.state is state for s in statuses) for state in Observed}
-        parts = [f"{count} {state}" for state, count in counts.items() if count]
-        trouble = next((s for s in statuses if s.state not in _WELL), None)
+        counts = Counter(source["state"] for source in sources)
+        parts = [f"{counts[state]} {state}" for state in Observed if counts[state]]
+        trouble = next((s for s in sources if s["state"] not in _WELL), None)
         if trouble is not None:
-            parts.append(f"{trouble.name}: {trouble.reason or trouble.state}")
+            parts.append(f"{trouble['name']}: {trouble['problem'] or trouble['state']}")
         return " · ".join(parts)
 
     def lag(self) -> str:
@@ -62,11 +74,9 @@ class Lookout:
         Takes as long as the sources take to answer.
         """
         try:
-            with contextlib.closing(connect(self.state, create=False)) as connection:
-                found = ControlService(connection).execute(Show(subject=Subject.LAG))
+            (rows,) = self._rows(Show(subject=Subject.LAG))
         except HeadraceError:
             return ""
-        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
         told = [row for row in rows if row["behind_bytes"]]
         if not told:
             return ""
@@ -77,14 +87,17 @@ class Lookout:
         return f"lag {age}{worst['behind_bytes']} bytes ({worst['name']})"
 
     def _ask(self) -> Known:
-        with contextlib.closing(connect(self.state, create=False)) as connection:
-            commands = Commands(connection)
-            statements = [parse_statement(sink.statement) for sink in commands.sinks()]
-            sources = {source.table: source.word for source in commands.sources()}
-            splits = {s.split for status in commands.statuses().values() for s in status.splits}
+        wanted = (DescribeSinks(), DescribeSources(), Show(subject=Subject.SPLITS))
+        sinks, sources, splits = self._rows(*wanted)
+        made = [parse_statement(row[STATEMENT_COLUMN]) for row in (*sinks, *sources)]
         return Known(
-            sinks={s.name: s.uri for s in statements if isinstance(s, CreateSink)},
-            sources=sources,
+            sinks={s.name: s.uri for s in made if isinstance(s, CreateSink)},
+            sources={s.table: s.word for s in made if isinstance(s, CreateSource)},
             tables=self.cassandra(),
-            splits=sorted(splits),
+            splits=sorted({row["split"] for row in splits}),
         )
+
+    def _rows(self, *statements: Statement) -> list[Sequence[Mapping[str, str]]]:
+        with self.service() as service:
+            tables = [service.execute(statement) for statement in statements]
+        return [[dict(zip(t.columns, row, strict=True)) for row in t.rows] for t in tables]

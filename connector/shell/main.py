@@ -5,12 +5,13 @@ connection.
 """
 
 import contextlib
+import dataclasses
 import getpass
 import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from headrace.connector.shell.commands import run_command
 from headrace.connector.shell.errors import ShellError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.options import ShellOptions, read_options
+from headrace.connector.shell.remote import Executes, password_is_known, remote
 from headrace.connector.shell.rendering import COLOURS, MONOCHROME
 from headrace.connector.shell.session import (
     LeaveShell,
@@ -50,22 +52,47 @@ def main(argv: Sequence[str]) -> int:
 
     """
     options = read_options(argv)
-    if not options.state:
-        hint = "give --state FILE, set HEADRACE_STATE, or write it into headracerc"
+    if not (options.state or options.rest):
+        hint = "give --state FILE or --rest URL, set HEADRACE_STATE, or write it into headracerc"
         raise ConfigError([Problem("--state", "is required", hint)])
     if not options.debug:  # What goes wrong is shown in our own words.
         logging.getLogger("cassandra").setLevel(logging.CRITICAL)
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
-    with contextlib.closing(connect(options.state)) as connection:
-        session = Session(ControlService(connection), _settings(options), _screen(options))
+    screen = _screen(options)
+    options = _with_password(options, screen)
+    with service_of(options) as service:
+        session = Session(service, _settings(options), screen)
         try:
-            _log_in(session, options)
+            _log_in(session, service, options)
             return _run(session, options)
         except LeaveShell:
             return FAILED_STATUS if session.failed and not session.screen.interactive else 0
         finally:
             session.close()
+
+
+@contextlib.contextmanager
+def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Executes]:
+    """Open what executes statements: a state file's service, or that of another machine."""
+    if options.rest:
+        password = options.password or ""
+        yield remote(
+            options.rest, username=options.username, password=password, tls=options.rest_tls
+        )
+    else:
+        with contextlib.closing(connect(options.state, create=create)) as connection:
+            yield ControlService(connection)
+
+
+def _with_password(options: ShellOptions, screen: Screen) -> ShellOptions:
+    """Ask for a password that is needed and was not given."""
+    needed = options.host or (options.rest and not password_is_known())
+    if not (needed and options.username and options.password is None):
+        return options
+    if not screen.interactive:
+        raise ShellError("no password: keep it in ~/.cassandra/credentials")
+    return dataclasses.replace(options, password=screen.password("Password: "))
 
 
 def _run(session: Session, options: ShellOptions) -> int:
@@ -128,7 +155,7 @@ def _is_coloured(options: ShellOptions) -> bool:
     return options.colour
 
 
-def _log_in(session: Session, options: ShellOptions) -> None:
+def _log_in(session: Session, service: Executes, options: ShellOptions) -> None:
     """Connect to Cassandra if a host is known. Raises CqlUnreachableError."""
     if not options.host:
         return
@@ -153,18 +180,13 @@ def _log_in(session: Session, options: ShellOptions) -> None:
                 tls=options.tls,
             )
         )
-        if username:  # From now on Cassandra's roles decide.
+        if username and isinstance(service, ControlService):  # Cassandra's roles decide now.
             caller = Caller(name=username, role=Role.NOBODY, door="shell", address=options.host)
-            session.service.serve(caller, CassandraGuard(CassandraAuthority(connection)))
+            service.serve(caller, CassandraGuard(CassandraAuthority(connection)))
         return connection
 
-    password = options.password
-    if options.username and password is None:
-        if not session.screen.interactive:
-            raise ShellError("no password: keep it in ~/.cassandra/credentials")
-        password = session.screen.password("Password: ")
     session.login = login
-    session.cql = login(options.username, password or "")
+    session.cql = login(options.username, options.password or "")
 
 
 def _prompt(session: Session, options: ShellOptions) -> None:
@@ -176,5 +198,5 @@ def _prompt(session: Session, options: ShellOptions) -> None:
         known = session.cql.tables() if session.cql else ()
         return {TableName(keyspace, name): cdc for keyspace, name, cdc in known}
 
-    lookout = Lookout(options.state, tables)
+    lookout = Lookout(lambda: service_of(options, create=False), tables)
     Prompt(session, ShellHistory(options.history), lookout, colour=_is_coloured(options)).run()

@@ -27,6 +27,8 @@ class ShellOptions:
     """Everything that is settled before a shell begins. Paths are expanded; seconds are seconds."""
 
     state: str
+    rest: str
+    rest_tls: ssl.SSLContext | None
     host: str
     port: int
     username: str
@@ -69,12 +71,20 @@ def read_options(
             "Warning: a password on the command line can be seen by others; "
             "leave it out to be asked, or keep it in the credentials file."
         )
+    if given.state and given.rest:
+        raise ShellError("--state and --rest: give one of them")
+    state = given.state or environment.get("HEADRACE_STATE", "") or ours.text("shell", "state")
+    rest = given.rest or environment.get("HEADRACE_REST", "") or ours.text("shell", "rest")
+    if given.state:
+        rest = ""
     name = "CQLSH_HOST"
     host = given.host or environment.get(name, "") or rc.text("connection", "hostname")
     port = given.port or environment.get("CQLSH_PORT") or rc.text("connection", "port")
     no_history = given.disable_history or rc.flag("history", "disabled")
     return ShellOptions(
-        state=given.state or environment.get("HEADRACE_STATE", "") or ours.text("shell", "state"),
+        state=state,
+        rest=rest,
+        rest_tls=_rest_tls(rc, environment) if rest.startswith("https:") else None,
         host=host,
         port=_whole(port or _PORT, "port"),
         username=given.username or rc.text("authentication", "username") or credentials[0],
@@ -112,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("host", nargs="?", default="", help="the Cassandra node that CQL goes to (default: none)")
     add("port", nargs="?", default="", help=f"its native port (default: {_PORT})")
     add("--state", metavar="FILE", default="", help="the job's state file")
+    add("--rest", metavar="URL", default="", help="the HTTP server of another machine, instead")
     add("-e", "--execute", metavar="TEXT", help="execute TEXT and leave")
     add("-f", "--file", metavar="FILE", help="execute a file and leave; - is standard input")
     add("--format", choices=sorted(FORMATS), default="", help="how answers are written")
@@ -187,6 +198,14 @@ def _colour(given: argparse.Namespace, rc: _RcFile, environment: Mapping[str, st
         return False
     wanted = rc.text("ui", "color").lower()
     return False if wanted in ("off", "false", "0", "no") else None
+
+
+def _rest_tls(rc: _RcFile, environment: Mapping[str, str]) -> ssl.SSLContext:
+    """Return how another machine's server is reached: by its name, whatever else is lax."""
+    context = _tls(rc, environment)
+    if context.verify_mode is ssl.CERT_REQUIRED:
+        context.check_hostname = True
+    return context
 
 
 def _tls(rc: _RcFile, environment: Mapping[str, str]) -> ssl.SSLContext:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headrace.connector.control.exec import describe_error
-from headrace.connector.control.service import ControlService
 from headrace.connector.shell.errors import ShellError, StatementSyntaxError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.parser import ParsedStatement, parse_script
+from headrace.connector.shell.remote import Executes
 from headrace.connector.shell.rendering import (
     FORMATS,
     MONOCHROME,
@@ -95,7 +95,7 @@ class Session:
 
     def __init__(
         self,
-        service: ControlService,
+        service: Executes,
         settings: Settings,
         screen: Screen,
         *,

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.probing import Ask
+from headrace.connector.control.service import ControlService
 from headrace.connector.rest.server import Address, RestServer
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.supervisor import Supervisor
@@ -162,3 +166,10 @@ def eventually(seconds: float = 10.0) -> Iterator[float]:
     while (left := deadline - time.monotonic()) > 0:
         yield left
         time.sleep(0.05)
+
+
+def answers_here(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
+    """Let services that are made from now on put their questions to *ask*: start no process."""
+    defaults = ControlService.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "ask", ask)

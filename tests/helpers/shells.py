@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.connector.control.service import ControlService
+from headrace.connector.shell.lookout import Lookout
 from headrace.connector.shell.session import Screen, Session, Settings
 from headrace.connector.stores.sqlite_file import connect
 
@@ -47,3 +48,14 @@ def opened(state: Path) -> Iterator[Seen]:
         screen.ask = seen.ask
         yield seen
         session.close()
+
+
+def lookout_on(state: Path) -> Lookout:
+    """Return a lookout over a state file, which it does not make."""
+
+    @contextlib.contextmanager
+    def service() -> Iterator[ControlService]:
+        with contextlib.closing(connect(state, create=False)) as connection:
+            yield ControlService(connection)
+
+    return Lookout(service)

@@ -28,11 +28,11 @@ from headrace.connector.control.probe import answer_to
 from headrace.connector.control.probing import Answer, ask, unpacked
 from headrace.connector.control.service import ControlService
 from headrace.connector.runtime.hosting import Host
-from headrace.connector.shell.lookout import Lookout
 from headrace.connector.shell.parser import parse_script
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.stores.sqlite_file import connect
 from hot import ROOT
+from shells import lookout_on
 
 LINES = 5
 LINE = b'{"n": 1}\n'
@@ -119,7 +119,7 @@ def test_another_process(service: ControlService, folder: Path) -> None:
 def test_lag_in_a_line(service: ControlService, folder: Path) -> None:
     """The shell's lookout has the worst lag in a line."""
     del service
-    lookout = Lookout(str(folder / "state.db"))
+    lookout = lookout_on(folder / "state.db")
     run_job(folder)
 
     assert "lag 0 s, 0 bytes (brook.s.t)" == lookout.lag()

@@ -1,5 +1,6 @@
 """A plugin that hangs holds up its job and nothing else."""
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -7,13 +8,14 @@ import pytest
 
 import toys
 from headrace.connector.states import Observed
-from rest_server import RestWorker, eventually, supervised
+from rest_server import RestWorker, answers_here, eventually, supervised
 
 PATHS = (
     *("/", "/connectors?expand=status&expand=info", "/connectors/o/status", "/connectors/o/tasks"),
     *("/api/v1/sources", "/api/v1/sinks", "/connectors/o/offsets", "/health"),
 )
 READ_SECONDS_MAX = 0.1
+QUESTIONS = 8  # More than there are threads that ask plugins.
 
 
 @pytest.fixture
@@ -28,9 +30,22 @@ def hanging(served: RestWorker) -> Iterator[RestWorker]:
             toys.OVER.set()
 
 
-def test_reads_are_answered(hanging: RestWorker) -> None:
-    """While a call hangs, reads are answered in time, and say which split stands still, and why."""
+def test_reads_are_answered(hanging: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While calls hang, reads are answered in time, and say which split stands still, and why."""
     client = hanging.client
+
+    def hang(_: object) -> list[str]:
+        toys.OVER.wait()
+        return []
+
+    answers_here(monkeypatch, hang)
+    question = {"statement": "VALIDATE DATA_SINK k"}
+    askers = [
+        threading.Thread(target=lambda: client("POST", "/api/v1/statements", question))
+        for _ in range(QUESTIONS)
+    ]
+    for asker in askers:
+        asker.start()
     client("POST", "/api/v1/sinks", {"name": "m", "uri": "mud://x"})
     config = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "m"}
     assert 201 == client("POST", "/connectors", {"name": "o", "config": config}).status
@@ -48,3 +63,7 @@ def test_reads_are_answered(hanging: RestWorker) -> None:
 
     assert sorted(took)[len(took) // 2] <= READ_SECONDS_MAX
     assert "RUNNING" == client("GET", "/connectors/o/status").json["tasks"][0]["state"]
+    assert all(asker.is_alive() for asker in askers)
+    toys.OVER.set()
+    for asker in askers:
+        asker.join()

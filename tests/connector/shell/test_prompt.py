@@ -9,10 +9,9 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from headrace.connector.shell.history import ShellHistory, is_secret
-from headrace.connector.shell.lookout import Lookout
 from headrace.connector.shell.prompt import Prompt
 from headrace.connector.shell.scanning import highlighted
-from shells import Seen
+from shells import Seen, lookout_on
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def keys() -> Iterator[PipeInput]:
 
 def converse(seen: Seen, tmp_path: Path, path: Path | None = None) -> str:
     """Run a prompt until it ends; return what was written."""
-    lookout = Lookout(str(tmp_path / "state.db"))
+    lookout = lookout_on(tmp_path / "state.db")
     Prompt(seen.session, ShellHistory(path), lookout).run()
     return seen.out.getvalue() + seen.err.getvalue()
 
@@ -104,12 +103,12 @@ def test_highlighted() -> None:
 
 def test_lookout(seen: Seen, tmp_path: Path) -> None:
     """The toolbar says what is missing, then how sources fare, and what is wrong with a file."""
-    lookout = Lookout(str(tmp_path / "state.db"))
+    lookout = lookout_on(tmp_path / "state.db")
     assert "no data source yet" in lookout.health()
 
     seen.run("CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE s.t WITH k;")
     assert "1 UNASSIGNED · flow.s.t: UNASSIGNED" == lookout.health()
     assert "" == lookout.lag()  # Its job has never run.
     assert {"k": "bus://a"} == lookout.known().sinks
-    assert "state_file: " in Lookout(str(tmp_path / "none.db")).health()
-    assert {} == Lookout(str(tmp_path / "none.db")).known().sinks
+    assert "state_file: " in lookout_on(tmp_path / "none.db").health()
+    assert {} == lookout_on(tmp_path / "none.db").known().sinks

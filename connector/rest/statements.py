@@ -1,0 +1,59 @@
+"""Statements over HTTP: what a shell sends that works for the state file of another machine."""
+
+from typing import Final
+
+from aiohttp import web
+
+from headrace.connector.rest.doorway import Doorway
+from headrace.connector.rest.exchange import RefusedError, answer, lines_of
+from headrace.connector.rest.openapi import Operation
+from headrace.connector.rest.operations import BODY
+from headrace.connector.rest.schema import an, array, text
+from headrace.connector.shell.errors import StatementSyntaxError
+from headrace.connector.shell.parser import parse_statement
+from headrace.plugins import ConfigError
+
+STATEMENT_CHARS_MAX: Final = 256 * 1024
+
+_CELL: Final = {"type": "string"}
+_TABLE: Final = an(
+    "The answer: a table of texts, without columns where there is nothing to say.",
+    ("columns", "rows"),
+    columns=array("Names.", _CELL),
+    rows=array("Rows.", array("Cells.", _CELL)),
+)
+
+
+class StatementDoor:
+    """The handler of `/api/v1/statements`."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        """Make the table of operations."""
+        self._doorway = doorway
+        whole = text("One, with or without its semicolon.", maxLength=STATEMENT_CHARS_MAX)
+        self.operations = [
+            Operation(
+                method="POST",
+                path="/api/v1/statements",
+                summary="Execute a statement.",
+                handler=self.execute,
+                body=an("A statement.", ("statement",), statement=whole),
+                answer=_TABLE,
+            )
+        ]
+
+    async def execute(self, request: web.Request) -> web.Response:
+        """POST /statements: an error says which part of the statement is wrong, by its key."""
+        try:
+            statement = parse_statement(request[BODY]["statement"])
+        except StatementSyntaxError as error:
+            raise RefusedError(400, f"{error.place} {error.message}") from None
+        try:
+            found = await self._doorway.execute(statement)
+        except ConfigError as error:
+            problems = [
+                {"key": p.key, "message": p.message, "hint": p.hint} for p in error.problems
+            ]
+            more = {"code": error.code, "problems": problems}
+            raise RefusedError(400, "\n".join(lines_of(error)), more=more) from None
+        return answer({"columns": list(found.columns), "rows": [list(row) for row in found.rows]})
