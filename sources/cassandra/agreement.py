@@ -7,10 +7,13 @@ docs/agreement.md. For one thread.
 from array import array
 
 from headrace.sources.cassandra import codes, native
-from headrace.sources.cassandra.records import Groups, Records
+from headrace.sources.cassandra.groups import Groups
+from headrace.sources.cassandra.records import Records
 
 _HOST_COUNTERS = 4  # First, counted, surplus, repeat: per host.
 _SHARED, _CHECKED = 0x400, 0x800
+_STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
+_ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
 
 
@@ -22,9 +25,15 @@ class Agreement(Records):
         super().__init__(groups)
         self.touched = 0  # The number of the record that was observed last.
         self.suspect = -1  # The slot that codes.SUSPECT speaks of.
+        self.streamed = 0  # Whether the next entry was logged while its node received a stream.
         self.hosts = memoryview(array("q", bytes(8 * _HOST_COUNTERS * max(1, groups.hosts))))
+        # Of each host: mutations born before this split time count as logged by it (line 21).
+        self.assumed = memoryview(array("Q", bytes(8 * max(1, groups.hosts))))
+        self.assumes = 0
         self.agreed = 0
         self.expired = 0
+        self.not_replica = 0
+        self.filtered = 0
         self.expired_published = 0
         self.expired_late = 0
         self.reencoded = 0
@@ -46,11 +55,11 @@ class Agreement(Records):
     ) -> int:
         """Take one entry of *host*; return 0, or how many copies justify emitting it now.
 
-        A negative number is the same for a mutation that had expired: it is emitted as late. With
-        codes.SUSPECT the caller compares what the entry says, and calls `publish` or `know` for
-        the slot `suspect` before the next entry.
+        codes.ASSUMED is added where more were assumed. A negative number is the same for a mutation
+        that had expired: it is emitted as late. With codes.SUSPECT the caller compares what the
+        entry says, and calls `publish` or `know` for the slot `suspect` before the next entry.
         """
-        bit = 1 << host
+        bit = _ONE << host
         slot = self._find(d0, d1)
         self.touched = (
             self.number + 1 if slot < 0 else self.words[slot * codes.RECORD_WORDS + codes.NUMBER]
@@ -59,6 +68,8 @@ class Agreement(Records):
             group = self.groups_table.find(keyspace, token)
             slot = self._new(d0, d1, keyspace, group, token)
             self.words[slot * codes.RECORD_WORDS + codes.SEEN] = bit
+            if self.streamed:
+                self.words[slot * codes.RECORD_WORDS + codes.META] |= _STREAMED
             self.hosts[host * _HOST_COUNTERS] += 1
             self._mark(slot)
             return self._decide(slot, host, segment, position, length)
@@ -77,13 +88,19 @@ class Agreement(Records):
         if kind == codes.PENDING:  # Line 16, by kind.
             self.hosts[host * _HOST_COUNTERS + 1] += 1
             self.words[base + codes.META] &= ~_CHECKED
+            if not self.streamed:  # One that was written here makes it no stream's.
+                self.words[base + codes.META] &= ~_STREAMED
             return self._decide(slot, host, segment, position, length)
         if kind == codes.EXPIRED_DROPPED:
             self.hosts[host * _HOST_COUNTERS + 1] += 1
             copies = self._met(slot)
             if copies > 0:
                 self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
-                self.expired -= 1
+                if self.words[base + codes.META] & _NO_REPLICA:
+                    self.words[base + codes.META] &= ~_NO_REPLICA
+                    self.not_replica -= 1
+                else:
+                    self.expired -= 1
                 self.agreed += 1
                 self.expired_late += 1
             return -copies
@@ -91,37 +108,72 @@ class Agreement(Records):
         return 0
 
     def _joined_to(self, slot: int, bit: int) -> int:
-        """Let a copy count for the record that its own was joined to, if that still waits."""
-        base = slot * codes.RECORD_WORDS
-        other = self._find(self.words[base + codes.BORN], self.words[base + codes.LOCATIONS])
-        if other < 0 or self._kind(other) != codes.PENDING:
+        """Let a copy count for the record that its own was joined to, if that may be published."""
+        other = self._other(slot)
+        if other < 0:
             return slot
-        if self.words[other * codes.RECORD_WORDS + codes.SEEN] & bit:
+        base = other * codes.RECORD_WORDS
+        kind = self._kind(other)
+        if (
+            kind not in (codes.PENDING, codes.EXPIRED_DROPPED)
+            or self.words[base + codes.SEEN] & bit
+        ):
             return slot
-        self.words[other * codes.RECORD_WORDS + codes.SEEN] |= bit
-        self.words[other * codes.RECORD_WORDS + codes.LAST] = self.tau
+        self.words[base + codes.SEEN] |= bit
+        self.words[base + codes.LAST] = self.tau
         self._mark(other)
         return other
+
+    def _other(self, slot: int) -> int:
+        """Return the record that a joined one leads to; -1 if it is forgotten."""
+        base = slot * codes.RECORD_WORDS
+        return self._find(self.words[base + codes.BORN], self.words[base + codes.LOCATIONS])
 
     def _decide(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
         """Publish a pending record whose level is met (line 17), or keep where its copy lies."""
         copies = self._met(slot)
-        if copies == 0 or self.words[slot * codes.RECORD_WORDS + codes.META] & _SHARED:
+        meta = self.words[slot * codes.RECORD_WORDS + codes.META]
+        if copies == 0 or meta & (_SHARED | _STREAMED):
             self._locate(slot, host, segment, position, length)
-            if copies == 0:
+            if copies == 0 or meta & _STREAMED:
                 return 0
             self.suspect = slot
             return codes.SUSPECT
-        return self.publish(slot, host, segment, position, length)
+        self._agree(slot, host, segment, position, length)
+        return copies
+
+    def _agree(self, slot: int, host: int, segment: int, position: int, length: int) -> None:
+        self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
+        self._mark(slot)
+        self.pending -= 1
+        self.agreed += 1
 
     def _met(self, slot: int) -> int:
         """Return the distinct hosts seen if the level is satisfied, else 0 (line 3)."""
         base = slot * codes.RECORD_WORDS
         group = self.words[base + codes.META] >> 16 & _MASK16
         seen = self.words[base + codes.SEEN]
-        if native.popcount(seen & self.groups_table.masks[group]) < self.groups_table.needed[group]:
+        if self.groups_table.met(group, seen):
+            return native.popcount(seen)
+        return self._met_assuming(slot) if self.assumes else 0
+
+    def _met_assuming(self, slot: int) -> int:
+        """Do the same for a pending record with the copies that are assumed (line 21)."""
+        base = slot * codes.RECORD_WORDS
+        seen = self.words[base + codes.SEEN]
+        assumed = seen
+        for host in range(self.groups_table.hosts):
+            if self.assumed[host] > self.words[base + codes.BORN]:
+                assumed |= _ONE << host
+        group = self.words[base + codes.META] >> 16 & _MASK16
+        if self._kind(slot) != codes.PENDING or not self.groups_table.met(group, assumed):
             return 0
-        return native.popcount(seen)
+        return native.popcount(seen) | codes.ASSUMED
+
+    def assume(self, host: int, until: int) -> None:
+        """Count *host* for pending mutations born before *until*: a part of its log is gone."""
+        self.assumed[host] = max(self.assumed[host], until)
+        self.assumes = 1
 
     # ---- time (lines 20, 23, 24) ----
 
@@ -135,22 +187,31 @@ class Agreement(Records):
 
     def ready(self) -> list[int]:
         """Return the slots of pending records whose level is met, as after a load (line 18)."""
-        return [slot for slot in self.oldest_pending(self.pending) if self._met(slot)]
+        return [slot for slot in self.oldest_pending(self.pending) if self.is_ready(slot)]
+
+    def copies(self, slot: int) -> int:
+        """Return what `observe` says of an emission: hosts seen, with codes.ASSUMED or EXPIRED."""
+        met = self._met(slot)
+        seen = native.popcount(self.words[slot * codes.RECORD_WORDS + codes.SEEN])
+        return met if met > 0 else seen | codes.EXPIRED
 
     def publish(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
         """Let a pending record become published with the bytes of one copy; return its copies."""
-        self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
-        self._mark(slot)
-        self.pending -= 1
-        self.agreed += 1
-        return native.popcount(self.words[slot * codes.RECORD_WORDS + codes.SEEN])
+        copies = self._met(slot)
+        self._agree(slot, host, segment, position, length)
+        return copies
 
     def expire(self, slot: int) -> None:
-        """Let a pending record become EXPIRED_DROPPED."""
+        """Let a pending record become EXPIRED_DROPPED; no replica's copy is booked apart (13)."""
+        base = slot * codes.RECORD_WORDS
         self._become(slot, codes.EXPIRED_DROPPED)
         self._mark(slot)
         self.pending -= 1
-        self.expired += 1
+        if self.words[base + codes.SEEN] & self._expected(slot):
+            self.expired += 1
+        else:
+            self.words[base + codes.META] |= _NO_REPLICA
+            self.not_replica += 1
 
     def publish_expired(
         self, slot: int, host: int, segment: int, position: int, length: int
@@ -179,8 +240,11 @@ class Agreement(Records):
         return self.words[slot * codes.RECORD_WORDS + codes.NUMBER]
 
     def is_ready(self, slot: int) -> bool:
-        """Say whether a record is pending and its level is met."""
-        return self._kind(slot) == codes.PENDING and self._met(slot) > 0
+        """Say whether a record may be published: what may be a stream's only when compared."""
+        meta = self.words[slot * codes.RECORD_WORDS + codes.META]
+        if self._kind(slot) != codes.PENDING or meta & (_STREAMED | _CHECKED) == _STREAMED:
+            return False
+        return self._met(slot) > 0
 
     def siblings(self, slot: int) -> list[tuple[int, int]]:
         """Return the other records of the slot's token as (slot, kind), the last one first."""
@@ -194,11 +258,11 @@ class Agreement(Records):
 
     def unchecked(self, wait: int) -> list[int]:
         """Return pending records, *wait* ms old, that were not compared since their last copy."""
-        return [
-            slot
-            for slot in self.due(wait)
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & (_SHARED | _CHECKED) == _SHARED
-        ]
+        return [slot for slot in self.due(wait) if self._is_unchecked(slot)]
+
+    def _is_unchecked(self, slot: int) -> int:
+        meta = self.words[slot * codes.RECORD_WORDS + codes.META]
+        return 1 if meta & (_SHARED | _STREAMED) and not meta & _CHECKED else 0
 
     def check(self, slot: int) -> None:
         """Note that a pending record was compared; it is again when it gets another copy."""
@@ -210,6 +274,28 @@ class Agreement(Records):
         self._mark(slot)
         self.pending -= 1
         self.reencoded += 1
+
+    def is_streamed(self, slot: int) -> bool:
+        """Say whether all copies of a record may come from a stream."""
+        return (self.words[slot * codes.RECORD_WORDS + codes.META] & _STREAMED) != 0
+
+    def leave_out(self, slot: int) -> None:
+        """Let a pending record become CONTENT_KNOWN, booked as filtered: nobody asks for it."""
+        self._become(slot, codes.CONTENT_KNOWN)
+        self._mark(slot)
+        self.pending -= 1
+        self.filtered += 1
+
+    def joined(self, slot: int) -> list[int]:
+        """Return the records that were joined to this one."""
+        base = slot * codes.RECORD_WORDS
+        if not self.words[base + codes.META] & _SHARED:
+            return []
+        found = []
+        for other, kind in self.siblings(slot):
+            if kind == codes.JOINED and self._other(other) == slot:
+                found.append(other)
+        return found
 
     def join(self, slot: int, other: int) -> None:
         """Let the copies of a pending record count for *other*, which says the same and waits."""
@@ -238,7 +324,7 @@ class Agreement(Records):
         for slot in range(self.used):
             base = slot * codes.RECORD_WORDS
             kind = self._kind(slot)
-            if kind in (codes.FREE, codes.PENDING):
+            if kind in (codes.FREE, codes.PENDING) or self._leads_on(slot):
                 continue
             if kind != codes.EXPIRED_DROPPED and self._complete(slot):
                 if self.tau >= self.words[base + codes.LAST] + complete:
@@ -293,10 +379,19 @@ class Agreement(Records):
         return 1
 
     def _complete(self, slot: int) -> int:
+        return int(self._expected(slot) & ~self.words[slot * codes.RECORD_WORDS + codes.SEEN] == 0)
+
+    def _expected(self, slot: int) -> int:
+        """Return the hosts that may all log a record (line 4)."""
         base = slot * codes.RECORD_WORDS
-        group = self.words[base + codes.META] >> 16 & _MASK16
-        expected = self.groups_table.masks[group]
-        return int(expected & ~self.words[base + codes.SEEN] == 0)
+        return self.groups_table.expected[self.words[base + codes.META] >> 16 & _MASK16]
+
+    def _leads_on(self, slot: int) -> int:
+        """Say whether later copies in these bytes count for another record."""
+        if self._kind(slot) != codes.JOINED:
+            return 0
+        other = self._other(slot)
+        return 1 if other >= 0 and self._has_locations(other) else 0
 
     def unpublished_segments(self, host: int) -> set[int]:
         """Return the segments of *host* that hold copies of pending or expired records (34)."""
@@ -319,6 +414,8 @@ class Agreement(Records):
     def overflow(self, slots: list[int]) -> None:
         """Forget pending records whose bytes are safe elsewhere (line 25)."""
         for slot in slots:
+            for other in self.joined(slot):  # A copy in these bytes begins anew, too.
+                self._free(other)
             self.pending -= 1
             self.overflowed += 1
             self._free(slot)

@@ -70,6 +70,9 @@ cdef enum:
     MAIL_FLAGS = 7
     MAIL_EPOCH = 8
     LATE = 1
+    COPIES = 0xFF
+    ASSUMED = 0x100
+    EXPIRED = 0x200
     SUSPECT = -1_000_000
     IGNORED = 0
     NEIGHBOUR = 1
@@ -115,5 +118,6 @@ cdef enum:
     SINCE = 7
     LAST = 8
     LOCATIONS = 9
+    HOST_GONE = -1
     LOCATION_WORDS = 5
     COLUMN_BYTES = 64

@@ -92,6 +92,10 @@ MAIL_MESSAGING = 6
 MAIL_FLAGS = 7
 MAIL_EPOCH = 8  # The number of the epoch in force for it.
 LATE = 1  # It had expired when the copy came that completed its agreement.
+# In what `Agreement` says of an emission, above the number of copies, and in MAIL_FLAGS.
+COPIES = 0xFF
+ASSUMED = 0x100  # It counts on copies in a part of a log that is gone.
+EXPIRED = 0x200  # It waited in vain, and goes out with the copies it has.
 
 # What `Agreement.observe` says of a mutation whose level is met, but which shares its token with
 # another: it may be known in other bytes.
@@ -145,13 +149,15 @@ D1 = 1
 SEEN = 2  # A bit per host.
 TOKEN = 3
 META = 4  # Bits 0-7 kind, 8 dirty, 9 persisted, 10 shared, 11 checked, 16-31 replica group,
-# 32-47 keyspace, 48-53 host of the copy that was published.
+# 32-47 keyspace, 48-53 host of the copy that was published, 54 suspected to be streamed, 55 expired
+# without a copy of a replica. Bits 8-31 are not stored.
 NUMBER = 5
 BORN = 6  # Of a published record its copy's segment, of a joined one D0 of the other.
 SINCE = 7
 LAST = 8
 LOCATIONS = 9  # The first location + 1; of a free record the next free one + 1. Of a published one
 # its copy's position and length, 32 bits each, 0 if unknown; of a joined one D1 of the other.
+HOST_GONE = -1  # In a map of hosts: its log is not read any more.
 LOCATION_WORDS = 5  # Host, segment, position, length, the next location + 1.
 
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.

@@ -7,8 +7,9 @@ from headrace.plugins import ConfigError, Problem, option
 from headrace.sources.cassandra.gaps import FAIL, POLICIES
 from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
+from headrace.sources.cassandra.topology_file import node_problems
 
-_NODE_TEXTS = ("dc", "rack", "commitlog")
+_NODE_TEXTS = ("path", "commitlog")  # Besides what a ring says of a node.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,19 @@ class CassandraConfig:
         default=(),
     )
     consistency: str = option("How many copies must agree.", default="QUORUM", choices=LEVELS)
+    datacenter: str | None = option(
+        "Which data centre LOCAL_ONE and LOCAL_QUORUM mean; default: the only one.", default=None
+    )
+    topology: str | None = option(
+        "A YAML file of the ring, followed while it changes: {node: {tokens: […], dc: …, "
+        "rack: …, joining: true}, …}.",
+        default=None,
+    )
+    max_hint_window_seconds: int = option(
+        "The nodes' max_hint_window: how long mutations are also judged by an older ring.",
+        default=3 * 3600,
+        minimum=0,
+    )
     tables: tuple[str, ...] = option("ks.table, …; default: all with cdc = true.", default=())
     disposal: object = option(
         "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
@@ -112,17 +126,11 @@ def _node_problems(key: str, node: object) -> Iterator[Problem]:
     if not isinstance(node, Mapping):
         yield Problem(key, f"expected a path, found {node!r}", "node1: path/to/cdc_raw")
         return
-    for option_name in node.keys() - {"path", *_NODE_TEXTS, "tokens"}:
-        yield Problem(
-            f"{key}.{option_name}", "unknown", "path, commitlog, tokens, dc and rack are known"
-        )
-    for option_name in ("path", *_NODE_TEXTS):
-        text = node.get(option_name, "" if option_name == "path" else "default")
+    for name in _NODE_TEXTS:
+        text = node.get(name, "" if name == "path" else "default")
         if not isinstance(text, str) or not text:
-            yield Problem(f"{key}.{option_name}", f"expected a text, found {text!r}")
-    tokens = node.get("tokens", [])
-    if not isinstance(tokens, Sequence) or not all(map(_is_token, tokens)):
-        yield Problem(f"{key}.tokens", f"expected a list of whole numbers, found {tokens!r}")
+            yield Problem(f"{key}.{name}", f"expected a text, found {text!r}")
+    yield from node_problems(key, node, _NODE_TEXTS)
 
 
 def _token_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
@@ -132,10 +140,6 @@ def _token_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
         for token in tokens if isinstance(tokens, Sequence) else ():
             if owners.setdefault(token, name) != name:
                 yield Problem(f"nodes.{name}.tokens", f"{token} is {owners[token]}'s already")
-
-
-def _is_token(given: object) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and -(1 << 63) <= given < 1 << 63
 
 
 def _is_disposal(given: object) -> bool:

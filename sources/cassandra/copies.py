@@ -119,8 +119,10 @@ class Copies:
         self._gone: set[tuple[int, int]] = set()
         self._unreadable: dict[int, RetriableError] = {}  # By host.
 
-    def find(self, d0: int, d1: int, locations: Iterable[Location]) -> Copy | None:
-        """Return the first copy in *locations* that has the digest *d0*, *d1*.
+    def find(
+        self, digests: Iterable[tuple[int, int]], locations: Iterable[Location]
+    ) -> Copy | None:
+        """Return the first copy in *locations* that has one of the *digests*, two words each.
 
         None when no log has one any more, or it is damaged. A segment that is gone, and a log that
         cannot be read now, are not tried again until `close`.
@@ -130,7 +132,7 @@ class Copies:
                 now. Call `close` and try again later.
 
         """
-        wanted = d0.to_bytes(8, "little") + d1.to_bytes(8, "little")
+        wanted = {d0.to_bytes(8, "little") + d1.to_bytes(8, "little") for d0, d1 in digests}
         trouble: RetriableError | None = None
         for host, segment, position, length in locations:
             if host in self._unreadable:
@@ -146,7 +148,7 @@ class Copies:
                 self._forget(host, segment)
                 self._unreadable[host] = trouble = error
                 continue
-            if opened is not None and raw is not None and digest(raw, self._job_key) == wanted:
+            if opened is not None and raw is not None and digest(raw, self._job_key) in wanted:
                 return Copy(raw, host, segment, position, opened.messaging)
         if trouble is not None:
             raise trouble

@@ -4,7 +4,7 @@ An epoch's routes and plans are made when the first log enters it, from the same
 CDC there, is asked for, holds no counters, and its replicas are known. For one thread. No I/O.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,8 @@ UNKNOWN_MAX: Final = 1_000  # Unknown table ids remembered for reports.
 
 # The number of a keyspace, -1 when its replicas cannot be told; its schema is as of now.
 Number = Callable[[KeyspaceSchema], int]
+# Takes the keyspaces of an epoch that a log came to: their replication is in force.
+Follow = Callable[[Mapping[str, KeyspaceSchema]], None]
 # Asks anew what the tables are; returns the epochs that logs are in then.
 Refresh = Callable[[], Iterable[int]]
 
@@ -46,6 +48,7 @@ class Deliveries:
         self.schemas: list[RecordSchema] = []  # Of all records so far, in the order of their need.
         self.current: Callable[[], Iterable[int]] = lambda: ()
         self.refresh: Refresh = lambda: ()
+        self.follow: Follow = lambda _: None
         self.unknown: dict[bytes, str] = {}  # Tables whose neighbours are delivered; where.
         self._names = frozenset(names)
         self._number = number

@@ -8,7 +8,7 @@ from headrace.sources.cassandra.agreement cimport Agreement
 from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
-from headrace.sources.cassandra.records cimport Groups
+from headrace.sources.cassandra.groups cimport Groups
 
 cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW

@@ -14,8 +14,8 @@ from headrace.sources.cassandra.blocks import Block
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.records import Groups
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
@@ -49,7 +49,7 @@ class Outbox:
     """Agreed mutations of one split, raw, in the order of emission.
 
     Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, host,
-    segment, position, copies, messaging version, flags (1: late), number of the epoch.
+    segment, position, copies, messaging version, flags, number of the epoch.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Outbox:
         messaging: int,
         epoch: int,
     ) -> None:
-        """Keep a copy of view[start:end]; negative *copies* mean a late one."""
+        """Keep a copy of view[start:end]; *copies* is what `Agreement` said of it."""
         length = end - start
         if self.size + length > len(self.data):
             self._grow_data(length)
@@ -86,9 +86,9 @@ class Outbox:
         self.meta[base + codes.MAIL_HOST] = host
         self.meta[base + codes.MAIL_SEGMENT] = segment
         self.meta[base + codes.MAIL_POSITION] = position
-        self.meta[base + codes.MAIL_COPIES] = copies if copies > 0 else -copies
+        self.meta[base + codes.MAIL_COPIES] = (copies if copies > 0 else -copies) & codes.COPIES
         self.meta[base + codes.MAIL_MESSAGING] = messaging
-        self.meta[base + codes.MAIL_FLAGS] = 0 if copies > 0 else codes.LATE
+        self.meta[base + codes.MAIL_FLAGS] = copies & ~codes.COPIES if copies > 0 else codes.LATE
         self.meta[base + codes.MAIL_EPOCH] = epoch
         self.size += length
         self.count += 1

@@ -127,6 +127,7 @@ class LogTables:
 
     def _moved(self) -> None:
         self.routes = self._deliveries.routes_of(self.epoch)
+        self._deliveries.follow(self.epoch.given.keyspaces)
 
     # ---- what is stored ----
 

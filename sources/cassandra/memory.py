@@ -87,6 +87,10 @@ class Memory:
         agreement.overflow(list(left))
         return list(left.values())
 
+    def judge_again(self) -> None:
+        """Let the next `keep` decide about all that waits, whatever time it is (line 18)."""
+        self._swept_ms = None
+
     def _compare(self, wait_ms: int, outbox: Outbox) -> None:
         """Line 19."""
         for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):
@@ -119,7 +123,6 @@ class Memory:
         self._agreement.learn_newest(slot, NOT_LOOKED)
 
     def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
-        _, _, copies = self._agreement.identity(slot)
         outbox.append(
             found.raw,
             0,
@@ -127,7 +130,7 @@ class Memory:
             found.host,
             found.segment,
             found.position,
-            copies,
+            self._agreement.copies(slot),
             found.messaging,
             self._epoch_of(found).number,
         )
@@ -152,8 +155,9 @@ class Memory:
 
     def _find(self, slot: int) -> Copy | None:
         """Read a copy's bytes again; None when no log has them any more."""
-        d0, d1, _ = self._agreement.identity(slot)
-        return self._copies.find(d0, d1, self._agreement.locations(slot))
+        agreement = self._agreement
+        names = [agreement.identity(each)[:2] for each in (slot, *agreement.joined(slot))]
+        return self._copies.find(names, agreement.locations(slot))
 
 
 def _place(found: Copy) -> tuple[int, int, int, int]:

@@ -14,12 +14,13 @@ from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.given_schema import GivenSchema
+from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.hold import Disposal, Hold
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.pump import Pump
-from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.replicas import Nodes, Replicas
 from headrace.sources.cassandra.salvage import salvaged
 from headrace.sources.cassandra.schema import (
     SYSTEM_KEYSPACES,
@@ -28,7 +29,8 @@ from headrace.sources.cassandra.schema import (
     TableSchema,
 )
 from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.topology import Node, set_replicas
+from headrace.sources.cassandra.topology import Topology, local_datacenter
+from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
@@ -54,7 +56,7 @@ class Parts:
             SegmentKeyError: the key store cannot be read.
 
         """
-        _ = self.groups
+        _ = self.replicas
         for log in self.logs.values():
             log.segments()
         _ = self.holds
@@ -111,7 +113,7 @@ class Parts:
 
     @cached_property
     def keyspaces(self) -> list[str]:
-        """The keyspaces of the delivered tables, in the order that numbers them; it only grows."""
+        """The keyspaces of the tables that are delivered from the beginning."""
         return sorted({table.keyspace for table in self.tables})
 
     @cached_property
@@ -148,19 +150,9 @@ class Parts:
         return holds
 
     @cached_property
-    def groups(self) -> Groups:
-        """Who holds what, and how many copies are needed."""
-        groups = Groups(len(self.config.nodes))
-        set_replicas(groups, self._nodes, self._replicated, self.config.consistency)
-        return groups
-
-    @property
-    def _nodes(self) -> Sequence[Node]:
-        return [_node(name, given) for name, given in self.config.nodes.items()]
-
-    @cached_property
-    def _replicated(self) -> list[KeyspaceSchema]:
-        known = self.schema.keyspaces
+    def replicas(self) -> Replicas:
+        """Who holds what, by which version of the topology, and how many copies are needed."""
+        known, config = self.schema.keyspaces, self.config
         for name in self.keyspaces:
             if name not in known:
                 raise TopologyError(
@@ -169,22 +161,25 @@ class Parts:
                     hint=f"add CREATE KEYSPACE {name} WITH replication = … to the schema file, "
                     "or give contact_points",
                 )
-        return [known[name] for name in self.keyspaces]
+        nodes = self._ring.changed(0) or [node_of(*named) for named in config.nodes.items()]
+        keyspaces = [known[name] for name in self.keyspaces]
+        local = local_datacenter(nodes, config.consistency, config.datacenter)
+        current = Topology.of(nodes, keyspaces, config.consistency, local)
+        return Replicas(tuple(config.nodes), current, self.keyspaces)
+
+    @cached_property
+    def _ring(self) -> Nodes:
+        return TopologyFile(self.config.topology, self.context)
 
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
-        if keyspace.name not in self.keyspaces:
-            grown = [*self._replicated, keyspace]
-            try:
-                set_replicas(self.groups, self._nodes, grown, self.config.consistency)
-            except TopologyError as error:
-                self.context.log.warning(
-                    "keyspace_skipped", keyspace=keyspace.name, error=error.message, hint=error.hint
-                )
-                return -1
-            self._replicated.append(keyspace)
-            self.keyspaces.append(keyspace.name)
-        return self.keyspaces.index(keyspace.name)
+        try:
+            return self.replicas.number(keyspace)
+        except TopologyError as error:
+            self.context.log.warning(
+                "keyspace_skipped", keyspace=keyspace.name, error=error.message, hint=error.hint
+            )
+            return -1
 
     @cached_property
     def keys(self) -> Keys:
@@ -201,6 +196,7 @@ class Parts:
         """Which tables are delivered, and how."""
         made = Deliveries(self.config.tables, self._number)
         made.current = self._epochs
+        made.follow = self.replicas.follow_replication
         made.refresh = self._refreshed
         return made
 
@@ -221,7 +217,7 @@ class Parts:
         """The one reader of all logs."""
         config = self.config
         return Pump(
-            Intake(self.groups, self.context.job_key, config.splits),
+            Intake(Groups(len(config.nodes)), self.context.job_key, config.splits),
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
@@ -255,7 +251,15 @@ class Parts:
         )
 
     def report(self) -> None:
-        """Warn once of each damaged place, and of each table id that the schema lacks."""
+        """Follow the ring; warn once of each damaged place, and table id that the schema lacks.
+
+        Raises:
+            TopologyError: in the ring of now the level cannot be met from the logs that are read.
+
+        """
+        nodes = self._ring.changed(self.context.clock.monotonic_ms())
+        if nodes is not None:
+            self.replicas.follow_nodes(nodes)
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
             self._reported.add(place)
@@ -296,10 +300,3 @@ def _disposal(given: object) -> Disposal:
     if isinstance(given, Mapping):
         return Disposal(keep=False, archive=Path(str(given["archive"])))
     return Disposal(keep=given == "keep")
-
-
-def _node(name: str, given: object) -> Node:
-    if not isinstance(given, Mapping):
-        return Node(name)
-    tokens = tuple(given.get("tokens", ()))
-    return Node(name, tokens, str(given.get("dc", "dc1")), str(given.get("rack", "rack1")))

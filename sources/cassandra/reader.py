@@ -16,15 +16,18 @@ from headrace.plugins import (
     Reader,
     RecordSchema,
 )
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.gaps import GapBook, notice_of
+from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.pump import FIRST
+from headrace.sources.cassandra.replicas import SplitVersions
 from headrace.sources.cassandra.state import CdcState, Chunk, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
@@ -43,7 +46,7 @@ class CassandraReader(Reader):
         self._number = number
         self._split = parts.splits[number]
         self._hosts = tuple(parts.config.nodes)
-        self._agreement = Agreement(parts.groups)
+        self._agreement = Agreement(Groups(len(self._hosts)))
         self._base = dict(resume.counters) if resume else {}
         self._chunks = resume.chunks if resume else ()
         self._passes = self._pump.passes
@@ -62,6 +65,7 @@ class CassandraReader(Reader):
             epoch_of=self._epoch_of,
         )
         self._tau = resume.tau if resume else 0
+        self._retire_ms = config.max_hint_window_seconds * _MS
         self._reads_before = self._reads()
         self._damage = [0] * len(self._hosts)  # Places, per host.
         self._skips_before = list(self._pump.intake.skipped)
@@ -75,6 +79,9 @@ class CassandraReader(Reader):
         unread = resume.unread if resume else {}
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
         self._pump.own(number, self._agreement, self._markers, schemas, unread)
+        stored = resume.topologies if resume else ()
+        self._versions = SplitVersions(parts.replicas, number, stored, self._tau)
+        self._agreement.regroup(self._versions.groups)
         if resume:
             self._restore(resume)
         self._pump.intake.judges[number] = self._memory.comparison
@@ -95,6 +102,9 @@ class CassandraReader(Reader):
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
+        if self._versions.follow(self._agreement.tau, self._retire_ms):
+            self._agreement.regroup(self._versions.groups)
+            self._memory.judge_again()
         outbox = pump.intake.take(self._number)
         lost = [*self._memory.keep(outbox, caught_up=not pump.more), *self._damaged()]
         markers = pump.markers(self._number)
@@ -134,13 +144,14 @@ class CassandraReader(Reader):
         self._pump.disown(self._number)
 
     def _restore(self, resume: CdcState) -> None:
-        missing = set(resume.hosts) - set(self._hosts)
+        missing = self._versions.needed() & set(resume.hosts) - set(self._hosts)
         if missing:
-            raise ConfigError(
-                [Problem("nodes", f"the stored state knows {', '.join(sorted(missing))}")]
-            )
-        wanted = self._parts.keyspaces
-        host_map = [self._hosts.index(host) for host in resume.hosts]
+            said = f"lacks {', '.join(sorted(missing))}, whose copies still count"
+            hint = "a node that left the ring is read for max_hint_window_seconds of split time"
+            raise ConfigError([Problem("nodes", said, hint)])
+        wanted = self._parts.replicas.keyspaces
+        ours = {host: number for number, host in enumerate(self._hosts)}
+        host_map = [ours.get(host, codes.HOST_GONE) for host in resume.hosts]
         keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
         for chunk in resume.chunks:
             rows = memoryview(chunk.rows).cast("Q")
@@ -214,7 +225,7 @@ class CassandraReader(Reader):
             tau=agreement.tau,
             number=agreement.number,
             hosts=self._hosts,
-            keyspaces=tuple(self._parts.keyspaces),
+            keyspaces=tuple(self._parts.replicas.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
             chunks=self._chunks,
@@ -223,6 +234,7 @@ class CassandraReader(Reader):
             met_gaps=self._gaps.gaps,
             unread=self._pump.unread(self._number),
             starts=self._starts,
+            topologies=self._versions.stored(),
         )
 
     def _damaged(self) -> Sequence[Quarantined]:
@@ -259,6 +271,8 @@ class CassandraReader(Reader):
         now["mutations.reencoded"] = agreement.reencoded
         now["mutations.expired"] = agreement.expired
         now["mutations.expired_published"] = agreement.expired_published
+        now["mutations.not_replica"] = agreement.not_replica
+        now["mutations.filtered"] = agreement.filtered
         now["mutations.overflow"] = agreement.overflowed
         now["bytes_lost"] = self._memory.bytes_lost
         now["memory_shortened"] = agreement.memory_shortened

@@ -4,22 +4,11 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
+from headrace.sources.cassandra.groups cimport Groups
 
 cdef int _ROOM_FIRST, _AHEAD, _HOST_SHIFT
-cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32
+cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _STREAMED, _NO_REPLICA, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32, _SIGN, _ONE
 cdef int64_t _NOT_LOOKED
-
-
-@cython.final
-cdef class Groups:
-    cdef readonly int hosts
-    cdef uint64_t[::1] masks
-    cdef int[::1] needed
-    cdef int[::1] first
-    cdef int64_t[::1] tokens
-    cdef int[::1] groups
-    @cython.locals(low=int, high=int, begin=int, middle=int)
-    cpdef int find(self, int keyspace, int64_t token) noexcept
 
 
 cdef class Records:
@@ -75,6 +64,8 @@ cdef class Records:
     cdef int _become_published(self, int slot, int kind, uint64_t host, uint64_t segment, uint64_t position, uint64_t length) except -1
     @cython.locals(meta=uint64_t, dirty=int[::1])
     cdef int _mark(self, int slot) except -1
+    @cython.locals(slot=int, base=Py_ssize_t, keyspace=int, group=uint64_t)
+    cpdef regroup(self, Groups groups)
     @cython.locals(rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
     cpdef changed_rows(self)
     @cython.locals(meta=uint64_t, slot=int)
@@ -85,7 +76,7 @@ cdef class Records:
     cdef Py_ssize_t _write_row(self, uint64_t[::1] rows, Py_ssize_t at, int slot) noexcept
     @cython.locals(at=Py_ssize_t, slot=int, kind=int)
     cpdef restore(self, const uint64_t[::1] rows, list host_map, list keyspace_map)
-    @cython.locals(kind=int, token=uint64_t, signed=int64_t, keyspace=uint64_t, group=uint64_t, number=uint64_t, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t, host=uint64_t)
+    @cython.locals(kind=int, signed=int64_t, keyspace=uint64_t, group=uint64_t, number=uint64_t, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t, host=int, old=int)
     cdef int _restore_row(self, const uint64_t[::1] rows, Py_ssize_t at, int slot, list host_map, list keyspace_map) except -1
     @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)
     cdef int _locate(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
@@ -93,3 +84,6 @@ cdef class Records:
     cdef int _forget_locations(self, int slot) noexcept
     @cython.locals(loc=int, at=Py_ssize_t, base=Py_ssize_t, kind=int, word=uint64_t, host=uint64_t)
     cpdef list locations(self, int slot)
+
+
+cdef int64_t _signed(uint64_t token) noexcept

@@ -4,15 +4,16 @@ Separate from the rules that change them: `agreement`. An entry costs no Python 
 goes by open addressing over the digest. For one thread.
 """
 
-import itertools
 import os
 from array import array
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.blocks import Block
+from headrace.sources.cassandra.groups import Groups
 
 _DIRTY, _PERSISTED, _SHARED = 0x100, 0x200, 0x400
-_STORED_BITS = 0x3F_FFFF_FFFF_0000 | 0xFF  # Of META.
+_STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
+_STORED_BITS = 0xFF_FFFF_0000_00FF  # Of META.
 _KIND_BITS = 0xFF
 _HOST_SHIFT, _HOST_BITS = 48, 0x3F
 _LOW32 = 0xFFFF_FFFF
@@ -22,52 +23,9 @@ _ROOM_FIRST = 1024
 _NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
 _AHEAD = 8  # Records whose places are fetched before they are needed.
 _MASK16 = 0xFFFF
+_SIGN = 1 << 63
+_ONE = 1  # As wide as a word.
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
-
-
-class Groups:
-    """Replica groups: which hosts hold a token, and how many copies its level needs.
-
-    Group g needs `needed[g]` distinct hosts of `masks[g]`. Keyspace k's ring has the tokens
-    `tokens[first[k]:first[k+1]]`, ascending; a token belongs to the first ring token that is not
-    smaller, wrapping round, and `groups` gives that ring token's group.
-    """
-
-    def __init__(self, hosts: int) -> None:
-        """Begin with no keyspace; *hosts* is the number of logs, 64 at most."""
-        self.hosts = hosts
-        self.masks = memoryview(array("Q", [0]))
-        self.needed = memoryview(array("i", [0]))
-        self.first = memoryview(array("i", [0]))
-        self.tokens = memoryview(array("q", [0]))
-        self.groups = memoryview(array("i", [0]))
-
-    def set(
-        self,
-        masks: list[int],
-        needed: list[int],
-        rings: list[list[tuple[int, int]]],
-    ) -> None:
-        """Take the groups, and per keyspace its ring as (token, group) in ascending order."""
-        self.masks = memoryview(array("Q", masks or [0]))
-        self.needed = memoryview(array("i", needed or [0]))
-        bounds = [0, *itertools.accumulate(len(ring) for ring in rings)]
-        self.first = memoryview(array("i", bounds))
-        self.tokens = memoryview(array("q", [token for ring in rings for token, _ in ring] or [0]))
-        self.groups = memoryview(array("i", [group for ring in rings for _, group in ring] or [0]))
-
-    def find(self, keyspace: int, token: int) -> int:
-        """Return the group that holds *token* in *keyspace*."""
-        low = self.first[keyspace]
-        high = self.first[keyspace + 1]
-        begin = low
-        while low < high:
-            middle = (low + high) // 2
-            if self.tokens[middle] < token:
-                low = middle + 1
-            else:
-                high = middle
-        return self.groups[begin if low == self.first[keyspace + 1] else low]
 
 
 class Records:
@@ -312,6 +270,17 @@ class Records:
             self.dirty[self.dirty_count] = slot
             self.dirty_count += 1
 
+    def regroup(self, groups: Groups) -> None:
+        """Go by *groups*: other replicas hold the tokens now."""
+        self.groups_table = groups
+        for slot in range(self.used):
+            base = slot * codes.RECORD_WORDS
+            if self._kind(slot) != codes.FREE:
+                keyspace = self.words[base + codes.META] >> 32 & _MASK16
+                group = groups.find(keyspace, _signed(self.words[base + codes.TOKEN]))
+                self.words[base + codes.META] &= ~(_MASK16 << 16)
+                self.words[base + codes.META] |= group << 16
+
     # ---- rows: records as they are stored ----
 
     def changed_rows(self) -> bytes:
@@ -380,7 +349,10 @@ class Records:
         return end
 
     def restore(self, rows: memoryview, host_map: list[int], keyspace_map: list[int]) -> None:
-        """Apply stored rows in order; the maps turn their host and keyspace numbers into ours."""
+        """Apply stored rows in order; the maps turn their host and keyspace numbers into ours.
+
+        What a host that is HOST_GONE has logged counts no more, nor can it be read again.
+        """
         at = 0
         gone = set()
         while at < len(rows):
@@ -411,8 +383,7 @@ class Records:
     ) -> None:
         kind = rows[at + codes.META] & _KIND_BITS
         if slot < 0:
-            token = rows[at + codes.TOKEN]
-            signed = token - (1 << 64) if token >> 63 else token
+            signed = _signed(rows[at + codes.TOKEN])
             keyspace = keyspace_map[rows[at + codes.META] >> 32 & _MASK16]
             group = self.groups_table.find(keyspace, signed)
             number = self.number
@@ -423,24 +394,33 @@ class Records:
         base = slot * codes.RECORD_WORDS
         self.words[base + codes.META] = (
             (self.words[base + codes.META] & ~(_KIND_BITS | _HOST_BITS << _HOST_SHIFT))
+            & ~(_STREAMED | _NO_REPLICA)
+            | (rows[at + codes.META] & (_STREAMED | _NO_REPLICA))
             | kind
             | _PERSISTED
         )
         seen = rows[at + codes.SEEN]
-        self.words[base + codes.SEEN] = sum(
-            1 << new for old, new in enumerate(host_map) if seen >> old & 1
-        )
+        self.words[base + codes.SEEN] = 0
+        for old in range(len(host_map)):
+            host = host_map[old]
+            if seen >> old & 1 and host != codes.HOST_GONE:
+                self.words[base + codes.SEEN] |= _ONE << host
         for field in (codes.NUMBER, codes.BORN, codes.SINCE, codes.LAST):
             self.words[base + field] = rows[at + field]
         if self._has_locations(slot):
             for i in reversed(range(rows[at + codes.LOCATIONS])):
                 loc = at + codes.RECORD_WORDS + i * (codes.LOCATION_WORDS - 1)
-                self._locate(slot, host_map[rows[loc]], rows[loc + 1], rows[loc + 2], rows[loc + 3])
+                host = host_map[rows[loc]]
+                if host != codes.HOST_GONE:
+                    self._locate(slot, host, rows[loc + 1], rows[loc + 2], rows[loc + 3])
         else:
             self.words[base + codes.LOCATIONS] = rows[at + codes.LOCATIONS]
         if kind == codes.PUBLISHED or kind == codes.EXPIRED_PUBLISHED:  # noqa: PLR1714 (C)
             host = host_map[rows[at + codes.META] >> _HOST_SHIFT & _HOST_BITS]
-            self.words[base + codes.META] |= host << _HOST_SHIFT
+            if host == codes.HOST_GONE:
+                self.words[base + codes.LOCATIONS] = 0  # Not known.
+            else:
+                self.words[base + codes.META] |= (_ONE * host) << _HOST_SHIFT
 
     # ---- where copies lie ----
 
@@ -498,3 +478,8 @@ class Records:
             found.append((self.locs[at], self.locs[at + 1], self.locs[at + 2], self.locs[at + 3]))
             loc = self.locs[at + 4]
         return found
+
+
+def _signed(token: int) -> int:
+    """Return a token as the ring has it, from a word without sign."""
+    return (token ^ _SIGN) - _SIGN

@@ -59,7 +59,7 @@ class CassandraSource(Source):
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         parts = self._parts
         state = position or CdcState(
-            0, 0, tuple(parts.config.nodes), tuple(parts.keyspaces), {}, {}
+            0, 0, tuple(parts.config.nodes), tuple(parts.replicas.keyspaces), {}, {}
         )
         return located(parts.logs, state, target)
 

@@ -88,10 +88,12 @@ class _Head(msgspec.Struct, frozen=True):
     markers: dict[str, Marker]
     counters: dict[str, int]
     chunks: tuple[str, ...]
-    schemas: dict[str, tuple[tuple[Marker, str], ...]] = {}  # States before there were any.
+    # States before there were any have none of these.
+    schemas: dict[str, tuple[tuple[Marker, str], ...]] = {}
     gaps: tuple[StoredGap, ...] = ()
     unread: dict[str, tuple[int, ...]] = {}
     starts: dict[str, Marker] = {}
+    topologies: tuple[tuple[str, int | None], ...] = ()
 
 
 class Chunk:
@@ -154,6 +156,13 @@ class StoredVersion(NamedTuple):
     chunk: Chunk
 
 
+class StoredTopology(NamedTuple):
+    """A version of the topology, and the split time at which another took its place, if one did."""
+
+    chunk: Chunk
+    superseded: int | None
+
+
 @dataclass(frozen=True)
 class CdcState(Position):
     """See the module. `tau` is split time in ms, `number` the last record's number.
@@ -164,6 +173,7 @@ class CdcState(Position):
     read is of, the newest last. `met_gaps` were met on the way here; `unread` has, per node, the
     ids of the segments that were listed and not begun; `starts` are the markers that reading began
     at, where that was not the beginning.
+    `topologies` are the versions that records are judged by (line 9).
     """
 
     tau: int
@@ -178,6 +188,7 @@ class CdcState(Position):
     met_gaps: tuple[StoredGap, ...] = ()
     unread: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
     starts: Mapping[str, Marker] = field(default_factory=dict, repr=False)
+    topologies: tuple[StoredTopology, ...] = field(default=(), repr=False)
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -196,8 +207,10 @@ class CdcState(Position):
             self.met_gaps,
             dict(self.unread),
             dict(self.starts),
+            tuple((each.chunk.name, each.superseded) for each in self.topologies),
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
+        versions += [each.chunk for each in self.topologies]
         return EncodedPosition(
             _seal(_HEAD, msgspec.msgpack.encode(head)),
             {chunk.name: chunk.sealed for chunk in (*self.chunks, *versions)},
@@ -237,6 +250,7 @@ class CdcState(Position):
             met_gaps=head.gaps,
             unread=head.unread,
             starts=head.starts,
+            topologies=tuple(StoredTopology(chunk(name), at) for name, at in head.topologies),
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:

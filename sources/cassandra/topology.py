@@ -1,36 +1,145 @@
-"""Which nodes hold a token, and how many copies a consistency level asks for; a fixed topology.
+"""Which nodes hold a token, and which copies a consistency level asks for: versions of a topology.
 
-The replicas come from cassandra-driver's own replication strategies. Pure: no I/O, no clock.
+The replicas come from cassandra-driver's own replication strategies. Pure: no I/O, no clock. Lines
+are those of docs/agreement.md.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
+import msgspec
+
+from headrace.plugins import ConfigError, Problem
 from headrace.sources.cassandra.errors import TopologyError
-from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.groups import GROUPS_MAX, Group, Groups, Ring, Terms
 from headrace.sources.cassandra.schema import KeyspaceSchema
 
 HOSTS_MAX: Final = 64  # A record's seen hosts are the bits of one word.
-LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", "ALL")
+LOCAL_LEVELS: Final = ("LOCAL_ONE", "LOCAL_QUORUM")
+LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", *LOCAL_LEVELS, "EACH_QUORUM", "ALL")
 STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy")
-_COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3}
+_BY_CENTRE: Final = STRATEGIES[1]
+_COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3, "LOCAL_ONE": 1}
+_LOWEST: Final = -(1 << 63)
 
 
 @dataclass(frozen=True)
 class Node:
-    """A replica whose log is read. Without tokens it can only be one that holds everything."""
+    """A node of the ring. Without tokens it can only be one that holds everything.
+
+    One that is joining logs writes of ranges that it will have, and is no replica yet.
+    """
 
     name: str
     tokens: tuple[int, ...] = ()
     datacenter: str = "dc1"
     rack: str = "rack1"
+    joining: bool = False
     # The driver's strategies compare hosts by identity and ask for these two words.
     host_id: str = field(default="", compare=False)
 
 
+Replication = tuple[tuple[str, str], ...]  # A keyspace's options, in order.
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One version: the nodes, the replication of each keyspace, and the level that is asked for.
+
+    Versions with the same content are the same version. *local* is the data centre that LOCAL_
+    levels mean.
+    """
+
+    nodes: tuple[Node, ...]
+    keyspaces: tuple[tuple[str, Replication], ...]
+    level: str
+    local: str = ""
+    _rings: "dict[str, Sequence[_Range]]" = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Sequence[Node],
+        keyspaces: Sequence[KeyspaceSchema],
+        level: str,
+        local: str = "",
+    ) -> "Topology":
+        """Return the version with these nodes and keyspaces."""
+        replication = ((k.name, tuple(sorted(k.replication.items()))) for k in keyspaces)
+        ordered = sorted(nodes, key=lambda node: node.name)
+        return cls(tuple(ordered), tuple(sorted(replication)), level, local)
+
+    def encode(self) -> bytes:
+        """Return the bytes that `decode` reads back; equal versions have equal bytes."""
+        nodes = [(n.name, n.tokens, n.datacenter, n.rack, n.joining) for n in self.nodes]
+        return msgspec.msgpack.encode((nodes, self.keyspaces, self.level, self.local))
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "Topology":
+        """Read what `encode` wrote.
+
+        Raises:
+            msgspec.MsgspecError: it is something else.
+
+        """
+        nodes, keyspaces, level, local = msgspec.msgpack.decode(encoded, type=_Encoded)
+        return cls(tuple(Node(*node) for node in nodes), keyspaces, level, local)
+
+    def with_keyspace(self, keyspace: KeyspaceSchema) -> "Topology":
+        """Return the version in which *keyspace* is replicated so."""
+        options = tuple(sorted(keyspace.replication.items()))
+        known = {**dict(self.keyspaces), keyspace.name: options}
+        if known == dict(self.keyspaces):
+            return self
+        return Topology(self.nodes, tuple(sorted(known.items())), self.level, self.local)
+
+    def is_part_of(self, other: "Topology") -> bool:
+        """Say whether *other* is the same but for keyspaces that it has besides."""
+        same = (self.nodes, self.level, self.local) == (other.nodes, other.level, other.local)
+        return same and set(self.keyspaces) <= set(other.keyspaces)
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all nodes whose logs count or will count (line 10)."""
+        return frozenset(node.name for node in self.nodes)
+
+    def ring(self, keyspace: str) -> "Sequence[_Range]":
+        """Return who holds what of a keyspace, ascending; nothing where it was not known.
+
+        Raises:
+            TopologyError: it cannot be told.
+
+        """
+        if keyspace not in self._rings:
+            options = dict(self.keyspaces).get(keyspace)
+            self._rings[keyspace] = _ring(self, keyspace, dict(options)) if options else ()
+        return self._rings[keyspace]
+
+
+_Encoded = tuple[
+    tuple[tuple[str, tuple[int, ...], str, str, bool], ...],
+    tuple[tuple[str, tuple[tuple[str, str], ...]], ...],
+    str,
+    str,
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The replicas of the tokens up to `token`, by data centre, and the terms of the level.
+
+    Terms are (nodes that count, how many of them), all of which must be satisfied.
+    """
+
+    token: int
+    terms: tuple[tuple[frozenset[str], int], ...]
+    replicas: frozenset[str]
+
+
 def replica_groups(
-    nodes: Sequence[Node], keyspaces: Sequence[KeyspaceSchema], level: str
+    nodes: Sequence[Node], keyspaces: Sequence[KeyspaceSchema], level: str, local: str = ""
 ) -> Groups:
     """Return, for each keyspace in order, its ring and what *level* needs of it.
 
@@ -39,74 +148,171 @@ def replica_groups(
 
     """
     groups = Groups(len(nodes))
-    set_replicas(groups, nodes, keyspaces, level)
+    version = Topology.of(nodes, keyspaces, level, local)
+    set_replicas(groups, [n.name for n in nodes], [version], [k.name for k in keyspaces])
     return groups
 
 
 def set_replicas(
-    groups: Groups, nodes: Sequence[Node], keyspaces: Sequence[KeyspaceSchema], level: str
+    groups: Groups, hosts: Sequence[str], versions: Sequence[Topology], keyspaces: Sequence[str]
 ) -> None:
-    """Give *groups* the rings of these keyspaces; more of them leave the groups of others alone.
+    """Give *groups* the rings of these keyspaces, by all *versions*, the one in force first.
+
+    *hosts* are the nodes whose logs are read, in the order that numbers them. More keyspaces leave
+    the groups of others alone.
 
     Raises:
-        TopologyError: the replicas of a keyspace cannot be told, or are too few for the level.
+        TopologyError: the replicas of a keyspace cannot be told, or those that are read are too
+            few for the level in the version in force.
 
     """
-    if len(nodes) > HOSTS_MAX:
+    if len(hosts) > HOSTS_MAX:
         raise TopologyError(
-            f"{len(nodes)} nodes; one job reads {HOSTS_MAX} logs at most",
+            f"{len(hosts)} nodes; one job reads {HOSTS_MAX} logs at most",
             place="source.nodes",
             hint="run one job per part of the ring",
         )
-    masks: list[int] = []
-    needed: list[int] = []
-    rings: list[list[tuple[int, int]]] = []
-    known: dict[tuple[int, int], int] = {}
+    bits = {name: 1 << number for number, name in enumerate(hosts)}
+    known: dict[Group, int] = {}
+    rings: list[Ring] = []
     for keyspace in keyspaces:
+        check_readable(versions[0], keyspace, hosts)
+        ranges = [found for version in versions if (found := version.ring(keyspace))]
+        tokens = sorted({each.token for found in ranges for each in found})
+        columns = [_at_tokens(found, tokens) for found in ranges]
         ring = []
-        for token, mask, copies in _ring(nodes, keyspace):
-            count = _needed(keyspace, level, copies, mask)
-            group = known.setdefault((mask, count), len(known))
-            if group == len(masks):
-                masks.append(mask)
-                needed.append(count)
-            ring.append((token, group))
+        for token, *cells in zip(tokens, *columns, strict=True):
+            alternatives = dict.fromkeys(_masked(cell, bits) for cell in cells)
+            expected = 0
+            for cell in cells:
+                expected |= _mask(cell.replicas, bits)
+            group = Group(tuple(alternatives), expected)
+            ring.append((token, known.setdefault(group, len(known))))
         rings.append(ring)
-    groups.set(masks, needed, rings)
+    if len(known) > GROUPS_MAX:
+        raise TopologyError(
+            f"{len(known)} groups of replicas; one job tells {GROUPS_MAX} apart",
+            place="source.nodes",
+            hint="run one job per keyspace",
+        )
+    groups.set(list(known), rings)
+
+
+def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> str:
+    """Return the data centre that LOCAL_ levels mean: the one that is given, or the only one.
+
+    Raises:
+        ConfigError: such a level is asked for, and it is not clear which.
+
+    """
+    known = sorted({node.datacenter for node in nodes})
+    if given is not None and given not in known:
+        raise ConfigError([Problem("datacenter", f"no node is in {given}", ", ".join(known))])
+    if given is None and len(known) > 1 and level in LOCAL_LEVELS:
+        hint = f"say which of {', '.join(known)} is meant"
+        raise ConfigError([Problem("datacenter", f"is required for {level}", hint)])
+    return given or known[0]
+
+
+def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> None:
+    """Refuse a version in which the logs of *hosts* can never satisfy the level.
+
+    Raises:
+        TopologyError: with what is missing.
+
+    """
+    read = frozenset(hosts)
+    for each in version.ring(keyspace):
+        for replicas, needed in each.terms:
+            if needed > len(replicas & read):
+                copies = replication_factor(_keyspace(version, keyspace))
+                raise TopologyError(
+                    f"level {version.level} needs {needed} of {copies} copies, "
+                    f"the job reads {len(replicas & read)}",
+                    place=f"keyspace {keyspace}",
+                    hint="give the cdc_raw of more nodes under source.nodes, or lower the level",
+                )
 
 
 def replication_factor(keyspace: KeyspaceSchema) -> int:
     """Return how many copies of a row the keyspace keeps, over all data centres."""
+    return sum(_copies(keyspace).values())
+
+
+def _copies(keyspace: KeyspaceSchema) -> Mapping[str, int]:
+    """Return how many copies each data centre keeps; "" is all of them for SimpleStrategy."""
     options = {k: v for k, v in keyspace.replication.items() if k != "class"}
     try:
-        counts = [int(count.partition("/")[0]) for count in options.values()]
+        counts = {k: int(count.partition("/")[0]) for k, count in options.items()}
     except ValueError:
-        counts = []
-    if not counts or sum(counts) < 1 or _strategy(keyspace) not in STRATEGIES:
+        counts = {}
+    if not counts or sum(counts.values()) < 1 or _strategy(keyspace) not in STRATEGIES:
         raise TopologyError(
             f"replication {dict(keyspace.replication)} is not understood",
             place=f"keyspace {keyspace.name}",
             hint=f"{' and '.join(STRATEGIES)} with numbers of copies are",
         )
-    return sum(counts)
+    if _strategy(keyspace) == _BY_CENTRE:
+        return {centre: count for centre, count in counts.items() if count}
+    return {"": sum(counts.values())}
 
 
 def _strategy(keyspace: KeyspaceSchema) -> str:
     return keyspace.replication.get("class", "").rpartition(".")[2]
 
 
-def _ring(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> Sequence[tuple[int, int, int]]:
-    """Return (ring token, mask of the hosts we read, copies kept) in ascending order."""
-    copies = replication_factor(keyspace)
-    everyone = (1 << len(nodes)) - 1
-    if not all(node.tokens for node in nodes):
-        if copies >= len(nodes):
-            return [(0, everyone, copies)]
+def _keyspace(version: Topology, name: str) -> KeyspaceSchema:
+    return KeyspaceSchema(name, dict(dict(version.keyspaces)[name]))
+
+
+def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Sequence[_Range]:
+    keyspace = KeyspaceSchema(name, replication)
+    copies = _copies(keyspace)
+    nodes = [node for node in version.nodes if not node.joining]
+    centres = {node.name: node.datacenter for node in nodes}
+    is_told = all(node.tokens for node in nodes)
+    if not is_told and len(copies) == 1 and not copies.keys() & set(centres.values()):
+        # One data centre, whose name nobody gave with the nodes.
+        centres = dict.fromkeys(centres, next(iter(copies)))
+    _check_centres(version.level, keyspace, copies, centres)
+    everyone = [] if is_told else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
+    held = everyone or _held(nodes, keyspace)
+    return [
+        _Range(token, tuple(_terms(version, copies, centres, replicas)), replicas)
+        for token, replicas in held
+    ]
+
+
+def _check_centres(
+    level: str, keyspace: KeyspaceSchema, copies: Mapping[str, int], centres: Mapping[str, str]
+) -> None:
+    missing = copies.keys() - set(centres.values()) - {""}
+    if missing and len(copies) > 1 and level not in LOCAL_LEVELS:
         raise TopologyError(
-            f"{len(nodes)} nodes but replication factor {copies}: who holds what is not known",
+            f"level {level} needs the logs of all data centres; none is given of "
+            f"{', '.join(sorted(missing))} (copies: {dict(copies)})",
             place=f"keyspace {keyspace.name}",
-            hint="give each node its tokens: {path: …, tokens: […]}, or contact_points",
+            hint="give the cdc_raw of nodes there under source.nodes, or use LOCAL_QUORUM "
+            "or LOCAL_ONE",
         )
+
+
+def _all_nodes(
+    keyspace: KeyspaceSchema, copies: Mapping[str, int], centres: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the replicas of every token where no tokens are known."""
+    for centre, count in copies.items():
+        held = [name for name in centres if centre in {"", centres[name]}]
+        if count < len(held):
+            raise TopologyError(
+                f"{len(held)} nodes but replication factor {count}: who holds what is not known",
+                place=f"keyspace {keyspace.name}",
+                hint="give each node its tokens: {path: …, tokens: […]}, or contact_points",
+            )
+    return frozenset(n for n in centres if centres[n] in copies or "" in copies)
+
+
+def _held(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> list[tuple[int, frozenset[str]]]:
     # Only here: a job that names no tokens starts without the driver's imports.
     from cassandra.metadata import Murmur3Token, ReplicationStrategy  # noqa: PLC0415
 
@@ -116,19 +322,40 @@ def _ring(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> Sequence[tuple[int
         _strategy(keyspace), {k: v for k, v in keyspace.replication.items() if k != "class"}
     )
     replicas: Mapping[Murmur3Token, Sequence[Node]] = strategy.make_token_replica_map(owners, ring)
-    numbers = {node.name: i for i, node in enumerate(nodes)}
-    return [
-        (token.value, sum(1 << numbers[name] for name in {n.name for n in replicas[token]}), copies)
-        for token in ring
-    ]
+    return [(token.value, frozenset(node.name for node in replicas[token])) for token in ring]
 
 
-def _needed(keyspace: KeyspaceSchema, level: str, copies: int, mask: int) -> int:
-    needed = {"ALL": copies, "QUORUM": copies // 2 + 1}.get(level) or _COUNTS[level]
-    if needed > mask.bit_count():
-        raise TopologyError(
-            f"level {level} needs {needed} of {copies} copies, the job reads {mask.bit_count()}",
-            place=f"keyspace {keyspace.name}",
-            hint="give the cdc_raw of more nodes under source.nodes, or lower the level",
-        )
-    return needed
+def _terms(
+    version: Topology,
+    copies: Mapping[str, int],
+    centres: Mapping[str, str],
+    replicas: frozenset[str],
+) -> Sequence[tuple[frozenset[str], int]]:
+    """Return what the level asks of the replicas of one range, as Cassandra counts."""
+    level, total = version.level, sum(copies.values())
+    by_centre = {
+        centre: frozenset(name for name in replicas if centre in {"", centres[name]})
+        for centre in copies
+    }
+    if level == "EACH_QUORUM":
+        return [(by_centre[centre], count // 2 + 1) for centre, count in copies.items()]
+    if level in LOCAL_LEVELS and "" not in copies:
+        total = copies.get(version.local, 1)  # Where there are no copies, none can be read.
+        replicas = by_centre.get(version.local, frozenset())
+    needed = _COUNTS.get(level) or (total if level == "ALL" else total // 2 + 1)
+    return [(replicas, needed)]
+
+
+def _at_tokens(ranges: Sequence[_Range], tokens: Sequence[int]) -> Sequence[_Range]:
+    """Return the range that each of *tokens* is in."""
+    ends = [each.token for each in ranges]
+    assert all(a < b for a, b in pairwise(ends))  # noqa: S101 (made sorted)
+    return [ranges[bisect_left(ends, token) % len(ends)] for token in tokens]
+
+
+def _masked(cell: _Range, bits: Mapping[str, int]) -> Terms:
+    return tuple((_mask(names, bits), needed) for names, needed in cell.terms)
+
+
+def _mask(names: frozenset[str], bits: Mapping[str, int]) -> int:
+    return sum(bits.get(name, 0) for name in names)

@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.groups import Group, Groups
 
 HOSTS: Final = 4
 WAIT, MEMORY, COMPLETE = 400, 300, 60
@@ -58,7 +58,8 @@ def groups() -> Groups:
         rings.append(pairs)
     made = Groups(HOSTS)
     masks = [sum(1 << host for host in hosts) for hosts, _ in known]
-    made.set(masks, [needed for _, needed in known], rings)
+    counts = [needed for _, needed in known]
+    made.set([Group((((m, n),),), m) for m, n in zip(masks, counts, strict=True)], rings)
     return made
 
 
@@ -75,6 +76,7 @@ class Record:
     last: int
     seen: set[int]
     locations: list[Location]
+    no_replica: bool = False  # Had logged it when it expired (line 13).
 
     def is_met(self) -> bool:
         """Line 3."""
@@ -101,6 +103,7 @@ class Model:
     counts: dict[tuple[int, int], int] = field(default_factory=dict)
     agreed: int = 0
     expired: int = 0
+    not_replica: int = 0
 
     def observe(self, host: int, digest: Digest, place: Location) -> int:
         """Return copies when the mutation is emitted now, negative when late, else 0."""
@@ -136,7 +139,8 @@ class Model:
             if not record.is_met():
                 return 0
             record.publish(place, self.tau)
-            self.expired -= 1
+            self.expired -= not record.no_replica
+            self.not_replica -= record.no_replica
             self.agreed += 1
             return -len(record.seen)
         self._count(host, SURPLUS)
@@ -159,7 +163,10 @@ class Model:
             if record.kind == codes.PENDING:
                 if self.tau >= record.born + WAIT:
                     record.kind, record.since = codes.EXPIRED_DROPPED, self.tau
-                    self.expired += 1
+                    replicas = RINGS[record.keyspace].of(record.token)
+                    record.no_replica = not record.seen & replicas
+                    self.expired += not record.no_replica
+                    self.not_replica += record.no_replica
             elif record.kind != codes.EXPIRED_DROPPED and record.is_complete():
                 if self.tau >= record.last + COMPLETE:
                     gone.append(digest)

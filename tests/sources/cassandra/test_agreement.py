@@ -28,7 +28,7 @@ from agreement_model import (
 )
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.records import Groups
+from headrace.sources.cassandra.groups import Group, Groups
 
 
 def stored_rows(rows: bytes) -> dict[Digest, tuple[object, ...] | None]:
@@ -74,6 +74,7 @@ class Run:
     counts: dict[tuple[int, int], int] = field(default_factory=dict)
     agreed: int = 0
     expired: int = 0
+    not_replica: int = 0
     position: int = 0
 
     def entry(self, host: int, digest: Digest) -> int:
@@ -129,6 +130,7 @@ class Run:
             self.counts[key] = self.counts.get(key, 0) + count
         self.agreed += self.agreement.agreed
         self.expired += self.agreement.expired
+        self.not_replica += self.agreement.not_replica
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -158,9 +160,10 @@ def test_it_does_what_the_rules_say(seed: int) -> None:
 
     assert run.model.counts == {key: count for key, count in run.counts.items() if count}
     assert (run.model.agreed, run.model.expired) == (run.agreed, run.expired)
+    assert run.model.not_replica == run.not_replica
     # I3, the second equation, with what this release has.
     firsts = sum(count for (_, fate), count in run.counts.items() if fate == FIRST)
-    assert firsts == run.agreed + run.expired + run.model.pending()
+    assert firsts == run.agreed + run.expired + run.not_replica + run.model.pending()
     assert entries == sum(run.counts.values())
 
 
@@ -202,7 +205,7 @@ def enough(digest: Digest, hosts: set[int]) -> bool:
 def everyone() -> Groups:
     """Return one keyspace of three hosts, two of which are needed."""
     made = Groups(3)
-    made.set([0b111], [2], [[(0, 0)]])
+    made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
     return made
 
 
@@ -370,3 +373,124 @@ def test_dropped_and_born_again_between_two_batches() -> None:
 
     assert (1, 1) == (restored.live, restored.pending)
     assert 2 == observe(restored, 0, 1)
+
+
+def pending_twice(agreement: Agreement) -> tuple[int, int]:
+    """Feed two mutations of one token from one host each, join them, and return their slots."""
+    for number, host in ((1, 0), (2, 0)):
+        agreement.observe(host, number, number, 0, 5, 1, number, 100)
+    older, younger = agreement.oldest_pending(2)
+    agreement.join(younger, older)
+    return older, younger
+
+
+def test_copies_in_other_bytes_count_also_for_one_that_expired() -> None:
+    """Expired or not, what a mutation was joined to gets the late copies that come in its bytes."""
+    agreement = Agreement(everyone())
+    pending_twice(agreement)
+    agreement.tau = WAIT
+    sweep(agreement)
+    assert (1, 1) == (agreement.expired, agreement.reencoded)
+
+    assert -2 == agreement.observe(1, 2, 2, 0, 5, 1, 9, 100)
+    assert 0 == agreement.observe(2, 2, 2, 0, 5, 1, 10, 100)
+
+    assert (0, 1, 1) == (agreement.expired, agreement.agreed, agreement.expired_late)
+
+
+def test_what_was_joined_leads_there_as_long_as_it_waits() -> None:
+    """The other bytes are not forgotten before, and then by age like all that is known."""
+    agreement = Agreement(everyone())
+    older, younger = pending_twice(agreement)
+    assert [younger] == agreement.joined(older)
+    agreement.tau = 10 * MEMORY
+
+    assert 0 == agreement.forget_old(MEMORY, COMPLETE)
+    agreement.expire(older)
+    assert 0 == agreement.forget_old(MEMORY, COMPLETE)
+    agreement.tau += MEMORY
+    assert 2 == agreement.forget_old(MEMORY, COMPLETE)
+
+
+def test_what_overflows_takes_its_other_bytes_along() -> None:
+    """A later copy in either form begins a new record (line 25)."""
+    agreement = Agreement(everyone())
+    older, _ = pending_twice(agreement)
+
+    agreement.overflow([older])
+
+    assert (0, 0) == (agreement.live, agreement.pending)
+    assert 0 == agreement.observe(1, 2, 2, 0, 5, 1, 9, 100)
+    assert 2 == agreement.observe(2, 2, 2, 0, 5, 1, 9, 100)
+
+
+def test_the_last_host_votes() -> None:
+    """All 64 hosts have a bit of their own, also in what is stored."""
+    hosts = 64
+    every = (1 << hosts) - 1
+    made = Groups(hosts)
+    made.set([Group((((every, hosts),),), every)], [[(0, 0)]])
+    before = Agreement(made)
+    for host in range(0, hosts, 2):
+        assert 0 == observe(before, host, 1)
+    after = Agreement(made)
+    after.restore(memoryview(before.changed_rows()).cast("Q"), list(range(hosts)), [0])
+    for host in range(1, hosts - 1, 2):
+        assert 0 == observe(after, host, 1)
+
+    assert hosts == observe(after, hosts - 1, 1)
+
+
+def test_a_host_that_is_gone_has_no_vote_and_no_copies() -> None:
+    """What is stored of a node that left the ring means nothing to those that stay."""
+    before = Agreement(everyone())
+    observe(before, 0, 1)
+    observe(before, 1, 2)
+    observe(before, 0, 3)
+    observe(before, 1, 3)
+    after = Agreement(everyone())
+
+    after.restore(memoryview(before.changed_rows()).cast("Q"), [codes.HOST_GONE, 1, 2], [0])
+
+    assert 0 == observe(after, 1, 1)
+    assert 2 == observe(after, 2, 1)
+    assert 2 == observe(after, 2, 2)
+    assert 0 == observe(after, 2, 3)
+    assert set() == after.unpublished_segments(0)
+
+
+def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:
+    """Up to the split time that is given, the host counts for what waits, and it is said (21)."""
+    agreement = Agreement(everyone())
+    observe(agreement, 0, 1)
+    agreement.tau = 100
+    agreement.assume(2, 100)
+    observe(agreement, 0, 2)
+
+    assert [1] == [agreement.identity(slot)[1] for slot in agreement.ready()]
+    (slot,) = agreement.ready()
+    assert 1 | codes.ASSUMED == agreement.publish(slot, 0, 1, 1, 100)
+    agreement.tau = 99
+    assert 1 | codes.ASSUMED == observe(agreement, 1, 3)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_what_may_be_streamed_waits_until_it_is_compared(level: int) -> None:
+    """Also at levels that its copies meet; one copy from elsewhere makes it no stream's (17)."""
+    made = Groups(3)
+    made.set([Group((((0b111, level),),), 0b111)], [[(0, 0)]])
+    agreement = Agreement(made)
+    agreement.streamed = True
+    assert [0, 0, 0, 0] == [observe(agreement, host, n) for host in (0, 1) for n in (1, 2)]
+    assert [] == agreement.ready()
+
+    first, second = agreement.unchecked(0)
+    agreement.check(first)
+    assert [first] == agreement.ready()
+    assert agreement.is_streamed(first)
+    agreement.leave_out(first)
+    assert (1, 1) == (agreement.filtered, agreement.pending)
+
+    agreement.streamed = False
+    assert 3 == observe(agreement, 2, 2)
+    assert not agreement.is_streamed(second)

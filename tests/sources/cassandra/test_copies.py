@@ -97,7 +97,7 @@ def find(made: Copies, mutation: bytes, *locations: Location) -> Copy | None:
     """Look for *mutation* at *locations*."""
     wanted = digest(mutation, JOB_KEY)
     d0, d1 = (int.from_bytes(half, "little") for half in (wanted[:8], wanted[8:]))
-    return made.find(d0, d1, locations)
+    return made.find([(d0, d1)], locations)
 
 
 ORDERS: Final[dict[str, Callable[[list[int]], list[int]]]] = {

@@ -16,10 +16,10 @@ from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
 from headrace.sources.cassandra.frame import Framer, digest
+from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Intake, Outbox, Routes
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.log import first_table_id
-from headrace.sources.cassandra.records import Groups
 from headrace.sources.cassandra.schema import Schema, system_table_id
 from node_logs import everything, forged_nodes
 
@@ -32,7 +32,7 @@ SYSTEM = system_table_id("system", "local")
 def one_host() -> Groups:
     """Return a single host that holds everything and suffices."""
     made = Groups(1)
-    made.set([1], [1], [[(0, 0)]])
+    made.set([Group((((1, 1),),), 1)], [[(0, 0)]])
     return made
 
 
