@@ -21,7 +21,7 @@ from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch
-from headrace.sources.cassandra.gaps import GapBook, notice_of
+from headrace.sources.cassandra.gaps import ASSUME, PASSED, GapBook, notice_of
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
@@ -124,8 +124,18 @@ class CassandraReader(Reader):
             tau=self._agreement.tau,
             wall_ms=self._parts.context.clock.wall_ms(),
         )
+        if changed:
+            self._assume()
         tables = [table.qualified for table in self._parts.tables] if changed else ()
         return [notice_of(gap, self._split, tables) for gap in changed]
+
+    def _assume(self) -> None:
+        """Count hosts for what the parts of their logs that are gone could have held (line 21)."""
+        for gap in self._gaps.gaps:
+            if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._hosts:
+                until = gap.tau + self._parts.config.expiry_seconds * _MS
+                self._agreement.assume(self._hosts.index(gap.node), until)
+        self._memory.judge_again()
 
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
@@ -158,6 +168,7 @@ class CassandraReader(Reader):
             self._agreement.restore(rows, host_map, keyspace_map)
         self._agreement.tau = resume.tau
         self._agreement.number = max(self._agreement.number, resume.number)
+        self._assume()
 
     def _batch(
         self,
