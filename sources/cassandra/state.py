@@ -23,7 +23,8 @@ from headrace.plugins import (
     offset_numbers,
 )
 from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.records import Groups, Records
+from headrace.sources.cassandra.groups import Group, Groups
+from headrace.sources.cassandra.records import Records
 
 VERSION: Final = 1
 CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
@@ -307,8 +308,7 @@ class CdcState(Position):
         """Count the pending records, and hold them against the books."""
         hosts = list(range(len(self.hosts)))
         groups = Groups(len(hosts))
-        rings = [[(0, 0)] for _ in self.keyspaces]
-        groups.set([(1 << len(hosts)) - 1], [1], rings)
+        groups.set([Group((), 0)], [[(0, 0)] for _ in self.keyspaces])
         records = Records(groups)
         for chunk in self.chunks:
             rows = memoryview(chunk.rows).cast("Q")
