@@ -91,7 +91,7 @@ def _chosen(store: SqliteStore, given: argparse.Namespace) -> Sequence[KeptLoss]
     if given.verb == "redrive" and bool(numbers) == given.all:
         raise ConfigError([Problem("", "give numbers, or --all", "`headrace dlq list` has them")])
     if numbers:
-        found = store.kept.numbered(numbers)
+        found = list(store.losses(numbers))
         missing = set(numbers) - {kept.number for kept in found}
         if missing:
             problem = Problem("", f"there is no number {min(missing)}", "see headrace dlq list")
@@ -218,7 +218,7 @@ class _Redrive:
             return ""
         problem = _delivered(writer, encoded, self._context)
         if not problem:
-            self._store.kept.remove([kept.number])
+            self._store.remove_losses([kept.number])
         return problem
 
     def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:

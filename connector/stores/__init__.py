@@ -1,23 +1,48 @@
-"""Everything durable the framework keeps of a job: what a store promises, and the values it keeps.
+"""Everything durable the framework keeps: the stores of jobs, and the board beside them.
 
-A store belongs to one thread; a second thread opens a second store. Every write of a split's state
-is conditional on the fencing token (R7): a store accepts nothing from an owner that was replaced.
+What a store is, and what it keeps, is the contract of `headrace.plugins.stores`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
-
-from headrace.plugins import (
-    Document,
-    EncodedPosition,
-    FatalError,
-    Headers,
-    HeadraceError,
-    MissingRequirementError,
-    RecordSchema,
-    RetriableError,
+from headrace.plugins import MissingRequirementError
+from headrace.plugins.stores import (
+    QUARANTINE_BYTES_MAX,
+    Commit,
+    Counters,
+    KeptLoss,
+    LeaseRow,
+    Loss,
+    Owner,
+    PlanChangedError,
+    QuarantineFullError,
+    SplitState,
+    StateLostError,
+    Store,
+    StoreUnavailableError,
+    TableCounts,
+    WorkerRow,
+    add_counters,
 )
+
+__all__ = [
+    "QUARANTINE_BYTES_MAX",
+    "Commit",
+    "Counters",
+    "KeptLoss",
+    "LeaseRow",
+    "Loss",
+    "Owner",
+    "PlanChangedError",
+    "QuarantineFullError",
+    "SplitState",
+    "StateFileError",
+    "StateLostError",
+    "StateNewerError",
+    "Store",
+    "StoreUnavailableError",
+    "TableCounts",
+    "WorkerRow",
+    "add_counters",
+]
 
 
 class StateFileError(MissingRequirementError):
@@ -30,231 +55,3 @@ class StateNewerError(StateFileError):
     """A newer headrace wrote the state file."""
 
     code = "state_newer"
-
-
-class StateLostError(FatalError):
-    """A split that is known to have state has none any more: nothing may be guessed from here."""
-
-    code = "state_lost"
-
-
-class StoreUnavailableError(RetriableError):
-    """The store did not answer, or could not write; what it holds is what it held before."""
-
-    code = "store_unavailable"
-
-
-class PlanChangedError(FatalError):
-    """The source plans splits that do not cover the registered ones."""
-
-    code = "plan_changed"
-    exit_status = 2
-
-
-class QuarantineFullError(FatalError):
-    """The quarantine reached its bound: the split stops rather than lose bytes or grow."""
-
-    code = "quarantine_full"
-
-
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """What became of one table's changes (I3): cut is the sum of the other four."""
-
-    cut: int = 0
-    delivered: int = 0
-    filtered: int = 0
-    dead_lettered: int = 0
-    quarantined: int = 0
-
-    def __add__(self, other: "TableCounts") -> "TableCounts":
-        """Add field by field."""
-        return TableCounts(
-            self.cut + other.cut,
-            self.delivered + other.delivered,
-            self.filtered + other.filtered,
-            self.dead_lettered + other.dead_lettered,
-            self.quarantined + other.quarantined,
-        )
-
-
-Counters = Mapping[str, TableCounts]
-
-
-def add_counters(first: Counters, second: Counters) -> dict[str, TableCounts]:
-    """Add table by table."""
-    none = TableCounts()
-    return {t: first.get(t, none) + second.get(t, none) for t in {**first, **second}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """A worker process. `pid` and `started` say which process, within `boot` and `pid_space`."""
-
-    worker: str
-    host: str
-    boot: str
-    pid_space: str
-    pid: int
-    started: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
-    """A worker as the store knows it; `beat` grows while it lives."""
-
-    owner: Owner
-    beat: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRow:
-    """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal."""
-
-    split: str
-    owner: str | None
-    token: int
-    beat: int
-    lease_ms: int
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitState:
-    """The committed state of a split; `position` is None before the first commit."""
-
-    split: str
-    plan: int
-    token: int
-    seq: int
-    position: EncodedPosition | None
-    counters: Counters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A change that did not reach the sink, with its bytes.
-
-    `kind` is `quarantined` (it could not be made into a record) or `dead_letter` (the sink
-    rejected it for good). `stage` is where it failed, in Kafka Connect's words.
-    """
-
-    kind: str
-    table: str
-    place: str
-    code: str
-    message: str
-    key: bytes | None = field(default=None, repr=False)
-    content: bytes = field(default=b"", repr=False)
-    headers: Headers = field(default=(), repr=False)
-    stage: str = ""
-    origin: Document = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptLoss:
-    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too."""
-
-    number: int
-    split: str
-    lost_ms: int
-    sent: bool
-    loss: Loss
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """Replace the state of *split*, if its plan, token, owner and `previous` are as given (I2)."""
-
-    split: str
-    plan: int
-    token: int
-    owner: str
-    previous: int
-    seq: int
-    position: EncodedPosition
-    counters: Counters
-    losses: Sequence[Loss] = ()
-
-
-class Store(Protocol):
-    """The durable state of one job."""
-
-    def job_key(self) -> bytes:
-        """Return the job's 16 secret random bytes, made once."""
-
-    def register(self, splits: Sequence[str]) -> int:
-        """Make the job's splits known and return the plan generation.
-
-        Raises:
-            PlanChangedError: a registered split is missing from *splits*.
-            StateLostError: a registered split has no lease or no head.
-
-        """
-
-    def enroll(self, owner: Owner) -> None:
-        """Add a worker."""
-
-    def dismiss(self, worker: str) -> None:
-        """Remove a worker and free the leases it still holds."""
-
-    def workers(self) -> Sequence[WorkerRow]:
-        """Return all workers of the job."""
-
-    def leases(self) -> Sequence[LeaseRow]:
-        """Return the leases of all registered splits, by name."""
-
-    def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
-        """Take the leases that are still as *rows* show them; return the new tokens.
-
-        A new token is greater than that of the lease and of the head, and is written to both
-        before this returns: from then on the former owner cannot commit.
-        """
-
-    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
-        """Renew the worker and its leases; return the splits whose lease another took."""
-
-    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """Free a lease; *problem* stays visible until the next claim."""
-
-    def load(self, split: str, token: int) -> SplitState:
-        """Return the state of a claimed split.
-
-        Raises:
-            LeaseLostError: the head carries a higher token.
-            StateLostError: the head or one of its chunks is missing.
-
-        """
-
-    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
-        """Commit several splits in one transaction; return why some were refused.
-
-        Raises:
-            StoreUnavailableError: nothing was committed, as far as can be known. Repeat it: a
-                commit that was applied after all is recognised.
-
-        """
-
-    def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
-        """Keep schemas under their ids; a known id is left as it is."""
-
-    def schema(self, schema_id: bytes) -> RecordSchema | None:
-        """Return a schema, or None when the id is unknown."""
-
-    def losses(self) -> Iterator[KeptLoss]:
-        """Return what was quarantined or dead-lettered, oldest first."""
-
-    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
-        """Return the oldest losses of *splits* that the topic for dead letters has not got.
-
-        At least one, if there is any, and then as many as fit into *bytes_max*.
-        """
-
-    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
-        """Note that the topic for dead letters has them."""
-
-    def states(self) -> Sequence[SplitState]:
-        """Return the committed state of every split, without claiming anything."""
-
-    def close(self) -> None:
-        """Give back the connection. Safe to call twice."""

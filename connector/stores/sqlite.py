@@ -7,10 +7,12 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
     Commit,
     KeptLoss,
     LeaseRow,
@@ -18,25 +20,31 @@ from headrace.connector.stores import (
     PlanChangedError,
     SplitState,
     StateLostError,
+    Store,
     WorkerRow,
 )
 from headrace.connector.stores.board import Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_losses import Losses
-from headrace.connector.stores.sqlite_state import (
-    QUARANTINE_BYTES_MAX,
-    StateWriter,
-    load,
-)
-from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema
+from headrace.connector.stores.sqlite_state import StateWriter, load
+from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["SqliteStore", "connect", "transaction"]
 
 PLAN: Final = 1  # The plan generation: it grows when a job is split anew, which nothing does yet.
 
 
-class SqliteStore:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteConfig:
+    """The options of the store `sqlite`."""
+
+    path: str = option("The SQLite file.")
+
+
+class SqliteStore(Store):
     """The state of one job in a SQLite file; see `Store`."""
+
+    config_class = SqliteConfig
 
     def __init__(
         self,
@@ -50,7 +58,7 @@ class SqliteStore:
         self._job = job
         self.board = Board(connection)
         self._writer = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
-        self.kept = Losses(connection, job)
+        self._kept = Losses(connection, job)
         self._schemas_known: set[bytes] = set()
 
     @classmethod
@@ -65,6 +73,18 @@ class SqliteStore:
         """Connect to the file at *path*. Raises StateFileError."""
         connection = connect(path, create=create)
         return cls(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    @classmethod
+    def open_job(
+        cls,
+        config: SqliteConfig,
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """See `Store.open_job`."""
+        return cls.open(config.path, job, create=create, quarantine_bytes_max=quarantine_bytes_max)
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
@@ -259,17 +279,21 @@ class SqliteStore:
         table, text, key, value = row
         return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
 
-    def losses(self) -> Iterator[KeptLoss]:
+    def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
-        return self.kept.all()
+        return self._kept.all() if numbers is None else iter(self._kept.numbered(numbers))
 
     def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
         """See `Store.unsent_losses`."""
-        return self.kept.unsent(splits, bytes_max=bytes_max)
+        return self._kept.unsent(splits, bytes_max=bytes_max)
 
     def mark_losses_sent(self, numbers: Sequence[int]) -> None:
         """See `Store.mark_losses_sent`."""
-        self.kept.mark_sent(numbers)
+        self._kept.mark_sent(numbers)
+
+    def remove_losses(self, numbers: Sequence[int]) -> None:
+        """See `Store.remove_losses`."""
+        self._kept.remove(numbers)
 
     def close(self) -> None:
         """See `Store.close`."""

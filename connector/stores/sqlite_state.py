@@ -21,8 +21,6 @@ from headrace.connector.stores.sqlite_file import named_errors, snapshot, transa
 from headrace.connector.stores.sqlite_losses import Losses
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
-QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
-
 _HEAD: Final = (
     "SELECT plan, token, owner, seq, head, chunks, counters FROM heads WHERE job = ? AND split = ?"
 )

@@ -1,12 +1,14 @@
-"""The conformance suites: what every source and every sink must do, as pytest classes.
+"""The conformance suites: what every source, sink and store must do, as pytest classes.
 
-Subclass `SourceSuite` or `SinkSuite`, give it a fixture `driver`, and its tests are yours.
+Subclass one of them, give it a fixture `driver`, and its tests are yours.
 `doubles` has stand-ins for tests of your own. Needs pytest, so nothing else imports this package.
 """
 
 import pytest
 
-pytest.register_assert_rewrite(f"{__name__}.sink_suite", f"{__name__}.source_suite")
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{suite}" for suite in ("sink_suite", "source_suite", "store_suite"))
+)
 
 from headrace.plugins.testing.sink_suite import (  # noqa: E402 (after the rewrite is registered)
     SinkDriver,
@@ -16,5 +18,16 @@ from headrace.plugins.testing.source_suite import (  # noqa: E402 (after the rew
     SourceDriver,
     SourceSuite,
 )
+from headrace.plugins.testing.store_suite import (  # noqa: E402 (after the rewrite is registered)
+    StoreDriver,
+    StoreSuite,
+)
 
-__all__ = ["SinkDriver", "SinkSuite", "SourceDriver", "SourceSuite"]
+__all__ = [
+    "SinkDriver",
+    "SinkSuite",
+    "SourceDriver",
+    "SourceSuite",
+    "StoreDriver",
+    "StoreSuite",
+]

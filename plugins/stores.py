@@ -1,0 +1,288 @@
+"""What a store is: everything durable the framework keeps of a job, and the values it keeps.
+
+A store belongs to one thread; a second thread opens a second store. Every write of a split's state
+is conditional on the fencing token (R7): a store accepts nothing from an owner that was replaced.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+from headrace.plugins.errors import FatalError, HeadraceError, RetriableError
+from headrace.plugins.records import Document, EncodedPosition, Headers, RecordSchema
+
+QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class StateLostError(FatalError):
+    """A split that is known to have state has none any more: nothing may be guessed from here."""
+
+    code = "state_lost"
+
+
+class StoreUnavailableError(RetriableError):
+    """The store did not answer, or could not write; what it holds is what it held before."""
+
+    code = "store_unavailable"
+
+
+class PlanChangedError(FatalError):
+    """The source plans splits that do not cover the registered ones."""
+
+    code = "plan_changed"
+    exit_status = 2
+
+
+class QuarantineFullError(FatalError):
+    """The quarantine reached its bound: the split stops rather than lose bytes or grow."""
+
+    code = "quarantine_full"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What became of one table's changes (I3): cut is the sum of the other four."""
+
+    cut: int = 0
+    delivered: int = 0
+    filtered: int = 0
+    dead_lettered: int = 0
+    quarantined: int = 0
+
+    def __add__(self, other: "TableCounts") -> "TableCounts":
+        """Add field by field."""
+        return TableCounts(
+            self.cut + other.cut,
+            self.delivered + other.delivered,
+            self.filtered + other.filtered,
+            self.dead_lettered + other.dead_lettered,
+            self.quarantined + other.quarantined,
+        )
+
+
+Counters = Mapping[str, TableCounts]
+
+
+def add_counters(first: Counters, second: Counters) -> dict[str, TableCounts]:
+    """Add table by table."""
+    none = TableCounts()
+    return {t: first.get(t, none) + second.get(t, none) for t in {**first, **second}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A worker process. `pid` and `started` say which process, within `boot` and `pid_space`."""
+
+    worker: str
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker as the store knows it; `beat` grows while it lives."""
+
+    owner: Owner
+    beat: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal."""
+
+    split: str
+    owner: str | None
+    token: int
+    beat: int
+    lease_ms: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitState:
+    """The committed state of a split; `position` is None before the first commit."""
+
+    split: str
+    plan: int
+    token: int
+    seq: int
+    position: EncodedPosition | None
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A change that did not reach the sink, with its bytes.
+
+    `kind` is `quarantined` (it could not be made into a record) or `dead_letter` (the sink
+    rejected it for good). `stage` is where it failed, in Kafka Connect's words.
+    """
+
+    kind: str
+    table: str
+    place: str
+    code: str
+    message: str
+    key: bytes | None = field(default=None, repr=False)
+    content: bytes = field(default=b"", repr=False)
+    headers: Headers = field(default=(), repr=False)
+    stage: str = ""
+    origin: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLoss:
+    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too."""
+
+    number: int
+    split: str
+    lost_ms: int
+    sent: bool
+    loss: Loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Replace the state of *split*, if its plan, token, owner and `previous` are as given (I2)."""
+
+    split: str
+    plan: int
+    token: int
+    owner: str
+    previous: int
+    seq: int
+    position: EncodedPosition
+    counters: Counters
+    losses: Sequence[Loss] = ()
+
+
+class Store(ABC):
+    """The durable state of one job; of the entry-point group `headrace.stores`.
+
+    A new one passes `headrace.plugins.testing.StoreSuite`. Any call may raise
+    StoreUnavailableError: then nothing was done, as far as can be known, and it can be repeated.
+    """
+
+    config_class: ClassVar[type]
+
+    @classmethod
+    @abstractmethod
+    def open_job(
+        cls,
+        config: Any,  # noqa: ANN401 (a config_class)
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """Connect, and make what is missing, unless *create* is False.
+
+        Raises:
+            MissingRequirementError: the store cannot be used from here.
+
+        """
+
+    @abstractmethod
+    def job_key(self) -> bytes:
+        """Return the job's 16 secret random bytes, made once."""
+
+    @abstractmethod
+    def register(self, splits: Sequence[str]) -> int:
+        """Make the job's splits known and return the plan generation.
+
+        Raises:
+            PlanChangedError: a registered split is missing from *splits*.
+            StateLostError: a registered split has no lease or no head.
+
+        """
+
+    @abstractmethod
+    def enroll(self, owner: Owner) -> None:
+        """Add a worker."""
+
+    @abstractmethod
+    def dismiss(self, worker: str) -> None:
+        """Remove a worker and free the leases it still holds."""
+
+    @abstractmethod
+    def workers(self) -> Sequence[WorkerRow]:
+        """Return all workers of the job."""
+
+    @abstractmethod
+    def leases(self) -> Sequence[LeaseRow]:
+        """Return the leases of all registered splits, by name."""
+
+    @abstractmethod
+    def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
+        """Take the leases that are still as *rows* show them; return the new tokens.
+
+        A new token is greater than that of the lease and of the head, and is written to both
+        before this returns: from then on the former owner cannot commit.
+        """
+
+    @abstractmethod
+    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+        """Renew the worker and its leases; return the splits whose lease another took."""
+
+    @abstractmethod
+    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
+        """Free a lease; *problem* stays visible until the next claim."""
+
+    @abstractmethod
+    def load(self, split: str, token: int) -> SplitState:
+        """Return the state of a claimed split.
+
+        Raises:
+            LeaseLostError: the head carries a higher token.
+            StateLostError: the head or one of its chunks is missing.
+
+        """
+
+    @abstractmethod
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """Replace the states of several splits, each whole or not at all; say why some were not.
+
+        Raises:
+            StoreUnavailableError: what became of them is not known. Repeat all: a commit that was
+                applied after all is recognised.
+
+        """
+
+    @abstractmethod
+    def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
+        """Keep schemas under their ids; a known id is left as it is."""
+
+    @abstractmethod
+    def schema(self, schema_id: bytes) -> RecordSchema | None:
+        """Return a schema, or None when the id is unknown."""
+
+    @abstractmethod
+    def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
+        """Return what was quarantined or dead-lettered, or of it *numbers*, oldest first."""
+
+    @abstractmethod
+    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """Return the oldest losses of *splits* that the topic for dead letters has not got.
+
+        At least one, if there is any, and then as many as fit into *bytes_max*.
+        """
+
+    @abstractmethod
+    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
+        """Note that the topic for dead letters has them."""
+
+    @abstractmethod
+    def remove_losses(self, numbers: Sequence[int]) -> None:
+        """Forget them: they were delivered after all, or are not wanted."""
+
+    @abstractmethod
+    def states(self) -> Sequence[SplitState]:
+        """Return the committed state of every split, without claiming anything."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back the connection. Safe to call twice."""
