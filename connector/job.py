@@ -172,6 +172,51 @@ def read_worker(path: Path) -> WorkerFile:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobText:
+    """A job as written, with the parts that statements define; its references unresolved."""
+
+    name: str
+    directory: Path
+    state: Path
+    source: Mapping[str, Any] = field(repr=False)
+    sink: Mapping[str, Any] = field(repr=False)
+    runtime: Mapping[str, Any]
+    confined: bool
+    """Whether the sink is of statements, whose references are confined."""
+
+
+def job_text(path: Path, job: str | None = None) -> JobText:
+    """Read the job file at *path*; ask its state for the parts it leaves out.
+
+    Raises:
+        ConfigError: the file cannot be read, or is none.
+        StateFileError: the state file is needed and cannot be used.
+
+    """
+    state, name = state_of(path, job)
+    written = parse_config(JobFile, _document(path), place=str(path))
+    source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
+    if sink is None:
+        parts = _from_statements(state, name)
+        sink = parts.sink
+        if parts.tables is not None:
+            source.setdefault("tables", parts.tables)
+        if parts.service:
+            source |= parts.service.source
+            runtime_given |= parts.service.runtime
+            _keep_datacenter(source, parts.service.datacenter)
+    return JobText(
+        name=name,
+        directory=path.absolute().parent,
+        state=state,
+        source=source,
+        sink=sink,
+        runtime=runtime_given,
+        confined=written.sink is None,
+    )
+
+
 def read_job(path: Path, job: str | None = None) -> Job:
     """Read and check the job file at *path*; ask its state for the parts it leaves out.
 
@@ -183,29 +228,17 @@ def read_job(path: Path, job: str | None = None) -> Job:
         SecretUnavailableError: a reference to a secret leads to nothing here.
 
     """
-    place = str(path)
-    state, name = state_of(path, job)
-    written = parse_config(JobFile, _document(path), place=place)
-    source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
-    if sink is None:
-        parts = _from_statements(state, name)
-        sink = parts.sink
-        if parts.tables is not None:
-            source.setdefault("tables", parts.tables)
-        if parts.service:
-            source |= parts.service.source
-            runtime_given |= parts.service.runtime
-            _keep_datacenter(source, parts.service.datacenter)
+    text = job_text(path, job)
     problems: list[Problem] = []
-    source_class, source_config = _part("source", source, problems)
-    sink_class, sink_config = _part("sink", sink, problems, confined=written.sink is None)
-    runtime = _checked("runtime", RuntimeConfig, runtime_given, problems)
+    source_class, source_config = _part("source", text.source, problems)
+    sink_class, sink_config = _part("sink", text.sink, problems, confined=text.confined)
+    runtime = _checked("runtime", RuntimeConfig, text.runtime, problems)
     if problems or runtime is None:
-        raise ConfigError(problems, place=place)
+        raise ConfigError(problems, place=str(path))
     return Job(
-        name=name,
-        directory=path.absolute().parent,
-        state=state,
+        name=text.name,
+        directory=text.directory,
+        state=text.state,
         source=source_class,
         source_config=source_config,
         sink=sink_class,
@@ -229,6 +262,21 @@ def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of it
     if problems:
         raise ConfigError(problems, place=str(path))
     return source_class, source_config
+
+
+def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the plugin that a *section* names, and its configuration with secrets resolved.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+        SecretUnavailableError: a reference to a secret leads to nothing here.
+
+    """
+    problems: list[Problem] = []
+    plugin, config = _part(section, given, problems)
+    if problems:
+        raise ConfigError(problems)
+    return plugin, config
 
 
 def _from_statements(state: Path, job: str) -> "JobParts":

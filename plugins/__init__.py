@@ -34,11 +34,14 @@ from headrace.plugins.errors import (
     RetriableError,
 )
 from headrace.plugins.records import (
+    OPERATIONS,
     Batch,
     Delivery,
     Document,
     EncodedPosition,
     EncodedRecords,
+    FactColumns,
+    Facts,
     Gap,
     Headers,
     Notice,
@@ -63,6 +66,7 @@ from headrace.plugins.sink_options import SinkOptions
 from headrace.plugins.transforms import Predicate, Transform
 
 __all__ = [
+    "OPERATIONS",
     "Backlog",
     "BadRecordError",
     "Batch",
@@ -82,6 +86,8 @@ __all__ = [
     "EncodedPosition",
     "EncodedRecords",
     "Encoding",
+    "FactColumns",
+    "Facts",
     "Failure",
     "FatalError",
     "Finding",

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.plugins.errors import BadRecordError, Problem
-from headrace.plugins.records import Batch, EncodedRecords, Headers, Quarantined, Record
+from headrace.plugins.records import (
+    Batch,
+    EncodedRecords,
+    FactColumns,
+    Headers,
+    Quarantined,
+    Record,
+)
 
 SCHEMA_ID_HEADER: Final = "schemaId"
 CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to where it is kept.
@@ -88,6 +95,7 @@ class Codec(ABC):
         tombstones: list[int] = []
         topics: list[str] = []
         shared: dict[bytes, Headers] = {}
+        facts = FactColumns()
         for record in batch.records():
             try:
                 key, value = self.key(record), self.value(record)
@@ -98,6 +106,7 @@ class Codec(ABC):
                 tombstones.append(len(keys))
             keys.append(key)
             values.append(value)
+            facts.add(record.timestamp_us, record.operation, origin=record.origin)
             schema_id = record.schema.schema_id
             common = shared.setdefault(schema_id, ((SCHEMA_ID_HEADER, schema_id),))
             headers.append(common + record.headers if record.headers else common)
@@ -106,7 +115,16 @@ class Codec(ABC):
                 topics.append(record.topic)
         quarantined = [*batch.quarantined(), *quarantined]  # It may know after the records.
         routed = topics or None
-        return EncodedRecords(keys, values, headers, tables, quarantined, tombstones, routed)
+        return EncodedRecords(
+            keys,
+            values,
+            headers,
+            tables,
+            quarantined,
+            tombstones,
+            routed,
+            facts=facts.facts(),
+        )
 
 
 def set_aside(record: Record, error: BadRecordError, stage: str) -> Quarantined:

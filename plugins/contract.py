@@ -97,6 +97,24 @@ class Backlog:
     files: int
 
 
+class CheckResult(StrEnum):
+    """How a check ended; UNKNOWN where it could not be told."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check of a source or a sink found out; a hint says what to do where it failed."""
+
+    check: str
+    result: CheckResult
+    message: str
+    hint: str = ""
+
+
 class Reader(ABC):
     """Reads one split. All readers of one source object are called on one thread."""
 
@@ -171,26 +189,39 @@ class Source(ABC):
             return None
         raise ConfigError([Problem("position", f"this source knows no position {target[:48]!r}")])
 
+    def limit(
+        self,
+        *,
+        until: Position | None = None,
+        tokens: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Read a part only: nothing behind *until*, and of the keys those in *tokens*.
+
+        A range of tokens goes from after its first up to and with its second; `plan` leaves out
+        the splits that hold none. Called once, before `plan` and `open`, for bulk work.
+
+        Raises:
+            ConfigError: the source cannot.
+
+        """
+        if until is not None or tokens:
+            hint = "leave out what bounds the work"
+            raise ConfigError([Problem("source", "this source cannot be read in part", hint)])
+
+    def flaws(
+        self,
+        *,
+        from_ms: int | None = None,  # noqa: ARG002 (for those that override this)
+        to_ms: int | None = None,  # noqa: ARG002
+    ) -> Sequence[Finding]:
+        """Return what is missing from what there is to read, or there twice; reads none of it.
+
+        The times, since 1970, are those between which something was written.
+        """
+        return ()
+
     def close(self) -> None:
         """Give back what the readers shared. Safe to call twice."""
-
-
-class CheckResult(StrEnum):
-    """How a check ended; UNKNOWN where it could not be told."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check of a sink found out; a hint says what to do where it failed."""
-
-    check: str
-    result: CheckResult
-    message: str
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

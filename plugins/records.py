@@ -8,10 +8,11 @@ import copy
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from headrace.plugins.errors import ConfigError, Problem
 
@@ -28,6 +29,10 @@ class Operation(StrEnum):
     DELETE = "DELETE"
     DELETE_RANGE = "DELETE_RANGE"
     DELETE_PARTITION = "DELETE_PARTITION"
+
+
+OPERATIONS: Final = tuple(Operation)
+MUTATION_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +272,71 @@ class Quarantined:
     origin: Document = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of encoded records besides their bytes: columns of 64-bit numbers.
+
+    Each record has its write time in µs, its operation (a number in the order of `Operation`), its
+    index among the changes of its mutation, and its mutation, by number in the batch. `ids` holds
+    16 bytes for each mutation, or is empty where mutations have no name. `places` are columns
+    with a number for each mutation, named by the source; `nodes` are what `places["node"]` means.
+    """
+
+    timestamps_us: memoryview
+    operations: memoryview
+    indexes: memoryview
+    mutations: memoryview
+    ids: bytes = b""
+    places: Mapping[str, memoryview] = field(default_factory=dict)
+    nodes: Sequence[str] = ()
+
+
+class FactColumns:
+    """Collects the facts of records that are made one by one: each its own mutation's number."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._timestamps_us = array("q")
+        self._operations = array("q")
+        self._indexes = array("q")
+        self._ids = bytearray()
+        self._places: dict[str, array[int]] = {}
+        self._nodes: dict[str, int] = {}
+
+    def add(
+        self,
+        timestamp_us: int,
+        operation: Operation,
+        *,
+        index: int = 0,
+        mutation: bytes = b"",
+        origin: Document,
+    ) -> None:
+        """Add a record; of *origin* the numbers are kept, and `node`, if all records have them."""
+        is_first = not self._indexes
+        self._timestamps_us.append(timestamp_us)
+        self._operations.append(OPERATIONS.index(operation))
+        self._indexes.append(index)
+        self._ids += mutation
+        for name, fact in origin.items():
+            number = self._nodes.setdefault(fact, len(self._nodes)) if name == "node" else fact
+            if isinstance(number, int) and (name in self._places or is_first):
+                self._places.setdefault(name, array("q")).append(number)
+
+    def facts(self) -> "Facts":
+        """Return the columns."""
+        count = len(self._indexes)
+        return Facts(
+            timestamps_us=memoryview(self._timestamps_us),
+            operations=memoryview(self._operations),
+            indexes=memoryview(self._indexes),
+            mutations=memoryview(array("q", range(count))),
+            ids=bytes(self._ids) if len(self._ids) == MUTATION_ID_BYTES * count else b"",
+            places={n: memoryview(c) for n, c in self._places.items() if len(c) == count},
+            nodes=tuple(self._nodes),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedRecords:
     """A batch's records as bytes, column by column; the sequences have equal length.
@@ -274,7 +344,8 @@ class EncodedRecords:
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
     `tombstones` are the indexes, ascending, of records that a message with the same key and without
     a value follows. `topics`, if given, says where each record goes, whatever its table.
-    `filtered` counts, by table, records that were left out on purpose.
+    `filtered` counts, by table, records that were left out on purpose. `facts` is there when the
+    records were made in bulk.
     """
 
     keys: Sequence[bytes | None]
@@ -285,6 +356,7 @@ class EncodedRecords:
     tombstones: Sequence[int] = ()
     topics: Sequence[str] | None = None
     filtered: Mapping[str, int] = field(default_factory=dict)
+    facts: Facts | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         """Return the number of records."""

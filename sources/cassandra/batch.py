@@ -11,6 +11,8 @@ from headrace.plugins import (
     Batch,
     Document,
     EncodedRecords,
+    FactColumns,
+    Facts,
     Headers,
     HeadraceError,
     Notice,
@@ -31,6 +33,15 @@ from headrace.sources.cassandra.transcode import Transcoder
 
 T = TypeVar("T")
 
+# What a mutation's mail says of the copy that was published.
+_PLACES: Final = {
+    "node": codes.MAIL_HOST,
+    "segment": codes.MAIL_SEGMENT,
+    "position": codes.MAIL_POSITION,
+    "copies": codes.MAIL_COPIES,
+}
+_FACT_WORDS: Final = 4
+_ID_BYTES: Final = 16
 _JSON: Final = msgspec.json.Encoder()
 
 
@@ -47,11 +58,7 @@ class ChangeRecord(Record):
             operation=change.operation,
             timestamp_us=change.timestamp_us,
             schema=schema,
-            origin={
-                "node": provenance.node,
-                "segment": provenance.segment_id,
-                "position": provenance.position,
-            },
+            origin=_origin(provenance),
         )
         self._change = change
         self._provenance = provenance
@@ -135,30 +142,57 @@ class MutationBatch(Batch):
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
         if encoding == "avro":
             encoded = self._transcoder.encode(self._outbox, self._nodes)
-            return replace(encoded, quarantined=(*self._lost, *encoded.quarantined))
+            both = (*self._lost, *encoded.quarantined)
+            return replace(encoded, quarantined=both, facts=self._facts(len(encoded)))
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []
         tables: list[str] = []
         quarantined = list(self._lost)
+        facts = FactColumns()
         for made in self._made(self._message):
             if isinstance(made, Quarantined):
                 quarantined.append(made)
                 continue
-            for shape, key, value in made:
+            for shape, key, value, change, provenance in made:
                 keys.append(key)
                 values.append(value)
+                facts.add(
+                    change.timestamp_us,
+                    change.operation,
+                    index=provenance.index,
+                    mutation=provenance.mutation_id,
+                    origin=_origin(provenance) | {"copies": provenance.copies},
+                )
                 headers.append(shape.headers)
                 tables.append(shape.schema.table)
-        return EncodedRecords(keys, values, headers, tables, quarantined)
+        return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
+
+    def _facts(self, count: int) -> Facts:
+        """Return the facts of the *count* records that the transcoder has just made."""
+        changes = memoryview(self._transcoder.facts_of(count)).cast("q")
+        mails = self._outbox.count
+        meta = memoryview(bytes(self._outbox.meta[: mails * codes.MAIL_WIDTH])).cast("q")
+        return Facts(
+            timestamps_us=changes[0::_FACT_WORDS],
+            operations=changes[1::_FACT_WORDS],
+            indexes=changes[2::_FACT_WORDS],
+            mutations=changes[3::_FACT_WORDS],
+            ids=bytes(self._transcoder.ids[: mails * _ID_BYTES]),
+            places={name: meta[word :: codes.MAIL_WIDTH] for name, word in _PLACES.items()},
+            nodes=self._nodes,
+        )
 
     def _record(self, change: Change, provenance: Provenance) -> Record:
         return ChangeRecord(change, provenance, self._deliveries.shape(change.table).schema)
 
-    def _message(self, change: Change, provenance: Provenance) -> tuple[TableShape, bytes, bytes]:
+    def _message(
+        self, change: Change, provenance: Provenance
+    ) -> tuple[TableShape, bytes, bytes, Change, Provenance]:
         document = _document(change, provenance)
         key = _JSON.encode(document["key"])
-        return self._deliveries.shape(change.table), key, _JSON.encode(document)
+        shape = self._deliveries.shape(change.table)
+        return shape, key, _JSON.encode(document), change, provenance
 
     def _made(self, make: Callable[[Change, Provenance], T]) -> Iterator[Sequence[T] | Quarantined]:
         """Yield, for each mutation, what *make* makes of its delivered changes.
@@ -228,6 +262,14 @@ class MutationBatch(Batch):
             segment_id=mail[codes.MAIL_SEGMENT],
             position=mail[codes.MAIL_POSITION],
         )
+
+
+def _origin(provenance: Provenance) -> dict[str, str | int]:
+    return {
+        "node": provenance.node,
+        "segment": provenance.segment_id,
+        "position": provenance.position,
+    }
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:

@@ -5,12 +5,16 @@ markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    LogUnreadableError,
+    NotCdcDirectoryError,
+)
 from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
 
 NO_LIMIT: Final = -1
@@ -105,6 +109,11 @@ class LogDirectory:
         self._commitlog = commitlog
         self._offsets: dict[int, int] = {}
         self._listed = False
+        self._until: tuple[int, int] | None = None
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place: bulk work ends where it was planned to."""
+        self._until = (segment_id, offset)
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that have an index file, by ascending id.
@@ -121,13 +130,14 @@ class LogDirectory:
         indexed = {parsed[1]: name for i in names if (parsed := parse_name(name := log_name(i)))}
         newest = max(logs.keys() & indexed.keys(), default=0)
         # An index of the newest may come before its log, where something copies both.
-        return [
+        found = [
             self._info(segment_id, name, newest)
             if segment_id in logs
             else SegmentInfo(segment_id, name, NO_LIMIT, missing=True)
             for segment_id, name in sorted(indexed.items())
             if segment_id in logs or segment_id < newest
         ]
+        return found if self._until is None else list(_ended(found, *self._until))
 
     def _info(self, segment_id: int, name: str, newest: int) -> SegmentInfo:
         index = self._index(name)
@@ -183,6 +193,15 @@ class LogDirectory:
             return None
         except OSError as error:
             raise _unreadable(self.path / index_name(name), error) from error
+
+
+def _ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
+    for info in found:
+        if info.segment_id < last or (info.segment_id == last and offset == END_OFFSET):
+            yield info
+        elif info.segment_id == last and offset:
+            limit = offset if info.final else min(info.limit, offset)
+            yield SegmentInfo(info.segment_id, info.name, limit, missing=info.missing)
 
 
 def _listing(path: Path) -> frozenset[str]:

@@ -21,6 +21,7 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.replicas import Nodes, Replicas
+from headrace.sources.cassandra.ring_part import RingPart
 from headrace.sources.cassandra.salvage import salvaged
 from headrace.sources.cassandra.schema import (
     SYSTEM_KEYSPACES,
@@ -44,6 +45,7 @@ class Parts:
         """Make nothing yet."""
         self.config = config
         self.context = context
+        self.part = RingPart(config.splits)
         self._reported: set[bytes | str] = set()
 
     def check(self) -> None:

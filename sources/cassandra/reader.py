@@ -105,8 +105,9 @@ class CassandraReader(Reader):
         if self._versions.follow(self._agreement.tau, self._retire_ms):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
-        outbox = pump.intake.take(self._number)
-        lost = [*self._memory.keep(outbox, caught_up=not pump.more), *self._damaged()]
+        taken = pump.intake.take(self._number)
+        lost = [*self._memory.keep(taken, caught_up=not pump.more), *self._damaged()]
+        outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers

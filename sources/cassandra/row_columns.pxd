@@ -9,12 +9,14 @@ from headrace.sources.cassandra.table_plan cimport TablePlan
 
 cdef int _NOWHERE
 cdef int64_t _NEVER, _FOREVER
+cdef int _FACT_WORDS, _FACTS_FIRST
 
 
 cdef class RowColumns:
     cdef Cutter cutter
     cdef int64_t[::1] words
     cdef int64_t[::1] where
+    cdef int64_t[::1] facts
     cdef int[::1] columns
     cdef int column_count
     cdef Py_ssize_t end, row_deletion
@@ -29,3 +31,6 @@ cdef class RowColumns:
     cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
     cdef int _is_path_cell(self, Py_ssize_t at) noexcept
     cdef int _mention(self, int column, Py_ssize_t at) except -1
+    cpdef bytes facts_of(self, Py_ssize_t count)
+    @cython.locals(base=Py_ssize_t, grown=int64_t[::1])
+    cdef int _keep_facts(self, Py_ssize_t record, int64_t timestamp, int operation, int index, int64_t mutation) except -1

@@ -7,16 +7,19 @@ from headrace.plugins import (
     Batch,
     Context,
     EncodedPosition,
+    Finding,
     Position,
     Quarantined,
     Reader,
     Source,
     Split,
 )
+from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
-from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.ring_part import RingPart
+from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import backlog, located
 
 
@@ -35,7 +38,11 @@ class CassandraSource(Source):
     def plan(self) -> Sequence[Split]:
         """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
         self._parts.check()
-        return [Split(name) for name in self._parts.splits]
+        return [
+            Split(name)
+            for number, name in enumerate(self._parts.splits)
+            if self._parts.part.has_split(number)
+        ]
 
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Begin to feed *split*, after *resume* or from the oldest segments."""
@@ -62,6 +69,21 @@ class CassandraSource(Source):
             0, 0, tuple(parts.config.nodes), tuple(parts.replicas.keyspaces), {}, {}
         )
         return located(parts.logs, state, target)
+
+    def limit(
+        self, *, until: Position | None = None, tokens: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """End every log at its marker in *until*, and leave out other tokens."""
+        assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
+        self._parts.part = RingPart(self._parts.config.splits, tuple(tokens))
+        if until is not None:
+            for node, log in self._parts.logs.items():
+                marker = until.markers.get(node, Marker(0, 0))
+                log.end_at(marker.segment_id, marker.offset)
+
+    def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
+        """Look for segments that are missing, or in two logs; see `archive.flaws`."""
+        return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
 
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""

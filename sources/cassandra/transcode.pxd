@@ -21,7 +21,7 @@ cdef class Transcoder(RowColumns):
     cdef list plans
     cdef AvroBytes out
     cdef const unsigned char[::1] buf
-    cdef unsigned char[::1] ids
+    cdef readonly unsigned char[::1] ids
     cdef Py_ssize_t id_at
     cdef int64_t[::1] ends
     cdef Py_ssize_t end_count
@@ -56,7 +56,7 @@ cdef class Transcoder(RowColumns):
     @cython.locals(length=Py_ssize_t)
     cdef Py_ssize_t _part_length(self, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, ends=int64_t[::1])
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, ends=int64_t[::1], mutation=Py_ssize_t)
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.locals(i=int)
     cdef bytes _fields(self, TablePlan plan)

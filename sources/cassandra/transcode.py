@@ -289,6 +289,8 @@ class Transcoder(RowColumns):
             self.ends = ends
         self.ends[self.end_count] = out.size
         self.end_count += 1
+        mutation = self.id_at // _ID_BYTES
+        self._keep_facts(len(self.keys), timestamp, operation, self.index - 1, mutation)
         self.keys.append(self.key)
         self.headers.append(plan.headers)
         self.tables.append(plan.table_name)

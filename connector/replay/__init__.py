@@ -1,0 +1,5 @@
+"""Bulk work on Spark: replay, backfill, reconcile. The only room that imports pyspark.
+
+What a task does is plain Python and needs no Spark: `shards`, `delivery`, `columns`. Modules that
+import pyspark say so in their first line.
+"""

@@ -1,0 +1,104 @@
+"""Encoded records as Arrow columns, made from whole buffers and not cell by cell."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.plugins import OPERATIONS, EncodedRecords, Facts, Headers
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
+
+# The same in Spark's words and in Arrow's.
+SPARK_SCHEMA: Final = (
+    "`table` string, operation string, write_time timestamp, `key` binary, `value` binary, "
+    "schema_id binary, mutation binary, `index` int, copies int, node string, segment bigint, "
+    "`position` bigint"
+)
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("table", pa.string()),
+        ("operation", pa.string()),
+        ("write_time", pa.timestamp("us", tz="UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("schema_id", pa.binary()),
+        ("mutation", pa.binary()),
+        ("index", pa.int32()),
+        ("copies", pa.int32()),
+        ("node", pa.string()),
+        ("segment", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
+T = TypeVar("T")
+
+_ID_BYTES: Final = 16
+_OPERATION_NAMES: Final = pa.array([operation.value for operation in OPERATIONS])
+
+
+def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
+    """Return the records as rows of ARROW_SCHEMA; what is not known of them is null."""
+    count = len(encoded)
+    columns: dict[str, pa.Array] = {
+        "table": _repeated(encoded.tables, pa.string()),
+        "key": pa.array(encoded.keys, pa.binary()),
+        "value": pa.array(encoded.values, pa.binary()),
+        "schema_id": _repeated(encoded.headers, pa.binary(), _schema_id),
+    }
+    if encoded.facts is not None and len(encoded.facts.timestamps_us) == count:
+        columns |= _of_facts(encoded.facts)
+    arrays = [
+        columns[each.name] if each.name in columns else pa.nulls(count, each.type)
+        for each in ARROW_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _of_facts(facts: Facts) -> dict[str, pa.Array]:
+    mutations = _numbers(facts.mutations)
+    columns = {
+        "operation": _OPERATION_NAMES.take(_numbers(facts.operations)),
+        "write_time": _numbers(facts.timestamps_us).cast(pa.timestamp("us", tz="UTC")),
+        "index": _numbers(facts.indexes).cast(pa.int32()),
+    }
+    for name, of_mutations in facts.places.items():
+        if name in ARROW_SCHEMA.names:
+            column = _numbers(of_mutations).take(mutations)
+            if name == "node":
+                column = pa.array(facts.nodes, pa.string()).take(column)
+            columns[name] = column.cast(ARROW_SCHEMA.field(name).type)
+    if facts.ids:
+        fixed = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(_ID_BYTES), len(facts.ids) // _ID_BYTES, [None, pa.py_buffer(facts.ids)]
+        )
+        columns["mutation"] = fixed.take(mutations).cast(pa.binary())
+    return columns
+
+
+def _numbers(column: memoryview) -> pa.Array:
+    """Return a column of 64-bit numbers, which may have gaps in memory."""
+    return pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column.tobytes())])
+
+
+def _repeated(
+    column: Sequence[T], kind: pa.DataType, value_of: Callable[[T], object] = lambda each: each
+) -> pa.Array:
+    """Return a column whose entries are few objects, each of them many times in a row."""
+    values: list[object] = []
+    ends: list[int] = []
+    before: object = None
+    for place, each in enumerate(column):
+        if each is not before or not values:
+            before = each
+            values.append(value_of(each))
+            ends.append(place)
+    if not values:
+        return pa.array([], kind)
+    ends = [*ends[1:], len(column)]
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values, kind))
+    return pc.run_end_decode(runs)
+
+
+def _schema_id(headers: Headers) -> bytes | None:
+    return dict(headers).get(SCHEMA_ID_HEADER)

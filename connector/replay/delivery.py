@@ -1,0 +1,228 @@
+"""What one task does: read a shard, encode it as the target wants it, deliver it, tell about it.
+
+Needs no Spark: a task calls `deliver`, and so does a test. Blocking.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from headrace.connector.job import Job, RuntimeConfig, configured
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.parquet import ParquetFiles
+from headrace.connector.replay.sending import Sending
+from headrace.connector.replay.shards import Shard, batches, inside, opened
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.schemas import encoder_of
+from headrace.connector.serde import Encoder
+from headrace.plugins import (
+    Batch,
+    Context,
+    EncodedRecords,
+    Encoding,
+    HeadraceError,
+    RecordSchema,
+    Sink,
+    Source,
+)
+
+NOTES_MAX: Final = 20  # Of one shard.
+PAUSE_SECONDS_MAX: Final = 60.0
+_PROBLEM_CHARS_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where changes go: `path`, a folder of Parquet files in `format`, or the sink `sink`.
+
+    With `suffix` records go to topics of that ending. `rate` bounds the changes per second of one
+    task; 0 is no bound. Paths are relative to `directory`.
+    """
+
+    directory: str
+    path: str = ""
+    format: str = "avro"
+    sink: Mapping[str, Any] | None = None
+    suffix: str = ""
+    rate: float = 0
+
+    def describe(self) -> str:
+        """Return it in words."""
+        if self.sink is None:
+            return f"Parquet files in {self.path}"
+        topics = f"topics that end in {self.suffix}" if self.suffix else "the live topics"
+        return f"sink {self.sink.get('plugin')}, {topics}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What became of a shard: numbers of changes, CPU and wall seconds; or what stopped it.
+
+    `notes` say what is worth telling although the shard went through: damage, what was refused.
+    `schemas` are those of its records: table, text, key and value.
+    """
+
+    number: int
+    changes: int = 0
+    delivered: int = 0
+    rejected: int = 0
+    quarantined: int = 0
+    size_bytes: int = 0
+    cpu_seconds: float = 0
+    wall_seconds: float = 0
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+    books: Mapping[str, int] = field(default_factory=dict)
+    schemas: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+class Outlet(Protocol):
+    """What takes a shard's records."""
+
+    rejected: int
+    notes: list[str]
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Return the batch's records in the target's form."""
+
+    def take(self, encoded: EncodedRecords, batch: Batch) -> None:
+        """Deliver records that were made of *batch*."""
+
+    def finish(self) -> None:
+        """Return when all is durable."""
+
+
+def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardReport:
+    """Work a shard off; an error that headrace names is told in the report, not raised."""
+    started, cpu = time.monotonic(), time.process_time()
+    tally = _Tally(number=shard.number)
+    problem = ""
+    try:
+        with opened(shard) as source, _outlet(shard, target, run, attempt) as outlet:
+            _pump(source, shard, outlet, tally, target.rate)
+    except HeadraceError as error:
+        problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
+    return replace(
+        tally.report(),
+        cpu_seconds=time.process_time() - cpu,
+        wall_seconds=time.monotonic() - started,
+        problem=problem,
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts what a shard comes to."""
+
+    number: int
+    changes: int = 0
+    delivered: int = 0
+    rejected: int = 0
+    quarantined: int = 0
+    size_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    books: Mapping[str, int] = field(default_factory=dict)
+    schemas: list[RecordSchema] = field(default_factory=list)
+
+    def report(self) -> ShardReport:
+        return ShardReport(
+            number=self.number,
+            changes=self.changes,
+            delivered=self.delivered,
+            rejected=self.rejected,
+            quarantined=self.quarantined,
+            size_bytes=self.size_bytes,
+            notes=tuple(self.notes),
+            books=self.books,
+            schemas=tuple(
+                {"table": s.table, "text": s.text, "key": s.key, "value": s.value}
+                for s in self.schemas
+            ),
+        )
+
+
+def _pump(source: Source, shard: Shard, outlet: Outlet, tally: _Tally, rate: float) -> None:
+    started = time.monotonic()
+    for batch in batches(source, shard):
+        tally.schemas += batch.schemas()
+        made = outlet.encode(batch)
+        tally.changes += len(made)
+        for lost in made.quarantined:
+            tally.quarantined += 1
+            if len(tally.notes) < NOTES_MAX:
+                tally.notes.append(f"{lost.code}: {lost.place}: {lost.message}")
+        encoded = shard.selection.apply(made)
+        tally.size_bytes += sum(map(len, encoded.values))
+        outlet.take(encoded, batch)
+        tally.delivered += len(encoded)
+        tally.books = batch.end.books()
+        if rate:
+            ahead_seconds = tally.delivered / rate - (time.monotonic() - started)
+            time.sleep(min(max(0.0, ahead_seconds), PAUSE_SECONDS_MAX))
+    outlet.finish()
+    tally.rejected = outlet.rejected
+    tally.delivered -= outlet.rejected
+    tally.notes += outlet.notes
+
+
+@contextlib.contextmanager
+def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Outlet]:
+    if target.sink is None:
+        files = ParquetFiles(
+            Path(target.directory) / target.path,
+            name=f"{run}-{shard.number:05d}",
+            encoder=Encoder(Encoding(codec=target.format)),
+        )
+        try:
+            yield files
+        finally:
+            files.close()
+        return
+    with inside(target.directory), sink_and_encoder(target.sink, run) as (sink, encoder):
+        if target.suffix and not sink.heeds_topics:
+            hint = "give --into-live, or --target with a folder"
+            raise bad_option("--target", "this sink has no topics of its own for a replay", hint)
+        sending = Sending(sink, encoder, run=run, attempt=attempt, suffix=target.suffix)
+        try:
+            yield sending
+        finally:
+            sending.close()
+
+
+@contextlib.contextmanager
+def sink_and_encoder(given: Mapping[str, Any], run: str) -> Iterator[tuple[Sink, Encoder]]:
+    """Make a sink of a job file's section `sink`, and what encodes for it."""
+    plugin, config = configured("sink", given)
+    with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
+        context = Context(
+            job=run,
+            clock=SystemClock(),
+            job_key=bytes(16),
+            log=structlog.stdlib.get_logger().bind(job=run),
+        )
+        sink: Sink = plugin(config, context)
+        job = Job(
+            name=run,
+            directory=Path(folder),
+            state=Path(folder) / "schemas.db",
+            source=plugin,  # Nobody asks for it.
+            source_config=None,
+            sink=plugin,
+            sink_config=config,
+            runtime=RuntimeConfig(),
+        )
+        encoder = encoder_of(job, context, sink)
+        try:
+            yield sink, encoder
+        finally:
+            encoder.close()

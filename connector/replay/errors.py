@@ -1,0 +1,38 @@
+"""What can go wrong with bulk work, by what its user should do about it."""
+
+from headrace.plugins import ConfigError, FatalError, MissingRequirementError, Problem
+
+
+class SparkMissingError(MissingRequirementError):
+    """pyspark or pyarrow is not installed, or there is no Java for it."""
+
+    code = "spark_missing"
+
+
+class ShardFailedError(FatalError):
+    """Shards of a run failed; the others are done. `headrace replay status` names them."""
+
+    code = "shard_failed"
+
+
+class DeliveryRefusedError(FatalError):
+    """The target did not take what a shard gave it, or did not say so in time."""
+
+    code = "delivery_refused"
+
+
+class RunBusyError(FatalError):
+    """Another process executes this run."""
+
+    code = "run_busy"
+
+
+class ArchiveGapError(FatalError):
+    """Segments are missing from what is to be replayed, or are there twice."""
+
+    code = "archive_gap"
+
+
+def bad_option(key: str, message: str, hint: str = "") -> ConfigError:
+    """Return the error about one option."""
+    return ConfigError([Problem(key, message, hint)])

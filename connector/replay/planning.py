@@ -1,0 +1,165 @@
+"""From what is asked for to shards. The driver's part: it lists files and opens no segment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import Shard, SourceSpec, inside
+from headrace.plugins import (
+    CheckResult,
+    ConfigError,
+    EncodedPosition,
+    Finding,
+    Source,
+    Split,
+)
+
+SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, behind one shard.
+SHARDS_MIN: Final = 4
+SHARDS_MAX: Final = 256
+_ROW_BYTES: Final = 300  # Of an entry, for a guess.
+_US_PER_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Between which positions to read, as `ALTER DATA_SOURCE … SET POSITION` takes them.
+
+    `until` empty means: what is there when this is planned.
+    """
+
+    after: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Shards, with what is known before they are read. Rows are a guess."""
+
+    shards: Sequence[Shard]
+    size_bytes: int
+    files: int
+    rows: int
+    findings: Sequence[Finding]
+
+    @property
+    def refusals(self) -> Sequence[Finding]:
+        """What nobody should replay without having said so."""
+        return [f for f in self.findings if f.result is CheckResult.FAILED]
+
+
+def planned(
+    spec: SourceSpec,
+    selection: Selection,
+    *,
+    bounds: Bounds | None = None,
+    shards: int = 0,
+) -> Planned:
+    """Cut the work into *shards*, by default as many as its size asks for.
+
+    Raises:
+        ConfigError: the source is wrong, or cannot be read so.
+        MissingRequirementError: it is not there.
+
+    """
+    at = bounds or Bounds()
+    with inside(spec.directory):
+        size, files, logs, until = _size_and_end(spec, at)
+        count = shards or _count(size, logs)
+        source = spec.open(splits=count)
+        try:
+            position = None if until is None else source.decode_position(until)
+            if position is not None or selection.tokens:
+                source.limit(until=position, tokens=selection.tokens)
+            splits = source.plan()
+            starts = {
+                split.split_id: _located(source, split, at.after, required=True)
+                for split in splits
+                if at.after
+            }
+            findings = source.flaws(from_ms=_ms(selection.from_us), to_ms=_ms(selection.to_us))
+        finally:
+            source.close()
+    if not splits:
+        raise bad_option("--token-range", "no split of the source has such tokens")
+    made = [
+        Shard(
+            number=number,
+            split=split.split_id,
+            source=spec,
+            splits=count,
+            selection=selection,
+            resume=starts.get(split.split_id),
+            until=until,
+        )
+        for number, split in enumerate(splits, start=1)
+    ]
+    rows = size // _ROW_BYTES // max(1, logs) * len(splits) // max(count, len(splits))
+    return Planned(made, size, files, rows, findings)
+
+
+def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, EncodedPosition | None]:
+    """Return bytes, files and logs between the bounds, and the end where the source takes one."""
+    source = spec.open()
+    try:
+        split = source.plan()[0]
+        until = _located(source, split, bounds.until or "latest", required=bool(bounds.until))
+        after = _located(source, split, bounds.after, required=True) if bounds.after else None
+        position = None if after is None else source.decode_position(after)
+        if until is not None:
+            try:
+                source.limit(until=source.decode_position(until))
+            except ConfigError:
+                if bounds.until:
+                    raise
+                until = None
+        backlog = source.backlog(split, position)
+    finally:
+        source.close()
+    size = sum(part.size_bytes for part in backlog)
+    return size, sum(part.files for part in backlog), len(backlog), until
+
+
+def _located(
+    source: Source, split: Split, target: str, *, required: bool
+) -> EncodedPosition | None:
+    try:
+        position = source.locate(split, None, target)
+    except ConfigError:
+        if required:
+            raise
+        return None
+    return None if position is None else position.encode()
+
+
+def _count(size_bytes: int, logs: int) -> int:
+    wanted = -(-size_bytes // (SHARD_BYTES * max(1, logs)))
+    return min(SHARDS_MAX, max(SHARDS_MIN, wanted))
+
+
+def _ms(time_us: int | None) -> int | None:
+    return None if time_us is None else time_us // _US_PER_MS
+
+
+def by_node(spec: SourceSpec) -> Sequence[SourceSpec]:
+    """Return a source for each node of *spec*, which takes what its log alone says.
+
+    Raises:
+        ConfigError: the source has no nodes.
+
+    """
+    nodes = spec.given.get("nodes")
+    if not isinstance(nodes, Mapping):
+        raise bad_option("agreement", "only a source with nodes can be read node by node")
+    given: dict[str, Any] = {**spec.given, "consistency": "ONE"}
+    return [
+        replace(spec, given=given | {"nodes": {node: _path_of(place)}})
+        for node, place in nodes.items()
+    ]
+
+
+def _path_of(place: object) -> object:
+    """Return where a node's log is, without its tokens: alone it may hold everything."""
+    return place["path"] if isinstance(place, Mapping) else place

@@ -1,0 +1,157 @@
+"""Which changes bulk work is about. Pure."""
+
+import datetime as dt
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any, Final
+
+from headrace.connector.replay.errors import bad_option
+from headrace.plugins import OPERATIONS, EncodedRecords, Facts
+
+_US: Final = 1_000_000
+_RING_END: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Changes written from `from_us` on and before `to_us`, of these tables, operations and keys.
+
+    Times are in µs since 1970, and what is empty or None selects everything. `tokens` are ranges
+    without their first token and with their last. `keys` are encoded as the target has them.
+    """
+
+    tables: frozenset[str] = frozenset()
+    operations: frozenset[str] = frozenset()
+    from_us: int | None = None
+    to_us: int | None = None
+    tokens: tuple[tuple[int, int], ...] = ()
+    keys: frozenset[bytes] = frozenset()
+
+    @property
+    def by_record(self) -> bool:
+        """Whether single records must be looked at; tokens are the source's matter."""
+        return bool(
+            self.tables
+            or self.operations
+            or self.keys
+            or self.from_us is not None
+            or self.to_us is not None
+        )
+
+    def apply(self, encoded: EncodedRecords) -> EncodedRecords:
+        """Return the records that are selected, in their order."""
+        if not self.by_record or not len(encoded):
+            return encoded
+        mask = self._mask(encoded)
+        if all(mask):
+            return encoded
+        numbers = list(compress(range(len(mask)), mask))
+        places = {number: place for place, number in enumerate(numbers)}
+        facts = encoded.facts and _chosen(encoded.facts, numbers)
+        return replace(
+            encoded,
+            keys=[encoded.keys[i] for i in numbers],
+            values=[encoded.values[i] for i in numbers],
+            headers=[encoded.headers[i] for i in numbers],
+            tables=[encoded.tables[i] for i in numbers],
+            tombstones=[places[i] for i in encoded.tombstones if i in places],
+            topics=encoded.topics and [encoded.topics[i] for i in numbers],
+            facts=facts,
+        )
+
+    def _mask(self, encoded: EncodedRecords) -> list[bool]:
+        mask = [True] * len(encoded)
+        if self.tables:
+            mask = [table in self.tables for table in encoded.tables]
+        if self.keys:
+            mask = [m and key in self.keys for m, key in zip(mask, encoded.keys, strict=True)]
+        facts = encoded.facts
+        if self.operations or self.from_us is not None or self.to_us is not None:
+            if facts is None or len(facts.timestamps_us) != len(encoded):
+                hint = "leave out times and operations, or what splits records into several"
+                raise bad_option("selection", "these records do not tell their times", hint)
+            low = -_RING_END if self.from_us is None else self.from_us
+            high = _RING_END if self.to_us is None else self.to_us
+            wanted = [not self.operations or each.value in self.operations for each in OPERATIONS]
+            times, operations = facts.timestamps_us, facts.operations
+            mask = [
+                m and low <= us < high and wanted[operation]
+                for m, us, operation in zip(mask, times, operations, strict=True)
+            ]
+        return mask
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "tables": sorted(self.tables),
+            "operations": sorted(self.operations),
+            "from_us": self.from_us,
+            "to_us": self.to_us,
+            "tokens": [list(each) for each in self.tokens],
+            "keys": sorted(key.hex() for key in self.keys),
+        }
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, Any]) -> "Selection":
+        """Read what `to_json` returned."""
+        return cls(
+            tables=frozenset(given["tables"]),
+            operations=frozenset(given["operations"]),
+            from_us=given["from_us"],
+            to_us=given["to_us"],
+            tokens=tuple((low, high) for low, high in given["tokens"]),
+            keys=frozenset(bytes.fromhex(key) for key in given["keys"]),
+        )
+
+
+def _chosen(facts: Facts, numbers: Sequence[int]) -> Facts:
+    """Return the facts of these records; those of mutations stay as they are."""
+
+    def chosen(column: memoryview) -> memoryview:
+        return memoryview(array("q", [column[i] for i in numbers]))
+
+    return replace(
+        facts,
+        timestamps_us=chosen(facts.timestamps_us),
+        operations=chosen(facts.operations),
+        indexes=chosen(facts.indexes),
+        mutations=chosen(facts.mutations),
+    )
+
+
+def time_us(text: str, key: str) -> int:
+    """Return µs since 1970 of a time in ISO 8601; one without a zone is in UTC.
+
+    Raises:
+        ConfigError: it is none; *key* is the option's name.
+
+    """
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        hint = "2026-01-31T12:00:00Z, or a day"
+        raise bad_option(key, f"expected a time, found {text[:48]!r}", hint) from error
+    since = (time if time.tzinfo else time.replace(tzinfo=dt.UTC)) - dt.datetime(
+        1970, 1, 1, tzinfo=dt.UTC
+    )
+    return (since.days * 86_400 + since.seconds) * _US + since.microseconds
+
+
+def token_range(text: str) -> tuple[int, int]:
+    """Return `START:END` as a range without START and with END; an open side is the ring's end.
+
+    Raises:
+        ConfigError: it is none.
+
+    """
+    left, colon, right = text.partition(":")
+    try:
+        found = (int(left or -_RING_END), int(right or _RING_END - 1))
+    except ValueError:
+        found = (_RING_END, 0)
+    if not colon or any(not -_RING_END <= token < _RING_END for token in found):
+        hint = "START:END, two tokens; a side left out is the ring's end"
+        raise bad_option("--token-range", f"expected two tokens, found {text[:48]!r}", hint)
+    return found

@@ -1,0 +1,159 @@
+"""Records of bulk work to a sink: each delivery settled before the shard ends, or the shard fails.
+
+At least once: what a sink may take again later is sent again, whole; a shard that is done again
+sends its records again, with the same keys and the headers of its attempt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from headrace.connector.replay.errors import DeliveryRefusedError
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.serde import Encoder
+from headrace.plugins import (
+    Batch,
+    Delivery,
+    Disposition,
+    EncodedRecords,
+    Failure,
+    Headers,
+    RetriableError,
+    Sink,
+)
+
+OUTSTANDING_RECORDS_MAX: Final = 60_000
+TRIES_MAX: Final = 8
+SETTLE_MS_MAX: Final = 120_000
+NOTES_MAX: Final = 20
+_NO_TOKEN: Final = 0  # Bulk work holds no lease.
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A delivery on its way."""
+
+    delivery: Delivery
+    tries: int = 0
+
+
+class Sending:
+    """A sink's writer, and what is outstanding at it."""
+
+    def __init__(
+        self, sink: Sink, encoder: Encoder, *, run: str, attempt: int, suffix: str
+    ) -> None:
+        """Open the sink; records get the headers of *run*, and the *suffix* to their topics."""
+        self.rejected = 0
+        self.notes: list[str] = []
+        self._sink = sink
+        self._encoder = encoder
+        self._suffix = suffix
+        self._mark: Headers = (
+            ("replay_id", run.encode()),
+            ("replay_attempt", b"%d" % attempt),
+        )
+        self._clock = SystemClock()
+        self._verdicts: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
+        self._outstanding: dict[int, _Sent] = {}
+        self._records = 0
+        self._number = 0
+        self._writer = sink.open()
+
+    def encode(self, batch: Batch) -> EncodedRecords:
+        """Encode as the sink wants it."""
+        self._encoder.announce(batch.schemas())
+        return self._encoder.encode(batch, token=_NO_TOKEN)
+
+    def take(self, encoded: EncodedRecords, batch: Batch) -> None:
+        """Submit the records; wait while too many are outstanding."""
+        if not len(encoded):
+            return
+        marked = replace(encoded, headers=self._headers(encoded), topics=self._topics(encoded))
+        self._submit(_Sent(Delivery(batch, marked)))
+        if self._records > OUTSTANDING_RECORDS_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until all is settled.
+
+        Raises:
+            DeliveryRefusedError: some of it was not taken.
+
+        """
+        while self._outstanding:
+            if not self._writer.drain(self._clock.monotonic_ms() + SETTLE_MS_MAX):
+                raise DeliveryRefusedError(
+                    f"no verdict on {self._records} records within {SETTLE_MS_MAX} ms",
+                    hint="look at the brokers; then run the shard again",
+                )
+            self._hear()
+
+    def close(self) -> None:
+        """Give the writer back."""
+        self._writer.close()
+
+    def _submit(self, sent: _Sent) -> None:
+        self._number += 1
+        number = self._number
+        self._outstanding[number] = sent
+        self._records += len(sent.delivery.encoded)
+
+        def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+            self._verdicts.put((number, delivered, failures))
+
+        sent.tries += 1
+        try:
+            self._writer.submit(sent.delivery, settle)
+        except RetriableError as error:
+            failure = Failure(0, Disposition.RETRY, error.code, error.message)
+            self._verdicts.put((number, 0, [failure]))
+
+    def _hear(self) -> None:
+        again: list[_Sent] = []
+        while True:
+            try:
+                number, delivered, failures = self._verdicts.get_nowait()
+            except Empty:
+                break
+            sent = self._outstanding.pop(number)
+            count = len(sent.delivery.encoded)
+            self._records -= count
+            refused = [f for f in failures if f.disposition is Disposition.REJECT]
+            if delivered + len(refused) == count:
+                self.rejected += len(refused)
+                told = [f"{f.code}: {f.message}" for f in refused]
+                self.notes += told[: max(0, NOTES_MAX - len(self.notes))]
+            else:
+                again.append(self._to_repeat(sent, failures))
+        for sent in again:
+            self._submit(sent)
+
+    @staticmethod
+    def _to_repeat(sent: _Sent, failures: Sequence[Failure]) -> _Sent:
+        fatal = [f for f in failures if f.disposition is Disposition.FATAL]
+        if fatal or sent.tries >= TRIES_MAX:
+            told = [f"{why.code}: {why.message}" for why in (*fatal, *failures)]
+            said = next(iter(told), "no reason was given")
+            raise DeliveryRefusedError(
+                f"{len(sent.delivery.encoded)} records were not taken in {sent.tries} tries: {said}"
+            )
+        return sent
+
+    def _headers(self, encoded: EncodedRecords) -> Sequence[Headers]:
+        facts = encoded.facts
+        if facts is None or len(facts.timestamps_us) != len(encoded):
+            return [headers + self._mark for headers in encoded.headers]
+        return [
+            (*headers, *self._mark, ("write_time", b"%d" % timestamp_us))
+            for headers, timestamp_us in zip(encoded.headers, facts.timestamps_us, strict=True)
+        ]
+
+    def _topics(self, encoded: EncodedRecords) -> Sequence[str] | None:
+        if not self._suffix:
+            return encoded.topics
+        if encoded.topics is not None:
+            return [topic + self._suffix for topic in encoded.topics]
+        names = {t: self._sink.topic_of(t) + self._suffix for t in dict.fromkeys(encoded.tables)}
+        return [names[table] for table in encoded.tables]

@@ -1,0 +1,128 @@
+"""The Spark session of a command, and shards as Spark's jobs. Imports pyspark.
+
+Each shard is a job of one task, so that it ends, fails and is told of by itself, and others go on.
+What a task reads and writes never passes through the JVM.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.connector.replay.delivery import ShardReport, Target, deliver
+from headrace.connector.replay.errors import SparkMissingError
+from headrace.connector.replay.shards import Shard
+
+LOCAL_MASTER: Final = "local[*]"
+# What our tasks need; what a user or a cluster sets is stronger.
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.speculation": "false",  # A shard must not be delivered twice at once.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+}
+_PROBLEM_CHARS_MAX: Final = 500
+
+
+@contextmanager
+def session(
+    master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Give the session that is there, or begin one and end it afterwards.
+
+    Under `spark-submit` the master is that of the submission.
+
+    Raises:
+        SparkMissingError: Spark does not start, mostly for want of Java 17.
+
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("headrace")
+    if master or "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master(master or LOCAL_MASTER)
+        if (master or LOCAL_MASTER).startswith("local"):
+            builder = builder.config("spark.driver.host", "127.0.0.1")
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        hint = "install Java 17 or newer, or set JAVA_HOME; see docs/spark.md"
+        raise SparkMissingError(f"Spark does not start: {_said(error)}", hint=hint) from error
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A shard, where it goes, and which attempt of which run this is."""
+
+    shard: Shard
+    target: Target
+    run: str
+    attempt: int
+
+    def __call__(self, _: object = None) -> ShardReport:
+        """Do it."""
+        return deliver(self.shard, self.target, run=self.run, attempt=self.attempt)
+
+
+def perform(
+    spark: SparkSession,
+    works: Sequence[Work],
+    *,
+    begun: Callable[[Work], None],
+    ended: Callable[[Work, ShardReport], None],
+) -> None:
+    """Do all *works* on the cluster, as many at once as it has cores.
+
+    *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
+    as failed like any other.
+    """
+    width = max(1, spark.sparkContext.defaultParallelism)
+    waiting = list(reversed(works))
+    running: dict[Future[ShardReport], Work] = {}
+    with ThreadPoolExecutor(width, thread_name_prefix="shard") as pool:
+        while waiting or running:
+            while waiting and len(running) < width:
+                work = waiting.pop()
+                begun(work)
+                running[pool.submit(_on_cluster, spark, work)] = work
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                ended(running.pop(future), future.result())
+
+
+def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
+    try:
+        (report,) = spark.sparkContext.parallelize([work], 1).map(_do).collect()
+    except (PySparkException, Py4JError) as error:
+        return ShardReport(number=work.shard.number, problem=f"task_lost: {_said(error)}")
+    made: ShardReport = report
+    return made
+
+
+def _do(work: Work) -> ShardReport:
+    return work()
+
+
+def _said(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:_PROBLEM_CHARS_MAX]

@@ -1,0 +1,158 @@
+"""One shard of bulk work: a split of a source, read from somewhere up to somewhere.
+
+A shard travels to where it is worked on, so it holds a source as the job file has it: references
+to secrets are resolved by the process that reads. Nothing here needs Spark.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from headrace.connector.job import configured
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.selection import Selection
+from headrace.connector.runtime.clock import SystemClock
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    Context,
+    Demand,
+    Done,
+    EncodedPosition,
+    Source,
+    Split,
+)
+
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+BATCH_RECORDS_MAX: Final = 20_000
+LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
+IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """A source as a job file has it. Relative paths are relative to `directory`."""
+
+    given: Mapping[str, Any]
+    directory: str
+    job: str = "replay"
+
+    def open(self, *, job_key: bytes = b"", splits: int = 0) -> Source:
+        """Make the source, for a spectator: it leaves nothing behind. Call it in `directory`.
+
+        *splits*, if given, is how many parts it is cut into. Without *job_key*, one of its own.
+
+        Raises:
+            ConfigError: the plugin or its options are wrong.
+            SecretUnavailableError: a reference leads to nothing here.
+
+        """
+        plugin, config = configured("source", self.given)
+        if splits:
+            config = _cut(config, splits)
+        context = Context(
+            job=self.job,
+            clock=SystemClock(),
+            job_key=job_key or os.urandom(16),
+            log=structlog.stdlib.get_logger().bind(job=self.job),
+            spectator=True,
+        )
+        made: Source = plugin(config, context)
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A split of `source`, cut into `splits` parts: what lies after `resume` and up to `until`.
+
+    Positions are as the source encodes them. `job_key` is needed where `resume` is a job's.
+    """
+
+    number: int
+    split: str
+    source: SourceSpec
+    splits: int = 0
+    selection: Selection = field(default_factory=Selection)
+    resume: EncodedPosition | None = None
+    until: EncodedPosition | None = None
+    job_key: bytes = field(default=b"", repr=False)
+
+
+@contextlib.contextmanager
+def opened(shard: Shard) -> Iterator[Source]:
+    """Make the shard's source, bounded as the shard says, and close it in the end."""
+    with inside(shard.source.directory):
+        source = shard.source.open(job_key=shard.job_key, splits=shard.splits)
+        try:
+            until = None if shard.until is None else source.decode_position(shard.until)
+            if until is not None or shard.selection.tokens:
+                source.limit(until=until, tokens=shard.selection.tokens)
+            yield source
+        finally:
+            source.close()
+
+
+def batches(source: Source, shard: Shard) -> Iterator[Batch]:
+    """Yield all that the shard's split has, bounded by what one batch may hold.
+
+    Raises:
+        HeadraceError: the source cannot be read on.
+
+    """
+    split = next((s for s in source.plan() if s.split_id == shard.split), None)
+    if split is None:
+        hint = "the source is configured otherwise than when this was planned: plan anew"
+        raise bad_option("split", f"the source has no split {shard.split!r}", hint)
+    yield from _read(source, split, shard)
+
+
+def _read(source: Source, split: Split, shard: Shard) -> Iterator[Batch]:
+    resume = None if shard.resume is None else source.decode_position(shard.resume)
+    reader = source.open(split, resume)
+    demand = Demand(records_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES_MAX, linger_ms=LINGER_MS)
+    idle = 0
+    try:
+        while idle < IDLE_READS:
+            came = reader.read(demand)
+            if isinstance(came, Batch):
+                idle = 0
+                yield came
+            elif isinstance(came, Done):
+                return
+            else:
+                idle += 1
+    finally:
+        reader.close(CloseReason.FINISHED)
+
+
+@contextlib.contextmanager
+def inside(directory: str) -> Iterator[None]:
+    """Work in *directory*, to which the paths of a job are relative.
+
+    Raises:
+        ConfigError: it is not there: on a cluster it must be on every machine.
+
+    """
+    before = Path.cwd()
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        hint = "the job's directory must be at the same path on every machine"
+        raise bad_option("directory", f"{directory}: {error.strerror}", hint) from error
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _cut(config: object, splits: int) -> object:
+    """Return *config* with so many splits, if its source knows of splits."""
+    if not is_dataclass(config) or isinstance(config, type):
+        return config
+    knows = "splits" in {each.name for each in fields(config)}
+    return replace(config, splits=splits) if knows else config

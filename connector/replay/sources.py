@@ -1,0 +1,236 @@
+"""`headrace.segments` and `headrace.sink` for Spark. Imports pyspark.
+
+The driver plans and opens no segment; a task reads a split as a worker does, and hands Spark whole
+Arrow batches.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from headrace.connector.job import job_text
+from headrace.connector.replay.columns import SPARK_SCHEMA, record_batch
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.planning import Bounds, by_node, planned
+from headrace.connector.replay.selection import Selection, time_us, token_range
+from headrace.connector.replay.shards import Shard, SourceSpec, batches, opened
+from headrace.connector.serde import Encoder
+from headrace.plugins import ConfigError, Encoding, Problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OPTIONS: Final = (
+    "path",
+    "job",
+    "schema",
+    "consistency",
+    "agreement",
+    "tables",
+    "operations",
+    "from",
+    "to",
+    "after",
+    "until",
+    "token_range",
+    "shards",
+    "format",
+)
+_NODE_BY_NODE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPartition(InputPartition):
+    """One task's work."""
+
+    shard: Shard
+    format: str
+
+
+class SegmentReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options.
+
+        Raises:
+            ConfigError: with all mistakes found.
+
+        """
+        problems = [
+            Problem(name, "is no option of headrace.segments", f"there are {', '.join(OPTIONS)}")
+            for name in options
+            if name.lower() not in OPTIONS
+        ]
+        if problems:
+            raise ConfigError(problems)
+        self._spec = spec_of(options)
+        self._format = options.get("format", "avro")
+        self._shards = int(options.get("shards", "0"))
+        self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
+        self._agreed = options.get("agreement", "") != _NODE_BY_NODE
+        self.selection = Selection(
+            tables=_set(options.get("tables", "")),
+            operations=_set(options.get("operations", "")),
+            from_us=time_us(options["from"], "from") if "from" in options else None,
+            to_us=time_us(options["to"], "to") if "to" in options else None,
+            tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
+        )
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 (Spark's name)
+        """Take what a selection can express; give the rest back."""
+        for each in filters:
+            taken = narrowed(self.selection, each)
+            if taken is None:
+                yield each
+            else:
+                self.selection = taken
+
+    def partitions(self) -> Sequence[SegmentPartition]:
+        """Return one for each shard. Spark calls it once, on the driver."""
+        specs = [self._spec] if self._agreed else by_node(self._spec)
+        shards = [
+            shard
+            for spec in specs
+            for shard in planned(
+                spec, self.selection, bounds=self._bounds, shards=self._shards
+            ).shards
+        ]
+        return [SegmentPartition(shard, self._format) for shard in shards]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield a shard's changes. Spark calls it in a task, once for each attempt."""
+        assert isinstance(partition, SegmentPartition)  # noqa: S101 (made above)
+        encoder = Encoder(Encoding(codec=partition.format))
+        shard = partition.shard
+        with opened(shard) as source:
+            for batch in batches(source, shard):
+                encoded = shard.selection.apply(encoder.encode(batch, token=0))
+                if len(encoded):
+                    yield record_batch(encoded)
+
+
+class SegmentSource(DataSource):
+    """`spark.read.format("headrace.segments")`: what the logs of all nodes agree on."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.segments"
+
+    def schema(self) -> str:
+        """Return the columns; `key` and `value` are as a message's."""
+        return SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> SegmentReader:
+        """Return what reads once through."""
+        del schema
+        return SegmentReader(dict(self.options))
+
+
+def spec_of(options: Mapping[str, str]) -> SourceSpec:
+    """Return the source that *options* name: a job's, or folders of segments.
+
+    Raises:
+        ConfigError: neither is given, or the job file is wrong.
+
+    """
+    if "job" in options:
+        text = job_text(Path(options["job"]).absolute())
+        return SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    if "path" not in options:
+        hint = "load() the folder that has a folder for each node; or give the path of a job file"
+        raise bad_option("path", "is required, or `job`", hint)
+    folder = Path(options["path"]).absolute()
+    nodes = _nodes_in(folder)
+    given: dict[str, Any] = {"plugin": "cassandra", "nodes": nodes}
+    schema = options.get("schema") or _schema_beside(folder)
+    if schema is not None:
+        given["schema"] = str(schema)
+    if "consistency" in options:
+        given["consistency"] = options["consistency"]
+    return SourceSpec(given=given, directory=str(folder))
+
+
+def _nodes_in(folder: Path) -> dict[str, str]:
+    """Return the folders in *folder* by name, as nodes; itself when it has none but segments.
+
+    Raises:
+        ConfigError: it is not there.
+
+    """
+    try:
+        children = sorted(folder.iterdir())
+    except OSError as error:
+        hint = "give a folder that every machine of the cluster has"
+        raise bad_option("path", f"{folder}: {error.strerror}", hint) from error
+    nodes = {each.name: str(each) for each in children if each.is_dir() and each.name[0] != "."}
+    return nodes or {"node1": str(folder)}
+
+
+def _schema_beside(folder: Path) -> Path | None:
+    places = (folder / "schema.cql", folder.parent / "schema.cql")
+    return next((place for place in places if place.is_file()), None)
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+# ---- what Spark pushes down ----
+
+
+def narrowed(selection: Selection, given: Filter) -> Selection | None:
+    """Return *selection* with a filter in it; None when it cannot express the filter."""
+    column = ".".join(getattr(given, "attribute", ()))
+    if column in ("table", "operation") and isinstance(given, EqualTo | In):
+        values = frozenset([given.value] if isinstance(given, EqualTo) else given.value)
+        known = selection.tables if column == "table" else selection.operations
+        both = known & values if known else values
+        if not both:  # An empty set would mean that everything is wanted.
+            return None
+        if column == "table":
+            return replace(selection, tables=both)
+        return replace(selection, operations=both)
+    if column == "write_time":
+        return _in_time(selection, given)
+    return None
+
+
+def _in_time(selection: Selection, given: Filter) -> Selection | None:
+    value = getattr(given, "value", None)
+    if not isinstance(value, dt.datetime):
+        return None
+    at = time_us(value.isoformat(), "write_time")
+    low = selection.from_us if selection.from_us is not None else -(1 << 63)
+    high = selection.to_us if selection.to_us is not None else (1 << 63) - 1
+    match given:
+        case GreaterThan():
+            low = max(low, at + 1)
+        case GreaterThanOrEqual():
+            low = max(low, at)
+        case LessThan():
+            high = min(high, at)
+        case LessThanOrEqual():
+            high = min(high, at + 1)
+        case EqualTo():
+            low, high = max(low, at), min(high, at + 1)
+        case _:
+            return None
+    return replace(selection, from_us=low, to_us=high)

@@ -1,0 +1,94 @@
+"""What a task does with a shard, over the source of files: any source will do."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.connector.replay.delivery import ShardReport, Target, deliver
+from headrace.connector.replay.planning import planned
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.plugins import ConfigError
+
+ROWS = 30
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Shard:
+    """Return the one shard of a folder with a file of lines."""
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"id": number % 3, "n": number}) for number in range(ROWS)]
+    (tmp_path / "in" / "orders.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    spec = SourceSpec(given={"plugin": "files", "path": "in/*.jsonl"}, directory=str(tmp_path))
+    (made,) = planned(spec, Selection()).shards
+    return made
+
+
+def to_parquet(shard: Shard, folder: Path, run: str = "r1") -> ShardReport:
+    """Deliver into Parquet files in JSON."""
+    target = Target(directory=str(folder), path="out", format="json")
+    return deliver(shard, target, run=run, attempt=1)
+
+
+def test_parquet(shard: Shard, tmp_path: Path) -> None:
+    """A shard becomes a file for each table; what it comes to is told."""
+    report = to_parquet(shard, tmp_path)
+
+    (file,) = (tmp_path / "out").rglob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    assert (ROWS, ROWS, "") == (report.changes, report.delivered, report.problem)
+    assert list(range(ROWS)) == [json.loads(row["value"])["n"] for row in rows]
+
+
+def test_a_shard_that_is_done_again_replaces_its_files(shard: Shard, tmp_path: Path) -> None:
+    """Twice the same shard of a run leaves its rows once; of another run, beside them."""
+    to_parquet(shard, tmp_path)
+    to_parquet(shard, tmp_path)
+    once = pq.read_table(tmp_path / "out").num_rows
+    to_parquet(shard, tmp_path, run="r2")
+
+    assert (ROWS, 2 * ROWS) == (once, pq.read_table(tmp_path / "out").num_rows)
+
+
+def test_a_failed_shard_leaves_nothing(shard: Shard, tmp_path: Path) -> None:
+    """A shard that fails is told by its error's name, and nobody sees half of it."""
+    with (tmp_path / "in" / "orders.jsonl").open("a") as file:
+        file.write("not JSON\n")
+    (tmp_path / "out").write_text("in the way")
+
+    report = to_parquet(shard, tmp_path)
+
+    assert report.problem.startswith("target_unwritable: ")
+    assert "in the way" == (tmp_path / "out").read_text()
+
+
+def test_sink(shard: Shard, tmp_path: Path) -> None:
+    """Any sink takes a replay."""
+    target = Target(directory=str(tmp_path), sink={"plugin": "files", "path": "out.jsonl"})
+
+    report = deliver(shard, target, run="r1", attempt=1)
+
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert (ROWS, "") == (report.delivered, report.problem)
+    assert list(range(ROWS)) == [json.loads(line)["n"] for line in lines]
+
+
+def test_side_topics_need_topics(shard: Shard, tmp_path: Path) -> None:
+    """A sink without topics has no side topic: nothing goes to where live records go."""
+    given = {"plugin": "files", "path": "out.jsonl"}
+    target = Target(directory=str(tmp_path), sink=given, suffix=".replay")
+
+    report = deliver(shard, target, run="r1", attempt=1)
+
+    assert report.problem.startswith("config: --target: this sink has no topics")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_missing_directory(shard: Shard, tmp_path: Path) -> None:
+    """A machine that lacks the job's directory is told so."""
+    lost = SourceSpec(given=shard.source.given, directory=str(tmp_path / "nowhere"))
+
+    with pytest.raises(ConfigError, match="on every machine"):
+        planned(lost, Selection())
