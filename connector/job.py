@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
+EARLIEST: Final = "earliest"
 JOB_FILE_BYTES_MAX: Final = 1024 * 1024
 _MIB: Final = 1024 * 1024
 
@@ -105,6 +106,11 @@ class JobFile:
         "The job's name; its state is kept under it. A worker's file has none.", default=None
     )
     state: str = option("The SQLite file that keeps the state.")
+    start: str | None = option(
+        "Where a job begins that has committed nothing: earliest, latest, a time in ISO 8601, or a "
+        "place in the source's own words.",
+        default=None,
+    )
     source: Mapping[str, Any] = option("The source: `plugin` and its options.")
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
     runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
@@ -123,6 +129,7 @@ class Job:
     sink: type[Sink]
     sink_config: Any = field(repr=False)  # Any: an instance of the sink's config_class.
     runtime: RuntimeConfig
+    start: str = EARLIEST
 
 
 def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
@@ -182,6 +189,7 @@ class JobText:
     source: Mapping[str, Any] = field(repr=False)
     sink: Mapping[str, Any] = field(repr=False)
     runtime: Mapping[str, Any]
+    start: str
     confined: bool
     """Whether the sink is of statements, whose references are confined."""
 
@@ -197,9 +205,10 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     state, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=str(path))
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
+    start = written.start
     if sink is None:
         parts = _from_statements(state, name)
-        sink = parts.sink
+        sink, start = parts.sink, start or parts.start
         if parts.tables is not None:
             source.setdefault("tables", parts.tables)
         if parts.service:
@@ -213,6 +222,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         source=source,
         sink=sink,
         runtime=runtime_given,
+        start=start or EARLIEST,
         confined=written.sink is None,
     )
 
@@ -244,6 +254,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
         sink=sink_class,
         sink_config=sink_config,
         runtime=runtime,
+        start=text.start,
     )
 
 

@@ -177,7 +177,18 @@ class Catalogue:
             "INSERT INTO sources (name, sink, job, statement, config) VALUES (?, ?, ?, ?, ?)",
             (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
         )
-        self.board.add_route(Route(entry.name, self._job_for(entry), entry.sink, state))
+        job = self._job_for(entry)
+        if entry.start and self._begins_elsewhere(job, entry):
+            job = self.board.beside(job, entry.name)
+        self.board.add_route(Route(entry.name, job, entry.sink, state))
+
+    def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
+        """Say whether *job* is not where a new source of it is to begin."""
+        begun = "SELECT job FROM heads WHERE job = ? AND head IS NOT NULL LIMIT 1"
+        if self._rows(begun, job):
+            return True
+        mine = {route.source for route in self.board.routes(job)}
+        return any(s.start != entry.start for s in self.sources() if s.name in mine)
 
     def replace_source(self, entry: SourceEntry) -> None:
         """Store a source instead of the one of its name; its job is changed."""
@@ -229,11 +240,12 @@ class Catalogue:
 class JobParts(NamedTuple):
     """What the statements, or the services, give a job: its sink's options with `plugin`.
 
-    `tables` None are all with CDC.
+    `tables` None are all with CDC. `start` is where it begins, if a source says so.
     """
 
     sink: dict[str, str]
     tables: list[str] | None
+    start: str | None = None
     service: ServiceJob | None = None
 
 
@@ -249,7 +261,7 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
     """
     catalogue = Catalogue(connection)
     if service := catalogue.service_of(job):
-        return JobParts(dict(service.sink), None, service)
+        return JobParts(dict(service.sink), None, service=service)
     mine = _sources_for(catalogue, job)
     if not mine:
         raise JobUndefinedError(
@@ -269,6 +281,7 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
         [f"{source.table.keyspace}.{source.table.name}" for source in mine],
+        next((source.start for source in mine if source.start), None),
     )
 
 

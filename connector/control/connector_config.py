@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.entries import START_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
 from headrace.connector.control.plugin_search import (
     connector_class,
@@ -59,6 +59,12 @@ class RouteOptions:
 
     job: str | None = option(
         "The job that runs this source; by default that of the other sources of its sink.",
+        default=None,
+    )
+    start: str | None = option(
+        "Where it begins when it is new: earliest, latest, a time, or a place as SET POSITION has "
+        "it; by default where its job is.",
+        name=START_KEY,
         default=None,
     )
     tasks_max: int | None = option(

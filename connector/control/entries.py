@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.connector.shell.parser import parse_statement
 from headrace.connector.shell.statements import CreateSource, TableName
+
+START_KEY: Final = "start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,11 @@ class SourceEntry:
     job: str
     statement: str
     config: Mapping[str, str] = field(repr=False)
+
+    @property
+    def start(self) -> str:
+        """Return where it begins, if that was said."""
+        return self.config.get(START_KEY, "")
 
     @property
     def word(self) -> str:

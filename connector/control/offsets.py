@@ -5,7 +5,7 @@ What a position says is the source plugin's business: it describes it, and moves
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from headrace.connector.control.errors import NotStoppedError
 from headrace.connector.control.status import live_workers
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import named_errors, transaction
 from headrace.connector.stores.sqlite_state import load, replace_positions
 from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, Source
@@ -116,6 +117,8 @@ class Offsets:
         *,
         dry_run: bool,
     ) -> OffsetsChange:
+        if not dry_run:
+            self._know(job, positions)
         concerned = [state for state in self.states(job) if state.split in positions]
         before = [part for state in concerned for part in _shown(state, source)]
         after = [
@@ -132,6 +135,12 @@ class Offsets:
                 }
                 replace_positions(self._connection, job, encoded)
         return OffsetsChange(before, after)
+
+    def _know(self, job: str, splits: Iterable[str]) -> None:
+        """Make splits known that were never read, so that they can be given positions."""
+        known = [state.split for state in self.states(job)]
+        if not set(splits) <= set(known):
+            SqliteStore(self._connection, job).register([*known, *splits])
 
     def _check_free(self, job: str) -> None:
         owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (job,))

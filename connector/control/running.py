@@ -11,7 +11,6 @@ from headrace.connector.control.connector_config import sink_options, whole_tabl
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import (
     BadPositionError,
-    NotAvailableError,
     NotFoundError,
     StatementError,
 )
@@ -153,10 +152,6 @@ class Running:
         return found
 
     def _move(self, name: str, found: Sequence[Part], *, dry_run: bool = False) -> OffsetsChange:
-        known = {split.split for split in self._commands.status(name).splits}
-        if unknown := [split for split, _, _ in found if split not in known]:
-            message = f"split {unknown[0]} has never been read: there is nothing to move yet"
-            raise NotAvailableError("table", message, "let the job run once")
         positions = {split: _position(made) for split, made, _ in found}
         return self._commands.move(name, positions, dry_run=dry_run)
 

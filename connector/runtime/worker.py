@@ -226,6 +226,7 @@ class Worker:
             job=self._job.name,
             worker=owner.worker,
             errors=self._errors,
+            start=self._job.start,
             settle_ms_max=_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,
             post=post,

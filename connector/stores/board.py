@@ -5,6 +5,7 @@ Two kinds of tables with two kinds of writers: `routes` and `wishes` belong to t
 """
 
 import json
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from headrace.connector.stores.sqlite_file import named_errors, transaction
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
 LOG_LEVEL: Final = "log_level"  # A setting.
+PLAN: Final = 1  # The plan generation: it grows when a job is split anew, which nothing does yet.
+JOB_KEY_BYTES: Final = 16
 WHOLE_JOB: Final = ""  # The "split" under which a job's own state and restarts are kept.
 
 # `routes.job` is the job that runs a source, also where the source's own config names none.
@@ -117,6 +120,25 @@ class Board:
                 )
                 for changed in {route.job, job}:
                     self.changed(changed)
+
+    def beside(self, job: str, source: str) -> str:
+        """Make a job for *source* that begins anew beside *job*, and return its name.
+
+        It knows mutations by the same digests, so that the two can become one.
+        """
+        self._connection.execute(
+            "INSERT OR IGNORE INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')",
+            (job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
+        )
+        fork = fork_name(job, source)
+        for table in _COPIED:
+            self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (fork,))  # noqa: S608 (constants)
+        self._connection.execute(
+            "INSERT INTO jobs (job, job_key, plan, splits) "
+            "SELECT ?, job_key, plan, '[]' FROM jobs WHERE job = ?",
+            (fork, job),
+        )
+        return fork
 
     def want(self, source: str, state: Desired) -> None:
         """Say what is wanted of a source; the same twice changes nothing."""
@@ -265,7 +287,7 @@ class Board:
             )
 
     def _fork(self, route: Route) -> None:
-        fork = f"{route.job.partition(FORK_MARK)[0]}{FORK_MARK}{route.source}"
+        fork = fork_name(route.job, route.source)
         known = self._connection.execute("SELECT 1 FROM jobs WHERE job = ?", (fork,)).fetchone()
         for table, columns in _COPIED.items():
             if known:  # It went its own way once: what it committed then is out of date.
@@ -277,6 +299,11 @@ class Board:
             )
         self._connection.execute("UPDATE routes SET job = ? WHERE source = ?", (fork, route.source))
         self.changed(fork)
+
+
+def fork_name(job: str, source: str) -> str:
+    """Return the name of the job that *source* has when it parts from *job*."""
+    return f"{job.partition(FORK_MARK)[0]}{FORK_MARK}{source}"
 
 
 def _values(route: Route) -> tuple[str, str, str, str]:

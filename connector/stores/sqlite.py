@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,
@@ -23,15 +23,13 @@ from headrace.connector.stores import (
     Store,
     WorkerRow,
 )
-from headrace.connector.stores.board import Board
+from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN, Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_losses import Losses
 from headrace.connector.stores.sqlite_state import StateWriter, load
 from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["SqliteStore", "connect", "transaction"]
-
-PLAN: Final = 1  # The plan generation: it grows when a job is split anew, which nothing does yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +89,7 @@ class SqliteStore(Store):
         with transaction(self._connection):
             self._connection.execute(
                 "INSERT OR IGNORE INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')",
-                (self._job, secrets.token_bytes(16), PLAN),
+                (self._job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
             )
         (key,) = self._rows("SELECT job_key FROM jobs WHERE job = ?")[0]
         return bytes(key)

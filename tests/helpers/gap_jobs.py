@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 
 from forged import SCHEMA, insert
@@ -51,6 +52,11 @@ class GapJob:
         self._document["source"] |= source
         self.path.write_text(yaml.safe_dump(self._document))
 
+    def begin_at(self, start: str) -> None:
+        """Say where the job begins when it is new."""
+        self._document["start"] = start
+        self.path.write_text(yaml.safe_dump(self._document))
+
     def log(
         self, number: int, rows: range, *, nodes: Sequence[str] = NODES, index: str = WHOLE
     ) -> None:
@@ -70,11 +76,17 @@ class GapJob:
 
     def run(self) -> int:
         """Take what is there; return the exit status."""
-        return main(["run", str(self.path), "--until-idle"])
+        return self._main("run", "--until-idle")
 
     def call(self, verb: str, *arguments: str) -> int:
         """Call another command on the job; return the exit status."""
-        return main([verb, str(self.path), *arguments])
+        return self._main(verb, *arguments)
+
+    def _main(self, verb: str, *arguments: str) -> int:
+        try:
+            return main([verb, str(self.path), *arguments])
+        finally:
+            structlog.reset_defaults()  # It writes to what this test took for standard error.
 
     def documents(self) -> list[Json]:
         """Return what is in the sink."""

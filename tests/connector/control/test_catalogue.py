@@ -8,6 +8,7 @@ from headrace.connector.control.catalogue import job_parts
 from headrace.connector.control.errors import JobUndefinedError
 from headrace.connector.control.service import ControlService
 from headrace.connector.shell.parser import parse_script
+from headrace.connector.stores.board import Board
 from headrace.plugins import parse_config
 from toys import BusConfig
 
@@ -44,7 +45,7 @@ def test_parts(
     """The job has the sources that name it, or else those that name no job."""
     execute(connection, SINKS, *texts)
 
-    sink, found, _ = job_parts(connection, "mine")
+    sink, found, *_ = job_parts(connection, "mine")
 
     assert tables == found
     assert ("bus", stop) == (sink["plugin"], sink["bus.stops"])
@@ -54,7 +55,7 @@ def test_sink_is_usable(connection: sqlite3.Connection) -> None:
     """The sink's part is what the plugin's own declaration accepts; secrets stay references."""
     execute(connection, SINKS, FREE_A)
 
-    sink, _, _ = job_parts(connection, "mine")
+    sink, *_ = job_parts(connection, "mine")
 
     assert "bus" == sink.pop("plugin")
     config = parse_config(BusConfig, sink)
@@ -88,3 +89,21 @@ def test_untouched_state(connection: sqlite3.Connection) -> None:
     """A state file in which nothing was ever executed has no sources."""
     with pytest.raises(JobUndefinedError):
         job_parts(connection, "mine")
+
+
+def test_a_source_that_begins_elsewhere_runs_beside(connection: sqlite3.Connection) -> None:
+    """It gets a job of its own that knows mutations by the same digests; another start joins."""
+    late = "CREATE DATA_SOURCE flow ON TABLE ks.z WITH k AND start = 'latest'"
+    same = "CREATE DATA_SOURCE flow ON TABLE ks.y WITH k AND start = 'latest'"
+    execute(connection, SINKS, FREE_A, late)
+    routes = {route.source: route.job for route in Board(connection).routes()}
+    assert {"flow.ks.a": "k", "flow.ks.z": "k~flow.ks.z"} == routes
+    keys = dict(connection.execute("SELECT job, job_key FROM jobs"))
+    assert keys["k"] == keys["k~flow.ks.z"]
+    assert "latest" == job_parts(connection, "k~flow.ks.z").start
+    assert job_parts(connection, "k").start is None
+
+    execute(connection, "DROP DATA_SOURCE flow ON TABLE ks.a")
+    execute(connection, "DROP DATA_SOURCE flow ON TABLE ks.z", late, same)
+    routes = {route.source: route.job for route in Board(connection).routes()}
+    assert {"flow.ks.z": "k", "flow.ks.y": "k"} == routes

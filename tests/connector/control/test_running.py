@@ -162,14 +162,19 @@ def test_set_position(service: ControlService, folder: Path) -> None:
     assert 2 * LINES == len((folder / "out.jsonl").read_bytes().splitlines())
 
 
-def test_nothing_to_move(service: ControlService, folder: Path) -> None:
-    """A source that was never read is not moved, and that is said."""
+def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path) -> None:
+    """A position may be given before the first run, which then begins there."""
     with contextlib.closing(connect(folder / "state.db")) as connection:
         note_job_file(connection, "j", folder / "job.yaml")
     run(service, f"STOP DATA_SOURCE {TABLE}")
 
-    with pytest.raises(NotAvailableError, match=r"in\.jsonl has never been read"):
-        run(service, f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'latest'")
+    run(service, f"ALTER DATA_SOURCE {TABLE} SET POSITION = 'latest'")
+    run(service, f"RESUME DATA_SOURCE {TABLE}")
+    with (folder / "in.jsonl").open("ab") as file:
+        file.write(LINE * 2)
+    run_job(folder)
+
+    assert 2 == len((folder / "out.jsonl").read_bytes().splitlines())
 
 
 @pytest.mark.parametrize(
