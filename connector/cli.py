@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "gaps": ("headrace.connector.control.gaps_command:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.control.gaps_command:accept_main", "go on without it"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
+    "replay": ("headrace.connector.replay.entry:replay_main", "derive records anew, in bulk"),
     "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),
     "registry": ("headrace.connector.serde.registry.server:main", "serve schemas to consumers"),

@@ -15,7 +15,7 @@ import structlog
 
 from headrace.connector.job import Job, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.parquet import ParquetFiles
+from headrace.connector.replay.parquet import ParquetFiles, file_name
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import Shard, batches, inside, opened
 from headrace.connector.runtime.clock import SystemClock
@@ -180,7 +180,7 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
     if target.sink is None:
         files = ParquetFiles(
             Path(target.directory) / target.path,
-            name=f"{run}-{shard.number:05d}",
+            name=file_name(run, shard.number),
             encoder=Encoder(Encoding(codec=target.format)),
         )
         try:

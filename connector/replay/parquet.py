@@ -3,6 +3,7 @@
 A file is named after its run and shard, so a shard that is done again replaces what it wrote.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -103,6 +104,16 @@ class ParquetFiles:
 
     def _path(self, table: str, name: str) -> Path:
         return self._folder / _folder_name(table) / name
+
+
+def files_of(folder: Path, run: str, shard: int) -> Sequence[Path]:
+    """Return the files that a shard of a run has left."""
+    return sorted(folder.glob(f"*/{file_name(run, shard)}.parquet"))
+
+
+def file_name(run: str, shard: int) -> str:
+    """Return what the files of a shard are called, without their ending."""
+    return f"{run}-{shard:05d}"
 
 
 def _folder_name(table: str) -> str:

@@ -9,16 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.connector.replay.delivery import ShardReport, Target, deliver
+from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.errors import SparkMissingError
-from headrace.connector.replay.shards import Shard
+from headrace.connector.replay.work import Work
 
 LOCAL_MASTER: Final = "local[*]"
 # What our tasks need; what a user or a cluster sets is stronger.
@@ -70,20 +69,6 @@ def session(
         spark.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A shard, where it goes, and which attempt of which run this is."""
-
-    shard: Shard
-    target: Target
-    run: str
-    attempt: int
-
-    def __call__(self, _: object = None) -> ShardReport:
-        """Do it."""
-        return deliver(self.shard, self.target, run=self.run, attempt=self.attempt)
-
-
 def perform(
     spark: SparkSession,
     works: Sequence[Work],
@@ -120,7 +105,7 @@ def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
 
 
 def _do(work: Work) -> ShardReport:
-    return work()
+    return work()  # A function, because Spark sends no callable objects.
 
 
 def _said(error: Exception) -> str:

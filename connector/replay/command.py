@@ -1,0 +1,250 @@
+"""`headrace replay`: plan, run, status, verify."""
+
+import argparse
+import contextlib
+import datetime as dt
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.job import JobText, configured, job_text
+from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.errors import ArchiveGapError, SparkMissingError, bad_option
+from headrace.connector.replay.execution import Performer, execute, perform_here
+from headrace.connector.replay.keys import keys_in
+from headrace.connector.replay.planning import Bounds, Planned, planned
+from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
+from headrace.connector.replay.selection import Selection, time_us, token_range
+from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.replay.verifying import verify
+from headrace.plugins import OPERATIONS
+
+DIFFERENCES_STATUS: Final = 4
+SIDE_SUFFIX: Final = ".replay"
+NO_SPARK: Final = "none"
+_SHOWN_MAX: Final = 16
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what *arguments* say; return the exit status."""
+    given = _parser().parse_args(arguments)
+    text = job_text(given.job, None)
+    table = RunTable(text.state)
+    try:
+        match given.verb:
+            case "plan":
+                return _plan(given, text, table)
+            case "run":
+                return _run(given, table)
+            case "status":
+                return _status(given, table)
+            case _:
+                return _verify(given, table)
+    finally:
+        table.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace replay", description="Derive records anew from segments, in bulk."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    plan = verbs.add_parser("plan", help="say what would be done, and keep it as a run")
+    plan.add_argument("job", type=Path, metavar="JOB.yaml")
+    add_selection(plan)
+    plan.add_argument("--shards", type=int, default=0, metavar="N", help="cut the work into N")
+    plan.add_argument("--to-folder", metavar="DIR", default="", help="write Parquet files here")
+    plan.add_argument("--format", choices=("avro", "json"), default="avro", help="of those files")
+    plan.add_argument("--into-live", action="store_true", help="into the topics of the job itself")
+    plan.add_argument("--suffix", default=SIDE_SUFFIX, help="of the side topics (.replay)")
+    plan.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
+    plan.add_argument("--accept-gaps", action="store_true", help="also where segments are missing")
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+    for verb, words in (("run", "execute a plan, or what is left of it"), ("verify", "compare")):
+        each = verbs.add_parser(verb, help=words)
+        each.add_argument("job", type=Path, metavar="JOB.yaml")
+        each.add_argument("run", metavar="RUN")
+        each.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
+    status = verbs.add_parser("status", help="show runs, or the shards of one")
+    status.add_argument("job", type=Path, metavar="JOB.yaml")
+    status.add_argument("run", metavar="RUN", nargs="?")
+    status.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Give *parser* the options that say which changes are meant."""
+    parser.add_argument("--tables", default="", metavar="KS.TABLE,…", help="only these")
+    parser.add_argument("--operations", default="", metavar="NAME,…", help="only these")
+    parser.add_argument("--from", dest="since", metavar="TIME", help="written at or after (UTC)")
+    parser.add_argument("--to", dest="before", metavar="TIME", help="written before (UTC)")
+    parser.add_argument("--after", default="", metavar="POSITION", help="logged after")
+    parser.add_argument("--until", default="", metavar="POSITION", help="logged up to")
+    parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
+    parser.add_argument("--keys-file", type=Path, metavar="PATH", help="a key per line, as JSON")
+
+
+def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
+    selection = selection_of(given)
+    spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    if not given.to_folder:
+        configured("sink", text.sink)  # A mistake in it is told now, not by every shard.
+    bounds = Bounds(after=given.after, until=given.until)
+    plan = planned(spec, selection, bounds=bounds, shards=given.shards)
+    run = Run(
+        run=new_run("replay"),
+        kind="replay",
+        made_ms=time.time_ns() // 1_000_000,
+        target=Target(
+            directory=str(text.directory),
+            path=given.to_folder,
+            format=given.format,
+            sink=None if given.to_folder else dict(text.sink),
+            suffix="" if given.into_live or given.to_folder else given.suffix,
+            rate=given.rate / len(plan.shards),
+        ),
+        facts=_facts(plan),
+    )
+    for finding in plan.findings:
+        sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
+    if plan.refusals and not given.accept_gaps:
+        raise ArchiveGapError(
+            "; ".join(finding.message for finding in plan.refusals[:5]),
+            place=str(given.job),
+            hint="mend the archive, or say --accept-gaps",
+        )
+    table.add(run, plan.shards)
+    _print_plan(run, plan, as_json=given.json)
+    return 0
+
+
+def selection_of(given: argparse.Namespace) -> Selection:
+    """Return what the options of `add_selection` select."""
+    return Selection(
+        tables=_set(given.tables),
+        operations=_operations(given.operations),
+        from_us=time_us(given.since, "--from") if given.since else None,
+        to_us=time_us(given.before, "--to") if given.before else None,
+        tokens=(token_range(given.token_range),) if given.token_range else (),
+        keys=keys_in(given.keys_file) if given.keys_file else frozenset(),
+    )
+
+
+def _operations(text: str) -> frozenset[str]:
+    wanted = _set(text)
+    known = [operation.value for operation in OPERATIONS]
+    for name in wanted.difference(known):
+        raise bad_option("--operations", f"{name!r} is none", f"there are {', '.join(known)}")
+    return wanted
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _facts(plan: Planned) -> dict[str, object]:
+    return {
+        "shards": len(plan.shards),
+        "size_bytes": plan.size_bytes,
+        "files": plan.files,
+        "rows": plan.rows,
+        "findings": [finding.message for finding in plan.findings],
+    }
+
+
+def _print_plan(run: Run, plan: Planned, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"run": run.run, **run.facts}) + "\n")
+        return
+    lines = [
+        f"run {run.run}: {len(plan.shards)} shards",
+        f"  from   {plan.files} segments, {plan.size_bytes} bytes, about {plan.rows} changes",
+        f"  into   {run.target.describe()}",
+        *(f"  shard  {shard.number}: {shard.split}" for shard in plan.shards[:_SHOWN_MAX]),
+        "nothing was done yet: headrace replay run executes it",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def new_run(kind: str) -> str:
+    """Return a name for a run that no other has."""
+    return f"{kind}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _run(given: argparse.Namespace, table: RunTable) -> int:
+    run = table.run(given.run)
+    with performer(given.master) as perform:
+        execute(table, run, perform)
+    rows = table.shards(run.run)
+    sys.stdout.write(_summary(run, rows))
+    return 0
+
+
+@contextlib.contextmanager
+def performer(master: str | None) -> Iterator[Performer]:
+    """Give what works shards off: Spark, or this process when *master* is `none`.
+
+    Raises:
+        SparkMissingError: Spark is not there, or does not start.
+
+    """
+    if master == NO_SPARK:
+        yield perform_here
+        return
+    try:
+        from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        hint = "pip install 'headrace[spark]'; `--master none` does without"
+        raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
+    with session.session(master) as spark:
+        yield partial(session.perform, spark)
+
+
+def _status(given: argparse.Namespace, table: RunTable) -> int:
+    if given.run is None:
+        for run in table.runs():
+            states = _states(table.shards(run.run))
+            sys.stdout.write(f"{run.run}  {run.target.describe()}  {states}\n")
+        return 0
+    run = table.run(given.run)
+    rows = table.shards(run.run)
+    if given.json:
+        shards = [
+            {"state": r.state, "attempt": r.attempt, "split": r.shard.split, **r.report}
+            for r in rows
+        ]
+        whole = {"run": run.run, "facts": run.facts, "shards": shards}
+        sys.stdout.write(json.dumps(whole, indent=1) + "\n")
+        return 0
+    for row in rows:
+        told = row.report.get("problem") or f"{row.report.get('delivered', 0)} changes"
+        sys.stdout.write(f"{row.shard.number:>5}  {row.state:<11}  {row.shard.split}  {told}\n")
+    sys.stdout.write(_summary(run, rows))
+    return 0
+
+
+def _verify(given: argparse.Namespace, table: RunTable) -> int:
+    run = table.run(given.run)
+    with performer(given.master) as perform:
+        different = verify(table, run, perform)
+    rows = table.shards(run.run)
+    sys.stdout.write(_summary(run, rows))
+    return DIFFERENCES_STATUS if different else 0
+
+
+def _states(rows: Sequence[ShardRow]) -> str:
+    counts = {state: sum(row.state is state for row in rows) for state in ShardState}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+
+def _summary(run: Run, rows: Sequence[ShardRow]) -> str:
+    delivered = sum(row.report.get("delivered", 0) for row in rows)
+    cpu = sum(row.report.get("cpu_seconds", 0) for row in rows)
+    notes = [note for row in rows for note in row.report.get("notes", ())]
+    lines = [f"run {run.run}: {_states(rows)}; {delivered} changes, CPU {cpu:.2f} s"]
+    return "\n".join([*lines, *(f"  note: {note}" for note in notes)]) + "\n"

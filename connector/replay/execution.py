@@ -1,0 +1,115 @@
+"""Executes a planned run: shard by shard, again where it was left, telling how far it is.
+
+It knows nothing of Spark: whoever calls gives what works shards off.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TextIO
+
+import structlog
+
+from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.runs import Run, RunTable, ShardState
+from headrace.connector.replay.work import Work
+
+LINE_EVERY_SECONDS: Final = 10.0
+ATTEMPTS_MAX: Final = 10
+_BAR_CHARS: Final = 30
+
+Begun = Callable[[Work], None]
+Ended = Callable[[Work, ShardReport], None]
+
+
+class Performer(Protocol):
+    """Works shards off, several at once; calls back on the caller's thread."""
+
+    def __call__(self, works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
+        """Do all *works*."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Tells how far a run is: a bar on a terminal, else a line now and then."""
+
+    total: int
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    done: int = 0
+    failed: int = 0
+    changes: int = 0
+    _told_seconds: float = 0
+
+    def step(self, report: ShardReport) -> None:
+        """Count a shard that ended."""
+        self.done += 1
+        self.failed += bool(report.problem)
+        self.changes += report.delivered
+        self.tell()
+
+    def tell(self) -> None:
+        """Say how far it is, if it is time."""
+        text = f"{self.done} of {self.total} shards, {self.changes} changes, {self.failed} failed"
+        if self.stream.isatty():
+            filled = _BAR_CHARS * self.done // max(1, self.total)
+            self.stream.write(f"\r[{'#' * filled:<{_BAR_CHARS}}] {text}")
+            self.stream.write("\n" if self.done == self.total else "")
+        elif self.done == self.total or time.monotonic() - self._told_seconds > LINE_EVERY_SECONDS:
+            self._told_seconds = time.monotonic()
+            self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+
+def execute(
+    table: RunTable, run: Run, perform: Performer, *, progress: Progress | None = None
+) -> Counter[ShardState]:
+    """Work off the shards that did not pass yet; return how many are in which state.
+
+    Raises:
+        RunBusyError: another process executes it.
+        ShardFailedError: shards failed; the others are done.
+
+    """
+    log = structlog.stdlib.get_logger().bind(run=run.run)
+    with table.executing(run.run):
+        works = [
+            Work(row.shard, run.target, run.run, row.attempt + 1)
+            for row in table.shards(run.run)
+            if row.state is not ShardState.PASS and row.attempt < ATTEMPTS_MAX
+        ]
+        shown = progress or Progress(len(works))
+        log.info("replay_started", shards=len(works), kind=run.kind)
+
+        def begun(work: Work) -> None:
+            table.begin(run.run, work.shard.number, work.attempt)
+
+        def ended(work: Work, report: ShardReport) -> None:
+            state = ShardState.FAIL if report.problem else ShardState.PASS
+            table.end(run.run, report, state)
+            if report.problem:
+                log.error("shard_failed", shard=work.shard.number, error=report.problem)
+            shown.step(report)
+
+        perform(works, begun=begun, ended=ended)
+        states = Counter(row.state for row in table.shards(run.run))
+        log.info("replay_ended", **{state.value.lower(): states[state] for state in ShardState})
+    failed = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]
+    if failed:
+        first = failed[0].report.get("problem", "")
+        numbers = ", ".join(str(row.shard.number) for row in failed[:10])
+        raise ShardFailedError(
+            f"{len(failed)} of {states.total()} shards failed; the first: {first}",
+            place=f"run {run.run}: shards {numbers}",
+            hint="the others are done: mend what is wrong and run it again",
+        )
+    return states
+
+
+def perform_here(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
+    """Work shards off in this process, one after another: for little, and where no Java is."""
+    for work in works:
+        begun(work)
+        ended(work, work())

@@ -1,0 +1,186 @@
+"""`headrace replay` over the source of files, without Spark: plan, run, status, verify."""
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from headrace.connector.cli import main
+from headrace.connector.replay.runs import RunTable, ShardState
+
+FILES = 5
+LINES = 20
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Return a job over five files of lines, into a file."""
+    (tmp_path / "in").mkdir()
+    for file in range(FILES):
+        lines = [json.dumps({"file": file, "n": n}) + "\n" for n in range(LINES)]
+        (tmp_path / "in" / f"{file}.jsonl").write_text("".join(lines))
+    path = tmp_path / "job.yaml"
+    given = {
+        "job": "orders",
+        "state": "state.db",
+        "source": {"plugin": "files", "path": "in/*.jsonl"},
+        "sink": {"plugin": "files", "path": "out.jsonl"},
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Plan a run; return its name."""
+    assert 0 == main(["replay", "plan", str(job), "--json", *options])
+    return str(json.loads(capsys.readouterr().out)["run"])
+
+
+def states(job: Path, run: str) -> list[ShardState]:
+    """Return the states of a run's shards."""
+    table = RunTable(job.parent / "state.db")
+    try:
+        return [row.state for row in table.shards(run)]
+    finally:
+        table.close()
+
+
+def execute(job: Path, run: str) -> int:
+    """Execute a run in this process."""
+    return main(["replay", "run", str(job), run, "--master", "none"])
+
+
+def test_a_plan_does_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Planning says what there is, keeps it, and delivers nothing."""
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out"])
+    text = capsys.readouterr().out
+
+    assert f"{FILES} shards" in text
+    assert "into   Parquet files in out" in text
+    assert sorted(["in", "job.yaml", "state.db.runs"]) == sorted(
+        path.name for path in job.parent.iterdir()
+    )
+
+
+def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All shards pass; the files have every line; the table tells so."""
+    run = planned(job, capsys, "--to-folder", "out")
+
+    assert 0 == execute(job, run)
+    assert f"{FILES} PASS; {FILES * LINES} changes" in capsys.readouterr().out
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+    assert 0 == main(["replay", "status", str(job), run, "--json"])
+    shards = json.loads(capsys.readouterr().out)["shards"]
+    assert [LINES] * FILES == [shard["delivered"] for shard in shards]
+    assert 0 == main(["replay", "status", str(job)])
+    assert run in capsys.readouterr().out
+
+
+def test_a_failed_shard_is_named_and_the_others_are_done(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard that cannot be read fails by its number; once mended, only that one is done."""
+    run = planned(job, capsys, "--to-folder", "out")
+    victim = job.parent / "in" / "2.jsonl"
+    content = victim.read_text()
+    victim.unlink()
+    victim.mkdir()
+
+    assert 1 == execute(job, run)
+    assert "shards 3: 1 of 5 shards failed" in capsys.readouterr().err
+    assert [ShardState.FAIL] == [s for s in states(job, run) if s is not ShardState.PASS]
+    victim.rmdir()
+    victim.write_text(content)
+    assert 0 == execute(job, run)
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+
+
+def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that is killed in the middle of a shard leaves no half of it, and goes on there."""
+    run = planned(job, capsys, "--to-folder", "out", "--rate", "100")
+    command = ["replay", "run", str(job), run, "--master", "none"]
+    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command!r}))"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as child:  # noqa: S603
+        while states(job, run).count(ShardState.PASS) < 2:
+            assert child.poll() is None
+        child.send_signal(signal.SIGKILL)
+
+    assert ShardState.NOT_STARTED in states(job, run)
+    assert 0 == execute(job, run)
+    assert [ShardState.PASS] * FILES == states(job, run)
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+    capsys.readouterr()
+    assert 0 == main(["replay", "verify", str(job), run, "--master", "none"])
+
+
+def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that lost rows is DIFF, and the exit status 4; running again mends it."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    verify = ["replay", "verify", str(job), run, "--master", "none"]
+    assert 0 == main(verify)
+    victim = next((job.parent / "out").rglob("*-00002.parquet"))
+    pq.write_table(pq.read_table(victim).slice(3), victim)
+
+    assert 4 == main(verify)
+    assert [2] == [n for n, s in enumerate(states(job, run), 1) if s is ShardState.DIFF]
+    assert 0 == execute(job, run)
+    assert 0 == main(verify)
+
+
+def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second process is told that a first one executes the run."""
+    run = planned(job, capsys, "--to-folder", "out")
+    with (job.parent / f"state.db.runs.{run}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        assert 1 == execute(job, run)
+    assert "error [run_busy]" in capsys.readouterr().err
+
+
+def test_live_topics_only_when_asked(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing goes where live records go, unless that is said."""
+    side = planned(job, capsys)
+    live = planned(job, capsys, "--into-live")
+
+    assert 1 == execute(job, side)
+    assert "this sink has no topics of its own" in capsys.readouterr().err
+    assert not (job.parent / "out.jsonl").exists()
+    assert 0 == execute(job, live)
+    assert FILES * LINES == len((job.parent / "out.jsonl").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--from", "noon"], 2, "--from: expected a time"),
+        (["--token-range", "1:2"], 2, "this source cannot be read in part"),
+        (["--operations", "MERGE"], 2, "--operations: 'MERGE' is none"),
+        (["--keys-file", "nowhere"], 2, "--keys-file: nowhere"),
+        (["--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
+    ],
+)
+def test_wrong_plans(
+    job: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    status: int,
+    message: str,
+) -> None:
+    """What cannot be planned is named with its option, and leaves no run."""
+    assert status == main(["replay", "plan", str(job), *options])
+    assert message in capsys.readouterr().err
+    assert 0 == main(["replay", "status", str(job)])
+    assert "" == capsys.readouterr().out
+
+
+def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was never planned is a mistake of the command line."""
+    assert 2 == execute(job, "replay-1")
+    assert "there is no run 'replay-1'" in capsys.readouterr().err

@@ -1,0 +1,189 @@
+"""Spark itself: what it reads of recorded rings, and what runs on it, on a cluster too."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+from servers.process import free_ports
+
+from corpora import recording
+from headrace.connector.cli import main
+from headrace.connector.replay.columns import record_batch
+from headrace.connector.replay.session import session
+from node_logs import everything
+
+pytestmark = pytest.mark.real
+
+RING = "5.0-ring"
+NODES = ("node1", "node2", "node3")
+WAIT_SECONDS_MAX = 180
+Names = Counter[tuple[object, ...]]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Run one session in this process."""
+    with session("local[2]") as running:
+        yield running
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Return a job over a recorded ring."""
+    path = tmp_path / "job.yaml"
+    given = {
+        "job": "ring",
+        "state": "state.db",
+        "source": {"plugin": "cassandra", **options()},
+        "sink": {"plugin": "null"},
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def options() -> dict[str, object]:
+    """Return the options of a job over the ring."""
+    folder = recording(RING)
+    nodes = {node: str(folder / "segments" / node) for node in NODES}
+    return {"nodes": nodes, "schema": str(folder / "schema.cql")}
+
+
+def by_worker() -> Names:
+    """Return the changes that a worker makes of the ring, by what names them."""
+    found: Names = Counter()
+    for batch in everything(options()):
+        rows = record_batch(batch.encode("avro"))
+        columns = [rows.column(rows.schema.names.index(n)).to_pylist() for n in _NAMES]
+        found.update(zip(*columns, strict=True))
+    return found
+
+
+_NAMES = ("table", "operation", "key", "mutation", "index")
+
+
+def names_of(changes: DataFrame) -> Names:
+    """Return the changes of a query, by what names them."""
+    rows = changes.select(*_NAMES).collect()
+    return Counter(
+        tuple(bytes(part) if isinstance(part, bytearray) else part for part in row) for row in rows
+    )
+
+
+def test_segments_equal_a_workers_changes(spark: SparkSession) -> None:
+    """Spark agrees as a worker does: the same changes, each as often; in four tasks at least."""
+    changes = spark.read.format("headrace.segments").load(str(recording(RING) / "segments"))
+
+    assert by_worker() == names_of(changes)
+    assert changes.rdd.getNumPartitions() >= 4
+
+
+def test_push_down(spark: SparkSession) -> None:
+    """Filters give what they give without push-down, whether headrace or Spark applies them."""
+    changes = spark.read.format("headrace.segments").load(str(recording(RING) / "segments"))
+    wanted = by_worker()
+    table = next(iter(wanted))[0]
+    of_table = changes.where(f"`table` = '{table}' AND operation <> 'DELETE'")
+
+    assert {n: c for n, c in wanted.items() if n[0] == table and n[1] != "DELETE"} == names_of(
+        of_table
+    )
+
+
+def test_a_mistake_is_named(spark: SparkSession) -> None:
+    """What headrace says of a wrong option reaches the user of Spark."""
+    with pytest.raises(Exception, match=r"is no option of headrace\.segments"):
+        spark.read.format("headrace.segments").option("pth", "x").load("/").count()
+
+
+def test_replay_on_spark(
+    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run on Spark delivers what a worker would; the driver opens no segment."""
+    del spark  # It is there: the command takes the session of its process.
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
+    run = json.loads(capsys.readouterr().out)["run"]
+
+    assert 0 == main(["replay", "run", str(job), run])
+
+    rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
+    assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+    assert 0 == main(["replay", "verify", str(job), run])
+
+
+def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run on a standalone cluster with two workers delivers the same."""
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
+    run = json.loads(capsys.readouterr().out)["run"]
+    with ExitStack() as stack:
+        master = cluster(stack, job.parent)
+        command = ["replay", "run", str(job), run, "--master", master]
+        program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
+        child = subprocess.run(  # noqa: S603 (our own interpreter)
+            [sys.executable, "-c", program],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS_MAX,
+        )
+
+    assert 0 == child.returncode, child.stderr
+    rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
+    assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+
+
+def cluster(stack: ExitStack, folder: Path) -> str:
+    """Start a master and two workers of one core each; return the master's address."""
+    home = Path(pyspark.__file__).parent
+    master = f"spark://127.0.0.1:{free_ports(1)[0]}"
+    port = master.rpartition(":")[2]
+    start(stack, folder, home, "Master", "--host", "127.0.0.1", "--port", port)
+    wait_for(folder / "Master.log", r"New state: ALIVE")
+    for number in range(2):
+        work = str(folder / f"work{number}")
+        start(
+            stack,
+            folder,
+            home,
+            "Worker",
+            *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", work, master),
+            name=f"Worker{number}",
+        )
+    for number in range(2):
+        wait_for(folder / f"Worker{number}.log", r"Successfully registered")
+    return master
+
+
+def start(
+    stack: ExitStack, folder: Path, home: Path, kind: str, *arguments: str, name: str = ""
+) -> None:
+    """Start one of Spark's own servers; it ends with *stack*."""
+    log = stack.enter_context((folder / f"{name or kind}.log").open("w"))
+    program = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
+    child = subprocess.Popen(  # noqa: S603 (Spark's own program)
+        [str(home / "bin" / "spark-class"), program, "--webui-port", "0", *arguments],
+        stdout=log,
+        stderr=log,
+        env=os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+    )
+    stack.callback(child.wait)
+    stack.callback(child.terminate)
+
+
+def wait_for(log: Path, pattern: str) -> None:
+    """Wait until *log* says *pattern*."""
+    until = time.monotonic() + WAIT_SECONDS_MAX
+    while not re.search(pattern, log.read_text()):
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.2)
