@@ -1,11 +1,12 @@
-"""Hosts that a URI may name: one that can be read in two ways, or reaches in, is refused. Pure.
+"""Hosts that a URI may name: one that can be read in two ways, or reaches in, is refused.
 
-A name is not looked up here: what it resolves to may change. Addresses that are written down are
-judged, and so are the forms that some resolvers take for addresses.
+What is written down is judged where it is given, with the forms that some resolvers take for
+addresses. What a name stands for may change: it is judged when a connection is made.
 """
 
 import ipaddress
 import re
+import socket
 from typing import Final
 
 # Names by label: letters, digits, hyphens; also underscores, which container networks have.
@@ -23,7 +24,7 @@ def host_problem(host: str) -> str:
     if "%" in host:
         return "has a zone"
     if ":" in host or _NUMBERS.fullmatch(host):
-        return _address_problem(host)
+        return address_problem(host)
     if len(host) > _NAME_CHARS_MAX or not all(map(_LABEL.fullmatch, host.split("."))):
         return "is no host name"
     if any(label.lower().startswith("xn--") for label in host.split(".")):
@@ -31,7 +32,23 @@ def host_problem(host: str) -> str:
     return ""
 
 
-def _address_problem(host: str) -> str:
+def dialled_problem(host: str) -> str:
+    """Return what is wrong with an address that *host* stands for just now; or nothing.
+
+    Blocks while the name is looked up; a name that nobody knows is somebody else's problem.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ""
+    for *_, (address, *_) in found:
+        if problem := address_problem(str(address).partition("%")[0]):
+            return f"stands for {address}, which {problem}"
+    return ""
+
+
+def address_problem(host: str) -> str:
+    """Return what is wrong with an address, or nothing."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -324,8 +324,9 @@ class Commands(SinkCommands):
         """
         return self.status(config[NAME_KEY]).job
 
-    def positions_job(self, name: str, *, dry_run: bool) -> str:
-        """Return the job whose positions are those of a source, which is stopped or only asks.
+    @needs(Role.ADMIN)
+    def seek(self, name: str, *, dry_run: bool) -> str:
+        """Return the job of a source for which somebody wants to find a place to move to.
 
         Raises as `alter_offsets` does.
         """

@@ -98,6 +98,7 @@ class Running:
         """Move a stopped source, or tell what that would do; return it part by part.
 
         Raises:
+            UnauthorizedError: whoever asks may not move it.
             NotStoppedError: it is not stopped, and this is no dry run.
             BadPositionError: there is no such place.
             NotFoundError: there is no such split.
@@ -105,7 +106,7 @@ class Running:
 
         """
         name = self._commands.source_on(statement.word, statement.table).name
-        job = self._commands.positions_job(name, dry_run=statement.dry_run)
+        job = self._commands.seek(name, dry_run=statement.dry_run)
         found = self._located(name, statement.split, statement.position)
         if not statement.dry_run:
             self._move(name, found)
@@ -131,7 +132,7 @@ class Running:
             return self._commands.alter_offsets(name, wanted, dry_run=dry_run)
         if len(places) < len(wanted):
             raise BadPositionError("offsets", "places and offsets do not go together")
-        self._commands.positions_job(name, dry_run=dry_run)
+        self._commands.seek(name, dry_run=dry_run)
         found: dict[str, Part] = {}
         for number, (partition, offset) in enumerate(places):
             if set(partition) - {SPLIT_KEY} or set(offset or ()) != {AT_KEY}:

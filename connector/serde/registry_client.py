@@ -23,6 +23,7 @@ from headrace.plugins import (
     SchemaStore,
     option,
 )
+from headrace.plugins.hosts import address_problem
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -84,10 +85,9 @@ class RegistrySchemaStore(SchemaStore):
         if config.user is not None:
             pair = base64.b64encode(f"{config.user}:{config.password or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {pair}"
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        handlers = [urllib.request.ProxyHandler({}), _NotElsewhere(), _Http()]
         if any(url.startswith("https") for url in config.urls):
-            trusted = ssl.create_default_context(cafile=config.ca_location)
-            handlers.append(urllib.request.HTTPSHandler(context=trusted))
+            handlers.append(_Https(ssl.create_default_context(cafile=config.ca_location)))
         self._opener = urllib.request.build_opener(*handlers)
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
@@ -121,6 +121,52 @@ class RegistrySchemaStore(SchemaStore):
                 last = RegistryUnavailableError(str(error) or type(error).__name__, place=url)
         assert last is not None  # noqa: S101 (there is at least one address)
         raise last
+
+
+class _NotElsewhere(urllib.request.HTTPRedirectHandler):
+    """Follows nowhere: the password is the registry's, and the next host is nobody's choice."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Take the redirection as the answer."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """Judges where it got to before it says anything."""
+
+    def connect(self) -> None:
+        """Connect. Raises OSError."""
+        super().connect()
+        _check_peer(self)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """The same by TLS."""
+
+    def connect(self) -> None:
+        """Connect. Raises OSError."""
+        super().connect()
+        _check_peer(self)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, trusted: ssl.SSLContext) -> None:
+        super().__init__(context=trusted)
+        self._trusted = trusted
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, request, context=self._trusted)
+
+
+def _check_peer(connection: http.client.HTTPConnection) -> None:
+    address = str(connection.sock.getpeername()[0]).partition("%")[0]
+    if problem := address_problem(address):
+        connection.close()
+        raise ConnectionRefusedError(f"{connection.host} stands for {address}, which {problem}")
 
 
 def _judged(error: urllib.error.HTTPError, url: str) -> Exception:

@@ -92,7 +92,7 @@ class RemoteService:
             return ResultTable(tuple(map(str, document["columns"])), rows)
         message = str(document.get("message", ""))
         if status in (_UNAUTHORIZED, _FORBIDDEN):
-            raise UnauthorizedError(message.removeprefix("Unauthorized: "), place=self.place)
+            raise UnauthorizedError(message.removeprefix("Unauthorized: "))
         problems = [
             Problem(str(p["key"]), str(p["message"]), str(p["hint"]))
             for p in document.get("problems", ())

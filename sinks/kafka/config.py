@@ -5,7 +5,7 @@ off what the sink promises (`acks`, idempotence, the partitioner).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -192,6 +192,12 @@ class KafkaConfig(SinkOptions):
             return self.large_bytes
         whole = int(self.librdkafka.get("message.max.bytes", MESSAGE_BYTES_MAX))
         return max(whole - ROOM_BYTES, whole // 2)
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The hosts of `bootstrap.servers`."""
+        found = (_SERVER.fullmatch(server.strip()) for server in self.bootstrap_servers.split(","))
+        return [match["v6"] or match["host"] for match in found if match]
 
     def producer_config(self) -> dict[str, str]:
         """Return what a librdkafka producer is made with; it may hold passwords."""

@@ -1,10 +1,12 @@
 """What librdkafka's errors mean to the framework, and the errors the sink raises itself."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import KafkaError
 
 from headrace.plugins import Disposition, FatalError, MissingRequirementError, RetriableError
+from headrace.plugins.hosts import dialled_problem
 
 _REJECT: Final = frozenset(
     {
@@ -63,6 +65,12 @@ class BrokerUnreachableError(MissingRequirementError):
     code = "kafka_unreachable"
 
 
+class EgressError(MissingRequirementError):
+    """A broker's name stands for an address that nothing of ours may reach."""
+
+    code = "kafka_egress"
+
+
 class TopicMissingError(MissingRequirementError):
     """The cluster answers but has no such topic, or not for us."""
 
@@ -79,3 +87,11 @@ class WriterClosedError(FatalError):
     """Something was submitted after `close`."""
 
     code = "kafka_closed"
+
+
+def check_hosts(hosts: Iterable[str]) -> None:
+    """Look up each of *hosts*, which blocks. Raises EgressError for the first that may not be."""
+    for host in dict.fromkeys(hosts):
+        if problem := dialled_problem(host):
+            hint = "addresses of the link, of groups and of a machine's metadata are not reached"
+            raise EgressError(f"{host} {problem}", place="bootstrap.servers", hint=hint)

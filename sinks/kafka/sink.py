@@ -6,6 +6,7 @@ from confluent_kafka import KafkaException
 
 from headrace.plugins import CheckResult, ConfigError, Context, Encoding, Finding, Problem, Sink
 from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import EgressError, check_hosts
 from headrace.sinks.kafka.topics import Topics
 from headrace.sinks.kafka.writer import KafkaWriter
 
@@ -35,7 +36,10 @@ class KafkaSink(Sink):
         from headrace.sinks.kafka.check import ClusterCheck  # noqa: PLC0415 (seldom needed)
 
         try:
+            check_hosts(self._config.hosts)
             return ClusterCheck(self._config).findings()
+        except EgressError as error:
+            return [Finding("connection", CheckResult.FAILED, error.message, error.hint)]
         except KafkaException as error:
             return [Finding("options", CheckResult.FAILED, error.args[0].str())]
 
@@ -44,10 +48,12 @@ class KafkaSink(Sink):
 
         Raises:
             ConfigError: librdkafka refuses a value.
+            EgressError: a broker is where nothing of ours may go.
             BrokerUnreachableError: no broker answered within `connect.timeout.ms`.
             TopicMissingError: the cluster has no such topic and does not make it.
 
         """
+        check_hosts(self._config.hosts)  # Before librdkafka connects, which it does at once.
         writer = KafkaWriter(self._config, self._context)
         try:
             writer.connect()

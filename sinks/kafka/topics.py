@@ -8,7 +8,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from headrace.plugins import Clock, EncodedRecords
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError, hint_of
+from headrace.sinks.kafka.failures import (
+    BrokerUnreachableError,
+    TopicMissingError,
+    check_hosts,
+    hint_of,
+)
 
 _PATIENCE_MS: Final = 100
 # Answers about a topic that is being made.
@@ -50,11 +55,18 @@ class Topics:
         return name
 
     def find_broker(self, producer: Producer, heard: Heard) -> None:
-        """Wait until a broker answers. Raises BrokerUnreachableError."""
+        """Wait until a broker answers, and judge all that it tells of.
+
+        Raises:
+            BrokerUnreachableError: none answers.
+            EgressError: one of them is where nothing of ours may go.
+
+        """
         try:
-            producer.list_topics(timeout=self._config.connect_timeout_ms / 1000)
+            cluster = producer.list_topics(timeout=self._config.connect_timeout_ms / 1000)
         except KafkaException:
             self._fail_unreachable(heard())
+        check_hosts(broker.host for broker in cluster.brokers.values())
 
     def wanted(self, encoded: EncodedRecords) -> Iterable[str]:
         """Return the topics of these records, but for the one that is ready from the start."""
@@ -71,6 +83,7 @@ class Topics:
 
         Raises:
             BrokerUnreachableError: no broker answered.
+            EgressError: one of them is where nothing of ours may go.
             TopicMissingError: a topic is not there and is not made.
 
         """
@@ -87,6 +100,7 @@ class Topics:
                 found = producer.list_topics(topic, timeout=left_ms / 1000)
             except KafkaException:
                 self._fail_unreachable(heard())
+            check_hosts(broker.host for broker in found.brokers.values())
             error = found.topics[topic].error
             if error is None:
                 return

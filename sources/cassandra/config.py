@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.gaps import FAIL, POLICIES
 from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
@@ -26,6 +27,12 @@ class CassandraConfig:
     contact_points: tuple[str, ...] = option(
         "host:port of live nodes; their schema wins over the file for tables both have.",
         default=(),
+    )
+    username: str | None = option("Who asks the contact points.", default=None)
+    password: str | None = option("Who asks proves it with that.", default=None, secret=True)
+    tls_ca: str | None = option(
+        "Whose certificates the contact points may have, in PEM: they are asked by TLS.",
+        default=None,
     )
     consistency: str = option("How many copies must agree.", default="QUORUM", choices=LEVELS)
     datacenter: str | None = option(
@@ -90,6 +97,11 @@ class CassandraConfig:
     )
 
     @property
+    def contact(self) -> Contact:
+        """Which nodes are asked, and as whom."""
+        return Contact(self.contact_points, self.username, self.password, self.tls_ca)
+
+    @property
     def key_options(self) -> KeyOptions:
         """What is said of keys."""
         return KeyOptions(
@@ -110,6 +122,8 @@ class CassandraConfig:
         if self.schema is None and not self.contact_points:
             hint = "give one of them, or both"
             problems.append(Problem("schema", "neither schema nor contact_points is given", hint))
+        if (self.username is None) is not (self.password is None):
+            problems.append(Problem("password", "belongs to username: give both"))
         if not _is_disposal(self.disposal):
             expected = f"expected keep, delete or {{archive: DIR}}, found {self.disposal!r}"
             problems.append(Problem("disposal", expected))

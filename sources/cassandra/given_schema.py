@@ -3,13 +3,13 @@
 Read at the start, and again when a log does not tell what a job has to know. Blocking I/O.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from hashlib import md5
 from pathlib import Path
 from typing import Final
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem
+from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.schema_rows import SchemaRows
@@ -20,10 +20,10 @@ _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 class GivenSchema:
     """See the module."""
 
-    def __init__(self, file: Path | None, contact_points: Sequence[str], context: Context) -> None:
+    def __init__(self, file: Path | None, contact: Contact, context: Context) -> None:
         """Read nothing yet. Where both have a table, the contact points' wins."""
         self._file = file
-        self._contact_points = contact_points
+        self._contact = contact
         self._log = context.log
 
     @cached_property
@@ -56,17 +56,17 @@ class GivenSchema:
 
     def after_gap(self) -> Schema | None:
         """Read it anew if there are contact points: a file does not learn what happened."""
-        return self.again() if self._contact_points else None
+        return self.again() if self._contact.points else None
 
     def _read(self) -> Schema:
         schema = Schema({}, {})
         if self._file is not None:
             schema = parse_schema(_text_of(self._file), place=str(self._file))
-        if self._contact_points:
+        if self._contact.points:
             # Only here: the driver's imports would delay every start by a tenth of a second.
             from headrace.sources.cassandra.live import read_live_schema  # noqa: PLC0415
 
-            live = read_live_schema(self._contact_points)
+            live = read_live_schema(self._contact)
             schema = Schema(
                 {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}
             )

@@ -3,6 +3,7 @@
 Blocking network I/O, bounded by the driver's connect and request time-outs.
 """
 
+import ssl
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cassandra import DriverException, OperationTimedOut
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
     Cluster,
@@ -19,7 +21,8 @@ from cassandra.cluster import (
 )
 from cassandra.policies import WhiteListRoundRobinPolicy
 
-from headrace.plugins import MissingRequirementError
+from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, Schema
 from headrace.sources.cassandra.table_rows import TableRows, Values
 
@@ -39,20 +42,21 @@ class ClusterUnreachableError(MissingRequirementError):
     code = "cluster_unreachable"
 
 
-def read_live_schema(contact_points: Sequence[str]) -> Schema:
+def read_live_schema(contact: Contact) -> Schema:
     """Return the tables of all keyspaces but Cassandra's own.
 
     Raises:
-        ClusterUnreachableError: no contact point answers, or a query fails.
+        ClusterUnreachableError: no contact point answers or lets us in, or a query fails.
+        ConfigError: the certificates cannot be used.
 
     """
-    with _connected(contact_points) as session:
+    with _connected(contact) as session:
         return _Reading(session).schema()
 
 
 @contextmanager
-def _connected(contact_points: Sequence[str]) -> Iterator[Session]:
-    endpoints = [_endpoint(point) for point in contact_points]
+def _connected(contact: Contact) -> Iterator[Session]:
+    endpoints = [_endpoint(point) for point in contact.points]
     hosts = [host for host, _ in endpoints]
     profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(hosts))
     cluster = Cluster(
@@ -64,17 +68,33 @@ def _connected(contact_points: Sequence[str]) -> Iterator[Session]:
         control_connection_timeout=CONNECT_SECONDS_MAX,
         schema_metadata_enabled=False,
         token_metadata_enabled=False,
+        ssl_context=_tls(contact.ca) if contact.ca else None,
+        auth_provider=_login(contact) if contact.username else None,
     )
     try:
         yield cluster.connect()
     except (NoHostAvailable, OperationTimedOut, DriverException) as error:
         raise ClusterUnreachableError(
             f"{type(error).__name__}: {error}",
-            place=f"contact_points {', '.join(contact_points)}",
+            place=f"contact_points {', '.join(contact.points)}",
             hint="give host:port of the native transport of a running node",
         ) from error
     finally:
         cluster.shutdown()
+
+
+def _login(contact: Contact) -> PlainTextAuthProvider:
+    return PlainTextAuthProvider(contact.username, contact.password)
+
+
+def _tls(authority: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem("tls_ca", f"cannot be used: {reason}")]) from error
+    context.check_hostname = False  # Nodes are named by address.
+    return context
 
 
 def _endpoint(point: str) -> tuple[str, int]:

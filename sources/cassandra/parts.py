@@ -77,7 +77,7 @@ class Parts:
     def given(self) -> GivenSchema:
         """Where the schema is read that the job is given."""
         file = None if self.config.schema is None else Path(self.config.schema)
-        return GivenSchema(file, self.config.contact_points, self.context)
+        return GivenSchema(file, self.config.contact, self.context)
 
     @property
     def schema(self) -> Schema:

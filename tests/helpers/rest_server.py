@@ -1,10 +1,12 @@
 """A server over a state file in this process, and a client that sends exactly what it is told."""
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -45,6 +47,7 @@ class Client:
 
     port: int
     headers: dict[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
 
     def answers(self) -> bool:
         """Say whether the server answers yet."""
@@ -63,6 +66,10 @@ class Client:
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        if self.tls is not None:
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=30, context=self.tls
+            )
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -75,6 +82,11 @@ class Client:
             connection.close()
 
 
+def basic(name: str, password: str) -> dict[str, str]:
+    """Return the header of a login."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
 def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -82,13 +94,15 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(server: RestServer, *, services_only: bool = False) -> Iterator[Address]:
+def serving(
+    server: RestServer, *, services_only: bool = False, tls: ssl.SSLContext | None = None
+) -> Iterator[Address]:
     """Run *server* on a thread of its own while the block runs."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        start = server.start(Address("127.0.0.1", 0), services_only=services_only)
+        start = server.start(Address("127.0.0.1", 0), tls, services_only=services_only)
         yield asyncio.run_coroutine_threadsafe(start, loop).result(20)
     finally:
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.plugins.hosts import host_problem
+from headrace.plugins.hosts import dialled_problem, host_problem
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,31 @@ def test_bad(host: str, problem: str) -> None:
     """What can be read in two ways, or reaches where it must not, is not."""
     assert problem in host_problem(host)
     assert bool(problem) is bool(host_problem(host))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "problem"),
+    [
+        (["10.0.0.1", "::1"], ""),
+        (["10.0.0.1", "169.254.169.254"], "stands for 169.254.169.254, which is an address of the"),
+        (["fe80::1%eth0"], "stands for fe80::1%eth0, which is an address of the link itself"),
+        (["::ffff:100.100.100.200"], "of the link itself"),
+        (["239.1.2.3"], "of a group"),
+        ([], ""),
+    ],
+)
+def test_what_a_name_stands_for(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str], problem: str
+) -> None:
+    """Each address is judged as if it were written down; a name that nobody knows has none."""
+
+    def resolve(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        assert "broker.test" == host
+        if not addresses:
+            raise OSError
+        return [(0, 0, 0, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+
+    assert problem in dialled_problem("broker.test")
+    assert bool(problem) is bool(dialled_problem("broker.test"))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
+from guarded import guarded_node
 from servers.cassandra import Cassandra, cassandra
 from servers.kafka import Kafka
 
@@ -13,6 +14,13 @@ from servers.kafka import Kafka
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """Run one Cassandra node."""
     with cassandra(tmp_path_factory.mktemp("cassandra") / "node1") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """Run one node that knows users."""
+    with guarded_node(tmp_path_factory.mktemp("guarded")) as running:
         yield running
 
 

@@ -6,6 +6,7 @@ import pytest
 from cassandra.cluster import Session
 from servers.cassandra import Cassandra
 
+from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.live import ClusterUnreachableError, read_live_schema
 from headrace.sources.cassandra.schema import TableSchema
@@ -44,7 +45,7 @@ def test_describe_and_system_tables_give_the_same_schema(node: Cassandra, sessio
     text = "\n".join(row.create_statement for row in described)
 
     from_text = parse_schema(text).tables
-    live = read_live_schema([f"{node.host}:{node.port}"]).tables
+    live = read_live_schema(Contact((f"{node.host}:{node.port}",))).tables
 
     def summary(table: TableSchema) -> tuple[object, ...]:
         columns = [
@@ -62,7 +63,7 @@ def test_describe_and_system_tables_give_the_same_schema(node: Cassandra, sessio
 def test_a_port_without_a_node_is_named() -> None:
     """An unreachable contact point is an error of the environment, with a hint."""
     with pytest.raises(ClusterUnreachableError) as caught:
-        read_live_schema(["127.0.0.1:1"])
+        read_live_schema(Contact(("127.0.0.1:1",)))
 
     assert caught.value.exit_status == 3
     assert caught.value.place == "contact_points 127.0.0.1:1"

@@ -1,6 +1,5 @@
 """Who is let in, as whom, and that nobody is let in by mistake."""
 
-import base64
 import json
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
 from headrace.plugins import ConfigError, parse_config
 from headrace.plugins.testing.doubles import context
-from rest_server import Answer, Client, serving
+from rest_server import Answer, Client, basic, serving
 
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -27,11 +26,6 @@ USERS = "users:\n" + "".join(
     f"  {role}: {{password: '{HASHER.hash(role + '-pw')}', role: {role}}}\n"
     for role in ("viewer", "operator", "admin")
 )
-
-
-def basic(name: str, password: str) -> dict[str, str]:
-    """Return the header of a login."""
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
 def bearer(claims: dict[str, Any], key: Any = KEY, algorithm: str = "ES256") -> dict[str, str]:  # noqa: ANN401 (a key)

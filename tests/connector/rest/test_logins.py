@@ -1,6 +1,5 @@
 """Cassandra's users at the HTTP doors: let in by it, and judged by its words."""
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import RestServer
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
-from rest_server import Client, serving
+from rest_server import Client, basic, serving
 
 SUPER, WITH, WITHOUT = "cassandra", "alice", "bob"
 
@@ -79,8 +78,7 @@ def client(state: Path, cluster: Cluster) -> Iterator[Client]:
 
 def login(name: str, password: str = "") -> dict[str, str]:
     """Return the header of a login."""
-    plain = f"{name}:{password or name + '-pw'}"
-    return {"Authorization": "Basic " + base64.b64encode(plain.encode()).decode()}
+    return basic(name, password or f"{name}-pw")
 
 
 def test_who_may(client: Client) -> None:

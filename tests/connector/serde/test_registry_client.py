@@ -1,6 +1,8 @@
 """The schema store `registry`, against the embedded registry and against none."""
 
+import http.server
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from headrace.connector.serde.registry_client import (
     RegistrySchemaStore,
     RegistryUnavailableError,
 )
-from headrace.plugins import ConfigError, SchemaRefusedError, parse_config
+from headrace.plugins import ConfigError, SchemaRefusedError, hosts, parse_config
 from headrace.plugins.testing.doubles import context, sample_records
 from registries import ask, registry
 
@@ -68,3 +70,40 @@ def test_a_wrong_address_is_refused(url: str) -> None:
     """Users and passwords have options of their own."""
     with pytest.raises(ConfigError):
         store_of(url)
+
+
+def test_nothing_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirection is no answer; an address where nothing may go is told nothing."""
+    asked: list[str] = []
+
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        """Sends everybody to the registry."""
+
+        def do_POST(self) -> None:
+            """Answer."""
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", f"{address}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with registry(tmp_path / "registry.db") as address:
+            store = store_of(f"http://localhost:{server.server_address[1]}", user="u")
+            with pytest.raises(RegistryForbiddenError, match="HTTP 302"):
+                store.publish("s", '"long"', SCHEMA)
+            assert (200, []) == ask(address, "GET", "/subjects")
+            monkeypatch.setattr(hosts, "_METADATA", ("127.0.0.1",))
+            with pytest.raises(RegistryUnavailableError, match="is an address of the link itself"):
+                store.publish("s", '"long"', SCHEMA)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    assert ["/subjects/s/versions"] == asked

@@ -7,10 +7,11 @@ import pytest
 
 from deliveries import consume, context
 from headrace.connector.serde import Encoder
-from headrace.plugins import Batch, EncodedRecords, parse_config
+from headrace.plugins import Batch, CheckResult, EncodedRecords, hosts, parse_config
 from headrace.plugins.testing.sink_suite import Pair, SinkDriver, SinkSuite
-from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka import KafkaConfig, KafkaSink, topics
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.failures import EgressError
 
 MESSAGE_BYTES_MAX = 50_000
 
@@ -54,3 +55,30 @@ class TestKafkaSink(SinkSuite):
     def driver(self, broker: EmbeddedBroker) -> KafkaDriver:
         """Return a driver with an empty topic."""
         return KafkaDriver(broker.bootstrap_servers)
+
+
+def test_brokers_where_nothing_may_go(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that a name leads to is judged by its address when a sink connects."""
+    driver = KafkaDriver(broker.bootstrap_servers)
+    driver.sink().open().close()
+    monkeypatch.setattr(hosts, "_METADATA", ("127.0.0.1",))  # As if the broker were that.
+
+    with pytest.raises(
+        EgressError, match=r"stands for 127\.0\.0\.1, which is an address of the link"
+    ):
+        driver.sink().open()
+    (finding,) = driver.sink().check()
+    assert ("connection", CheckResult.FAILED) == (finding.check, finding.result)
+
+
+def test_brokers_that_the_cluster_tells_of(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is judged are all brokers of the cluster, whatever name led there."""
+    judged: list[str] = []
+    monkeypatch.setattr(topics, "check_hosts", judged.extend)
+    KafkaDriver(broker.bootstrap_servers).sink().open().close()
+
+    assert ["127.0.0.1"] == judged
