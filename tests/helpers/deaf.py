@@ -1,6 +1,6 @@
 """Options that have no effect: what a test that shows an option's effect must not survive.
 
-`HEADRACE_DEAF=module:Class.field` lets every reader of that option find its default, or for one that
+`HEADRACE_DEAF=module:Class.field` lets every reader of that option find its default; for one that
 must be given, something else than what was given.
 """
 
@@ -40,4 +40,4 @@ def _instead(config_class: type, field: "dataclasses.Field[Any]") -> object:
         return field.default_factory()
     hint = typing.get_type_hints(config_class)[field.name]
     hint = typing.get_origin(hint) or hint
-    return {str: "deaf", tuple: (), Mapping: {}, dict: {}}.get(hint, None)
+    return {str: "deaf", tuple: (), Mapping: {}, dict: {}}.get(hint)
