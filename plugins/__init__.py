@@ -20,13 +20,16 @@ from headrace.plugins.contract import (
     Sink,
     Source,
     Split,
+    TransactionalWriter,
     Writer,
 )
 from headrace.plugins.errors import (
+    AbortedError,
     BadRecordError,
     ConfigError,
     Disposition,
     FatalError,
+    FencedError,
     HeadraceError,
     LeaseLostError,
     MissingRequirementError,
@@ -67,6 +70,7 @@ from headrace.plugins.transforms import Predicate, Transform
 
 __all__ = [
     "OPERATIONS",
+    "AbortedError",
     "Backlog",
     "BadRecordError",
     "Batch",
@@ -90,6 +94,7 @@ __all__ = [
     "Facts",
     "Failure",
     "FatalError",
+    "FencedError",
     "Finding",
     "Gap",
     "Headers",
@@ -120,6 +125,7 @@ __all__ = [
     "SinkOptions",
     "Source",
     "Split",
+    "TransactionalWriter",
     "Transform",
     "Writer",
     "declared_options",

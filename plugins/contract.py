@@ -265,6 +265,45 @@ class Writer(ABC):
         """Give back connections. What is unsettled stays unsettled. Safe to call twice."""
 
 
+class TransactionalWriter(Writer):
+    """Writes one split so that nothing of it is seen without the state that covers it.
+
+    What was submitted since the last commit is seen once that state is committed with it, or
+    never. A writer whose call raised FencedError is of no more use: whoever goes on first claims
+    the split anew.
+    """
+
+    place: str
+    """Where the entries are kept, for messages."""
+    window_ms: int
+    """What was begun must be committed within so long, or it is dropped."""
+
+    @abstractmethod
+    def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """Keep out every earlier writer of the split, drop what is uncommitted, read the entries.
+
+        Returns the entries as committed last, or None if the clock said *deadline_ms* before they
+        were read: call it again.
+
+        Raises:
+            FencedError: a later writer of the split has begun.
+
+        """
+
+    @abstractmethod
+    def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
+        """Replace *entries* (None removes one), and let all that was submitted be seen, at once.
+
+        Call it when everything submitted is settled. False: the outcome is not known by
+        *deadline_ms*; call it again with the same, and nothing else meanwhile.
+
+        Raises:
+            AbortedError: nothing was committed, and what was submitted is dropped: `begin` again.
+            FencedError: a later writer has begun, or the outcome cannot be learned here.
+
+        """
+
+
 class Sink(ABC):
     """A configured sink. `schemes` are the URI schemes of CREATE DATA_SINK that mean it."""
 
@@ -301,6 +340,15 @@ class Sink(ABC):
             MissingRequirementError: what it writes to cannot be reached or written.
 
         """
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether every split is to be written by a writer of its own, exactly once."""
+        return False
+
+    def open_split(self, split: str) -> TransactionalWriter:
+        """Return the writer of *split*, for a sink that is transactional; see `open`."""
+        raise NotImplementedError(split)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> Mapping[str, str]:

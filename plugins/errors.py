@@ -48,10 +48,23 @@ class RetriableError(HeadraceError):
     restartable = True
 
 
+class AbortedError(RetriableError):
+    """What was submitted since the last commit was dropped: go on from that commit."""
+
+    code = "aborted"
+
+
 class FatalError(HeadraceError):
     """Repeating is useless: the split stops and says why."""
 
     code = "fatal"
+
+
+class FencedError(FatalError):
+    """A later writer of the split has begun: only who claims it anew may go on."""
+
+    code = "fenced"
+    restartable = True
 
 
 class BadRecordError(HeadraceError):

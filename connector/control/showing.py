@@ -19,7 +19,7 @@ ERRORS_SHOWN_MAX: Final = 1000  # The newest.
 
 _LOSSES: Final = (
     "SELECT job, split, kind, tbl, place, code, message, size_bytes FROM quarantine "
-    "WHERE job = ? AND ? IN ('', tbl) ORDER BY id DESC LIMIT ?"
+    "WHERE job = ? AND awaits IS NULL AND ? IN ('', tbl) ORDER BY id DESC LIMIT ?"
 )
 
 

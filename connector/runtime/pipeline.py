@@ -14,12 +14,22 @@ from typing import Final, TypeVar
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import Wake
 from headrace.connector.runtime.dead_letters import DeadLetters
-from headrace.connector.runtime.leases import Lease
+from headrace.connector.runtime.messages import (
+    Closed,
+    Command,
+    Gain,
+    HandOver,
+    Idled,
+    Lose,
+    Pause,
+    Stop,
+)
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
 from headrace.connector.runtime.watch import Pulse
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import (
+    AbortedError,
     CloseReason,
     Demand,
     FatalError,
@@ -55,62 +65,6 @@ class Limits:
     batch_records_max: int
     retry_ms_max: int
     stop_ms_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Run a split."""
-
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class Lose:
-    """Drop a split at once: another owns it."""
-
-    split: str
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """Drain, commit and give back a split."""
-
-    split: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Hand over all splits, then end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Read nothing, or go on reading; what is under way settles and is committed."""
-
-    paused: bool
-
-
-Command = Gain | Lose | HandOver | Stop | Pause
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """A split that the pipeline no longer runs; its lease is given back, unless it was lost."""
-
-    split: str
-    token: int
-    error: HeadraceError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Idled:
-    """After `commands` commands all there is was read, settled and committed.
-
-    `for_ever` says that no split's source will ever have more.
-    """
-
-    commands: int
-    for_ever: bool
 
 
 @dataclass(slots=True)
@@ -187,7 +141,7 @@ class Pipeline:
         self._dead_letters = DeadLetters(
             around.errors,
             around.store,
-            around.writer,
+            around.writers.shared,
             job=around.job,
             clock=around.clock,
             log=around.log,
@@ -197,7 +151,7 @@ class Pipeline:
     def close(self) -> None:
         """Close the sink and the stores."""
         self._around.encoder.close()
-        self._around.writer.close()
+        self._around.writers.close()
         self._around.store.close()
 
     def run_pass(self) -> None:
@@ -294,6 +248,8 @@ class Pipeline:
             self._log(run, "split_lost", error)
             self._begin_close(run, CloseReason.LEASE_LOST)
         elif isinstance(error, RetriableError):
+            if isinstance(error, AbortedError):
+                run.restart()
             self._pause(run, error)
         elif isinstance(error, HeadraceError):
             self._fail(run, error)
@@ -340,6 +296,7 @@ class Pipeline:
         self._around.log.info("split_stopped", split=run.split, reason=reason.value)
         try:
             run.close(reason)
+            self._around.writers.leave(run.split)
         except Exception:
             self._around.log.exception("plugin_broken", split=run.split)
         if reason is not CloseReason.LEASE_LOST:
@@ -358,18 +315,30 @@ class Pipeline:
 
     def _commit_if_due(self, *, at_once: bool) -> None:
         now_ms = self._around.clock.monotonic_ms()
+        if now_ms < self._store_not_before_ms:
+            return
+        runs = [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
         window = self._limits.commit_bytes_max
         due = (
             at_once
-            or now_ms - self._committed_ms >= self._limits.commit_ms_max
-            or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in self._runs.values())
+            or now_ms - self._committed_ms >= self._commit_ms_max()
+            or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in runs)
         )
-        if due and now_ms >= self._store_not_before_ms:
-            self._commit()
+        if due:
             self._committed_ms = now_ms
+            for run in runs:
+                run.hold_for_commit()
+        if due or any(r.commit_due for r in runs):
+            self._commit(runs)
 
-    def _commit(self) -> None:
-        runs = [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
+    def _commit_ms_max(self) -> int:
+        bound_ms = self._around.writers.window_ms()
+        limit_ms = self._limits.commit_ms_max
+        return limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
+
+    def _commit(self, runs: Sequence[SplitRun]) -> None:
+        if any(run.commit_due and run.ledger.sent for run in runs):
+            self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
         offers = [(r, offer) for r in runs if (offer := self._guard(r, r.offer))]
         if not offers:
             return
@@ -391,7 +360,8 @@ class Pipeline:
                 self.stats.changes += sum(c.cut for c in offer.settled.counters.values())
             else:
                 self._judge(run, refusal)
-                run.close_by_ms = 0  # Nothing of it can be committed any more.
+                if not isinstance(refusal, AbortedError):
+                    run.close_by_ms = 0  # Nothing of it can be committed any more.
 
     def _store_failed(self, error: StoreUnavailableError) -> None:
         now_ms = self._around.clock.monotonic_ms()
@@ -439,7 +409,7 @@ class Pipeline:
         """Wait until all is settled, or *until_ms*; no longer than that."""
         before_ms = self._around.clock.monotonic_ms()
         try:
-            self._around.writer.drain(until_ms)
+            self._around.writers.drain(until_ms)
         except RetriableError as error:
             self._around.log.warning("sink_pauses", error=str(error))
         except Exception as error:

@@ -16,9 +16,11 @@ from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.ledger import PRODUCE_STAGE, Ledger, Settled, Shipment
 from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
+from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Commit, Counters, SplitState, Store, add_counters
 from headrace.plugins import (
+    AbortedError,
     Batch,
     Clock,
     CloseReason,
@@ -34,7 +36,6 @@ from headrace.plugins import (
     RetriableError,
     Source,
     Split,
-    Writer,
 )
 
 Verdict = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
@@ -67,7 +68,7 @@ class Surroundings:
     """What all splits of a pipeline share."""
 
     source: Source
-    writer: Writer
+    writers: Writers
     encoder: Encoder
     store: Store
     clock: Clock
@@ -117,6 +118,9 @@ class SplitRun:
         self._stored: EncodedPosition | None = None
         self._restarting = False
         self._read_last: Batch | None = None  # Read, but not yet in the ledger.
+        self._transactional = around.writers.transactional
+        self.commit_due = False
+        """Exactly once: nothing more is submitted before what was is committed."""
 
     @property
     def split(self) -> str:
@@ -141,9 +145,9 @@ class SplitRun:
         reader = self._reader or self._open()
         if self.ledger.retry_due:
             self.ledger.resend()
-        if not self._send() or self.closing:
+        if not self.commit_due and (not self._send() or self.closing):
             return Progress.WAITING
-        if demand.records_max <= 0 or demand.bytes_max <= 0:
+        if self.commit_due or demand.records_max <= 0 or demand.bytes_max <= 0:
             return Progress.BLOCKED
         return self._read(reader, demand)
 
@@ -171,7 +175,8 @@ class SplitRun:
             raise error
         if self.ledger.retrying and not before:
             first = failures[0].message if failures else "the verdict did not add up"
-            raise RetriableError(f"batch {seq} was not delivered: {first}")
+            kind = AbortedError if self._transactional else RetriableError
+            raise kind(f"batch {seq} was not delivered: {first}")
         for each in rejected:
             self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
         self._budget.spend(len(rejected), self._around.clock.monotonic_ms())
@@ -179,16 +184,22 @@ class SplitRun:
             self.retry.succeeded()
             self.moved_ms = self._around.clock.monotonic_ms()
 
+    def hold_for_commit(self) -> None:
+        """Exactly once: submit nothing more until all that was submitted is committed."""
+        something = self._offer is not None or self.ledger.settled is not None or self.ledger.sent
+        self.commit_due = self._transactional and not self._restarting and bool(something)
+
     def offer(self) -> Offer | None:
         """Return what to commit: what is still unsure from the last time, or the new prefix."""
         if self._offer is None:
             settled = self.ledger.settled
-            if settled is None:
+            if settled is None or not self._committable():
                 return None
             encoded = settled.end.encode()
             self.ledger.take_settled()
             if self._unchanged(encoded, settled):
                 self.ledger.committed(settled)
+                self.commit_due = False
                 return None
             commit = Commit(
                 split=self.split,
@@ -207,6 +218,7 @@ class SplitRun:
     def committed(self, offer: Offer) -> None:
         """Note that *offer* is durable; the source may forget what is before it."""
         self._offer = None
+        self.commit_due = False
         self._seq, self._stored = offer.commit.seq, offer.commit.position
         self._counters = offer.commit.counters
         self.ledger.committed(offer.settled)
@@ -221,10 +233,14 @@ class SplitRun:
     def restart(self) -> None:
         """Give up what is uncommitted and, after the pause, begin again from the stored state."""
         self._restarting = True
+        if self._transactional:  # What is settled can only be committed with the rest.
+            self._offer = None
+            self.commit_due = False
 
     def drained(self) -> bool:
         """Whether nothing is left to settle or to commit."""
-        if self._offer is not None or self.ledger.settled is not None:
+        lost = self._transactional and (self._restarting or self.ledger.retrying)
+        if self._offer is not None or (self.ledger.settled is not None and not lost):
             return False
         given_up = self._restarting or self.closing is CloseReason.FAILED
         return not self.ledger.sent if given_up else self.ledger.empty
@@ -235,6 +251,13 @@ class SplitRun:
         self._read_last = None
         if reader is not None:
             reader.close(reason)
+
+    def _committable(self) -> bool:
+        """Say whether what is settled may be committed: exactly once, only all that was sent."""
+        if not self._transactional:
+            return True
+        given_up = self._restarting or self.ledger.retrying
+        return self.commit_due and not given_up and not self.ledger.sent
 
     def _open(self) -> Reader:
         around = self._around
@@ -248,7 +271,7 @@ class SplitRun:
         self._plan, self._seq, self._counters = state.plan, state.seq, state.counters
         self._stored = state.position
         self._offer = None
-        self._restarting = False
+        self._restarting = self.commit_due = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
         self._reader = reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
@@ -333,7 +356,7 @@ class SplitRun:
 
         self.ledger.mark_sent(shipment, now_ms)
         try:
-            self._around.writer.submit(shipment.delivery(), settle)
+            self._around.writers.of(self.split).submit(shipment.delivery(), settle)
         except Exception:  # Nothing more is heard of it, whatever the pipeline makes of this.
             self.ledger.mark_refused(shipment)
             raise

@@ -23,27 +23,29 @@ from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import committed_books
 from headrace.connector.runtime.leases import LeaseKeeper
-from headrace.connector.runtime.pipeline import (
+from headrace.connector.runtime.messages import (
     Closed,
     Command,
     Gain,
     HandOver,
     Idled,
-    Limits,
     Lose,
     Pause,
-    Pipeline,
     Stop,
 )
+from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
+from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, StoreUnavailableError
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import (
     ConfigError,
     Context,
@@ -212,15 +214,15 @@ class Worker:
         runtime = self._job.runtime
         encoder = encoder_of(self._job, context, sink)
         try:
-            writer = sink.open()
+            writers = Writers(sink, self._clock)
         except BaseException:
             encoder.close()
             raise
         return Surroundings(
             source=source,
-            writer=writer,
+            writers=writers,
             encoder=encoder,
-            store=_open_store(self._job),
+            store=_open_store(self._job, writers),
             clock=self._clock,
             log=self._log,
             job=self._job.name,
@@ -427,9 +429,16 @@ class _Hands:
     since_ms: int
 
 
-def _open_store(job: Job) -> SqliteStore:
-    return SqliteStore.open(
-        job.state, job.name, quarantine_bytes_max=job.runtime.quarantine_bytes_max
+def _open_store(job: Job, writers: Writers | None = None) -> SqliteStore:
+    bytes_max = job.runtime.quarantine_bytes_max
+    if writers is None or not writers.transactional:
+        return SqliteStore.open(job.state, job.name, quarantine_bytes_max=bytes_max)
+    return TransactionalStore(
+        connect(job.state),
+        job.name,
+        writer_of=writers.claimed,
+        clock=SystemClock(),
+        quarantine_bytes_max=bytes_max,
     )
 
 

@@ -55,7 +55,7 @@ class SqliteStore(Store):
         self._connection = connection
         self._job = job
         self.board = Board(connection)
-        self._writer = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+        self._heads = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
         self._kept = Losses(connection, job)
         self._schemas_known: set[bytes] = set()
 
@@ -114,7 +114,8 @@ class SqliteStore(Store):
                 [(self._job, split) for split in new],
             )
             self._connection.executemany(
-                "INSERT INTO heads VALUES (?, ?, ?, 0, NULL, 0, NULL, '[]', '{}')",
+                "INSERT INTO heads (job, split, plan, token, seq, chunks, counters) "
+                "VALUES (?, ?, ?, 0, 0, '[]', '{}')",
                 [(self._job, split, plan) for split in new],
             )
             self._connection.execute(
@@ -250,7 +251,7 @@ class SqliteStore(Store):
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`."""
-        return self._writer.commit(commits)
+        return self._heads.commit(commits)
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """See `Store.put_schemas`."""

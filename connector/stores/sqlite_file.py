@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
 
-VERSION: Final = 2
+VERSION: Final = 3
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_ATTEMPTS_MAX: Final = 100
@@ -66,6 +66,11 @@ ALTER TABLE quarantine ADD COLUMN headers TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE quarantine ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE quarantine ADD COLUMN origin TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE quarantine ADD COLUMN sent INTEGER NOT NULL DEFAULT 0;
+""",
+    """
+ALTER TABLE heads ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE heads ADD COLUMN kept_in TEXT NOT NULL DEFAULT '';
+ALTER TABLE quarantine ADD COLUMN awaits INTEGER;
 """,
 )
 

@@ -27,9 +27,12 @@ class Losses:
         self._job = job
 
     def keep(
-        self, split: str, losses: Sequence[Loss], *, bytes_max: int
+        self, split: str, losses: Sequence[Loss], *, bytes_max: int, awaits: int | None = None
     ) -> QuarantineFullError | None:
-        """Put *losses* away (I8), in the transaction of the commit that covers them."""
+        """Put *losses* away (I8), in the transaction of the commit that covers them.
+
+        If that is another store's commit, *awaits* is its number: nobody sees them before `cover`.
+        """
         if not losses:
             return None
         (used,) = self._connection.execute(
@@ -46,17 +49,29 @@ class Losses:
         now_ms = time.time_ns() // 1_000_000
         self._connection.executemany(
             "INSERT INTO quarantine (job, split, kind, stage, tbl, place, code, message, "
-            "size_bytes, key, content, headers, origin, lost_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "size_bytes, key, content, headers, origin, lost_ms, awaits) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     *(self._job, split, x.kind, x.stage, x.table, x.place, x.code, x.message),
-                    *(size, x.key, x.content, _text(x.headers), json.dumps(x.origin), now_ms),
+                    *(size, x.key, x.content, _text(x.headers), json.dumps(x.origin)),
+                    *(now_ms, awaits),
                 )
                 for x, size in zip(losses, sizes, strict=True)
             ],
         )
         return None
+
+    def cover(self, split: str, seq: int) -> None:
+        """Let what awaits commit *seq* or an earlier one be seen, and forget the rest."""
+        place = (self._job, split)
+        self._connection.execute(
+            "UPDATE quarantine SET awaits = NULL WHERE job = ? AND split = ? AND awaits <= ?",
+            (*place, seq),
+        )
+        self._connection.execute(
+            "DELETE FROM quarantine WHERE job = ? AND split = ? AND awaits IS NOT NULL", place
+        )
 
     def all(self) -> Iterator[KeptLoss]:
         """Return all, oldest first."""
@@ -89,7 +104,10 @@ class Losses:
         self._change("DELETE FROM quarantine WHERE job = ? AND id = ?", numbers)
 
     def _found(self, condition: str, values: tuple[Any, ...]) -> Iterator[KeptLoss]:  # Any: SQL's.
-        query = f"SELECT {_COLUMNS} FROM quarantine WHERE job = ? {condition}"  # noqa: S608 (ours)
+        query = (
+            f"SELECT {_COLUMNS} FROM quarantine "  # noqa: S608 (ours)
+            f"WHERE job = ? AND awaits IS NULL {condition}"
+        )
         with named_errors():
             rows = self._connection.execute(query, (self._job, *values))
             for number, split, lost_ms, sent, kind, stage, table, *rest in rows:

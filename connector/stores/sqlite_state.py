@@ -6,6 +6,7 @@ Separate from the store because these few statements carry I2, I3 and I7 alone.
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.runtime import crash
@@ -70,7 +71,8 @@ def replace_positions(
         )
         connection.execute(  # I2: what a former owner still has under way changes nothing.
             "UPDATE heads SET token = token + 1, owner = NULL, seq = seq + 1, head = ?, "
-            "chunks = ?, counters = CASE WHEN ? THEN counters ELSE '{}' END "
+            "chunks = ?, counters = CASE WHEN ? THEN counters ELSE '{}' END, "
+            "moved = moved + 1, kept_in = '' "
             "WHERE job = ? AND split = ?",
             (
                 position.head if position else None,
@@ -94,6 +96,14 @@ def counters_text(counters: Counters) -> str:
             for table, c in sorted(counters.items())
         }
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Of which place a head is a copy, if any, and how often its position was set by command."""
+
+    kept_in: str
+    moved: int
 
 
 class StateWriter:
@@ -124,50 +134,125 @@ class StateWriter:
         crash.reached("committed")
         return refused
 
+    def copied(self, split: str) -> Copied:
+        """Return what is known of the copy of a split's state."""
+        query = "SELECT kept_in, moved FROM heads WHERE job = ? AND split = ?"
+        with named_errors():
+            row = self._connection.execute(query, (self._job, split)).fetchone()
+        return Copied(*row) if row else Copied("", 0)
+
+    def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
+        """Put away the losses of a commit that is decided elsewhere; nobody sees them yet.
+
+        Returns whether the copy says that it was applied, and why it must not be.
+        """
+        applied, error = self._judge(commit)
+        if applied or error or not commit.losses:
+            return applied, error
+        with transaction(self._connection):
+            seq = commit.previous
+            self._losses.cover(commit.split, seq)  # What an earlier try put away goes.
+            return False, self._losses.keep(
+                commit.split,
+                commit.losses,
+                bytes_max=self._quarantine_bytes_max,
+                awaits=commit.seq,
+            )
+
+    def cover(self, split: str, seq: int) -> None:
+        """Let the losses of the commits up to *seq* be seen, and forget those of later ones."""
+        with transaction(self._connection):
+            self._losses.cover(split, seq)
+
+    def raise_token(self, split: str, token: int) -> None:
+        """Have the next claim of *split* exceed *token*."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE heads SET token = max(token, ?) WHERE job = ? AND split = ?",
+                (token, self._job, split),
+            )
+
+    def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
+        """Copy a state at *position* that was found elsewhere, whatever the one here is.
+
+        Raises:
+            LeaseLostError: the head carries another token.
+
+        """
+        with transaction(self._connection):
+            (token,) = self._connection.execute(
+                "SELECT token FROM heads WHERE job = ? AND split = ?", (self._job, state.split)
+            ).fetchone()
+            if token != state.token:
+                raise _replaced(state.split, token, state.token)
+            self._write(state.split, state.seq, position, state.counters)
+            self._note_copied(state.split, state.seq, copied)
+
+    def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
+        """Copy a state that was committed elsewhere; its losses are seen from now on."""
+        with transaction(self._connection):
+            error = self._replace(replace(commit, losses=()))
+            if error:
+                return error
+            self._note_copied(commit.split, commit.seq, copied)
+            crash.reached("commit_heads")
+        crash.reached("committed")
+        return None
+
+    def _note_copied(self, split: str, seq: int, copied: Copied) -> None:
+        self._losses.cover(split, seq)
+        self._connection.execute(
+            "UPDATE heads SET kept_in = ?, moved = ? WHERE job = ? AND split = ?",
+            (copied.kept_in, copied.moved, self._job, split),
+        )
+
+    def _judge(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
+        """Say whether *commit* was applied, and why it must not be."""
+        place = (self._job, commit.split)
+        with named_errors():
+            row = self._connection.execute(_HEAD, place).fetchone()
+        if row is None:
+            return False, _lost(*place, "its head is missing")
+        plan, token, owner, seq, *_ = row
+        if (plan, token, owner) != (commit.plan, commit.token, commit.owner):
+            return False, _replaced(commit.split, token, commit.token)  # I2.
+        if seq == commit.seq:  # An earlier try of this very commit was applied after all.
+            return True, None
+        if seq != commit.previous:
+            return False, _lost(*place, f"head is number {seq}, expected {commit.previous}")
+        return False, None
+
     def _replace(self, commit: Commit) -> HeadraceError | None:
         """Replace one head, in the open transaction; say why it must not be."""
-        place = (self._job, commit.split)
-        row = self._connection.execute(_HEAD, place).fetchone()
-        if row is None:
-            return _lost(*place, "its head is missing")
-        found = (row[0], row[1], row[2])
-        if found != (commit.plan, commit.token, commit.owner):  # I2: an old token changes nothing.
-            return LeaseLostError(
-                f"head carries plan {row[0]}, token {row[1]}; mine is {commit.plan}, "
-                f"{commit.token}",
-                place=f"split {commit.split}",
-            )
-        seq = row[3]
-        if seq == commit.seq:  # An earlier try of this very commit was applied after all.
-            return None
-        if seq != commit.previous:
-            return _lost(*place, f"head is number {seq}, expected {commit.previous}")
+        applied, error = self._judge(commit)
+        if applied or error:
+            return error
         full = self._losses.keep(commit.split, commit.losses, bytes_max=self._quarantine_bytes_max)
         if full:
             return full
-        self._put_chunks(commit)
-        self._connection.execute(
-            "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? "
-            "WHERE job = ? AND split = ? AND plan = ? AND token = ? AND owner = ? AND seq = ?",
-            (
-                commit.seq,
-                commit.position.head,
-                json.dumps(list(commit.position.chunks)),
-                counters_text(commit.counters),
-                *place,
-                *found,
-                seq,
-            ),
-        )
+        self._write(commit.split, commit.seq, commit.position, commit.counters)
         return None
 
-    def _put_chunks(self, commit: Commit) -> None:
-        place = (self._job, commit.split)
+    def _write(self, split: str, seq: int, position: EncodedPosition, counters: Counters) -> None:
+        place = (self._job, split)
+        self._put_chunks(place, position.chunks)
+        self._connection.execute(
+            "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = '' "
+            "WHERE job = ? AND split = ?",
+            (
+                seq,
+                position.head,
+                json.dumps(list(position.chunks)),
+                counters_text(counters),
+                *place,
+            ),
+        )
+
+    def _put_chunks(self, place: tuple[str, str], chunks: Mapping[str, bytes]) -> None:
         rows = self._connection.execute(
             "SELECT name FROM chunks WHERE job = ? AND split = ?", place
         )
         stored = {name for (name,) in rows}
-        chunks = commit.position.chunks
         self._connection.executemany(
             "INSERT INTO chunks VALUES (?, ?, ?, ?)",
             [(*place, name, chunks[name]) for name in chunks if name not in stored],
@@ -194,6 +279,10 @@ class StateWriter:
             head and head[:4] == (commit.plan, commit.token, commit.owner, commit.seq)
             for commit, head in heads
         )
+
+
+def _replaced(split: str, found: int, mine: int) -> LeaseLostError:
+    return LeaseLostError(f"head carries token {found}, mine is {mine}", place=f"split {split}")
 
 
 def _lost(job: str, split: str, what: str) -> StateLostError:

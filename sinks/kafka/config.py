@@ -25,7 +25,7 @@ _ALLOWED: Final = (
     r"linger\.ms|batch\.(size|num\.messages)|sticky\.partitioning\.linger\.ms",
     r"queue\.buffering\.max\.(messages|kbytes|ms)",
     r"message\.(max\.bytes|copy\.max\.bytes|timeout\.ms)|delivery\.timeout\.ms",
-    r"request\.timeout\.ms|retry\.backoff(\.max)?\.ms|max\.in\.flight",
+    r"transaction\.timeout\.ms|request\.timeout\.ms|retry\.backoff(\.max)?\.ms|max\.in\.flight",
     r"socket\.(timeout\.ms|keepalive\.enable|nagle\.disable|connection\.setup\.timeout\.ms)",
     r"broker\.address\.(ttl|family)|reconnect\.backoff(\.max)?\.ms|connections\.max\.idle\.ms",
     r"metadata\.max\.age\.ms|topic\.metadata\.refresh\.interval\.ms",
@@ -122,6 +122,22 @@ class KafkaConfig(SinkOptions):
         "position, traceparent.",
         default=("schemaId", "table", "token"),
     )
+    exactly_once: bool = option(
+        "Write in transactions that have the positions in them, too: a consumer that reads what is "
+        "committed gets every change once.",
+        name="exactly.once",
+        default=False,
+    )
+    offsets_topic: str = option(
+        "The compacted topic that keeps the positions, exactly once; it is made if missing.",
+        name="offsets.storage.topic",
+        default="headrace-offsets",
+    )
+    transactional_id_prefix: str = option(
+        "Transactional ids are this, the job and the split, with `-` between.",
+        name="transactional.id.prefix",
+        default="headrace",
+    )
     connect_timeout_ms: int = option(
         "How long to wait for a broker and the topic before giving up.",
         name="connect.timeout.ms",
@@ -157,6 +173,7 @@ class KafkaConfig(SinkOptions):
             *(_server_problem(server) for server in self.bootstrap_servers.split(",")),
             _topic_problem("topic", re.sub(r"\{(keyspace|table)\}", "x", self.topic)),
             *(_topic_problem(key, topic) for key, topic in self.topic_map.items()),
+            _topic_problem("offsets.storage.topic", self.offsets_topic),
             _topic_problem("errors.deadletterqueue.topic.name", self.errors_topic or "x"),
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),

@@ -33,6 +33,17 @@ _FATAL: Final = frozenset(
 )
 
 
+# What says that this user may not.
+REFUSALS: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
+
+
+TRANSACTION_REFUSALS: Final = frozenset(
+    {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
+
+
 def disposition(error: KafkaError) -> Disposition:
     """Say what becomes of a record that failed with *error*; the unknown is retried (R11)."""
     if error.code() in _REJECT:
@@ -75,6 +86,24 @@ class TopicMissingError(MissingRequirementError):
     """The cluster answers but has no such topic, or not for us."""
 
     code = "kafka_topic"
+
+
+class OffsetsTopicError(MissingRequirementError):
+    """The topic that keeps the states, exactly once, is not there, not for us, or forgets."""
+
+    code = "kafka_offsets_topic"
+
+
+class TransactionsRefusedError(MissingRequirementError):
+    """The brokers have no transactions for this user."""
+
+    code = "kafka_transactions"
+
+
+class StateTooLargeError(FatalError):
+    """A piece of a split's state does not fit into a message."""
+
+    code = "kafka_state_too_large"
 
 
 class QueueFullError(RetriableError):

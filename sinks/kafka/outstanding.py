@@ -55,6 +55,10 @@ class Outstanding:
         if not self._left:
             self._end()
 
+    def returned(self) -> Sequence[tuple[bytes | None, bytes | None, Failure]]:
+        """Return key, value and failure of each message that came back undelivered."""
+        return [(key, value, self._judged(0, error)) for error, key, value in self._failed]
+
     def _end(self) -> None:
         for failure in self._resolved():
             self._note(failure)

@@ -8,6 +8,7 @@ from headrace.plugins import CheckResult, ConfigError, Context, Encoding, Findin
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import EgressError, check_hosts
 from headrace.sinks.kafka.topics import Topics
+from headrace.sinks.kafka.transactions import KafkaTransactions
 from headrace.sinks.kafka.writer import KafkaWriter
 
 
@@ -61,6 +62,22 @@ class KafkaSink(Sink):
             writer.close()
             raise
         return writer
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether `exactly.once` is set."""
+        return self._config.exactly_once
+
+    def open_split(self, split: str) -> KafkaTransactions:
+        """Return the writer of *split*; its first `begin` finds out whether all is as it must be.
+
+        Raises:
+            ConfigError: librdkafka refuses a value.
+            EgressError: a broker is where nothing of ours may go.
+
+        """
+        check_hosts(self._config.hosts)
+        return KafkaTransactions(self._config, self._context, split)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from headrace.plugins import Clock, EncodedRecords
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
+    REFUSALS,
     BrokerUnreachableError,
     TopicMissingError,
     check_hosts,
@@ -18,9 +19,6 @@ from headrace.sinks.kafka.failures import (
 _PATIENCE_MS: Final = 100
 # Answers about a topic that is being made.
 _NOT_YET: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
-_REFUSALS: Final = frozenset(
-    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-)
 Heard = Callable[[], KafkaError | None]
 _CREATION_PREFIX: Final = "topic.creation.default."
 _MAP_PREFIX: Final = "topic.map."
@@ -151,7 +149,7 @@ class Topics:
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
             hint = "correct topic.creation.default.*"
-            if error.code() in _REFUSALS:
+            if error.code() in REFUSALS:
                 hint = "give this user the right to create it, or have it created"
             raise TopicMissingError(
                 f"topic {topic} cannot be made: {error.str()}", place=self._place, hint=hint

@@ -140,11 +140,19 @@ class KafkaWriter(Writer):
                     self._give_up(messages, number, outstanding, None)
                     return
             except KafkaException as error:
-                failure = failure_of(0, error.args[0])
-                if failure.disposition is not Disposition.REJECT:
-                    self._give_up(messages, number, outstanding, failure)
+                if not self._passed_over(messages, number, outstanding, error):
                     return
-                outstanding.fail(number, failure)
+
+    def _passed_over(
+        self, messages: Messages, number: int, outstanding: Outstanding, error: KafkaException
+    ) -> bool:
+        """Fail message *number*, which was not taken; say whether the next may be tried."""
+        failure = failure_of(0, error.args[0])
+        if failure.disposition is not Disposition.REJECT:
+            self._give_up(messages, number, outstanding, failure)
+            return False
+        outstanding.fail(number, failure)
+        return True
 
     def _produce_patiently(
         self,
@@ -206,12 +214,15 @@ class KafkaWriter(Writer):
         self._producer = self._new_producer()
         self._renewal_due = False
 
-    def _new_producer(self) -> Producer:
+    def _producer_options(self) -> dict[str, object]:
         options: dict[str, object] = {**self._config.producer_config(), "error_cb": self._on_error}
         if self._singly:
             options["batch.num.messages"] = 1
+        return options
+
+    def _new_producer(self) -> Producer:
         try:
-            return Producer(options)
+            return Producer(self._producer_options())
         except KafkaException as error:
             problem = Problem("", error.args[0].str(), "librdkafka's CONFIGURATION.md lists values")
             raise ConfigError([problem], place=self._place) from error

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.connector.runtime.leases import Lease
-from headrace.connector.runtime.pipeline import Closed, Gain, Idled, Limits, Pipeline
+from headrace.connector.runtime.messages import Closed, Gain, Idled
+from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Batch, Demand, Encoding
@@ -136,7 +138,7 @@ class Rig:
     def _around(self, post: Callable[[Verdict], None]) -> Surroundings:
         return Surroundings(
             source=self.source,
-            writer=self.sink.open(),
+            writers=Writers(self.sink, self.clock),
             encoder=Encoder(Encoding(codec="json", headers=())),
             store=SqliteStore.open(self.path, "job"),
             clock=self.clock,

@@ -18,7 +18,7 @@ class Listener:
     def __init__(self, rig: Rig) -> None:
         """Stand before the writer of *rig*, which is open."""
         self.dead: list[Delivery] = []
-        writer = rig.pipeline._around.writer  # noqa: SLF001 (where all deliveries pass)
+        writer = rig.pipeline._around.writers.shared  # noqa: SLF001 (where all deliveries pass)
         self._submit = writer.submit
         writer.submit = self.submit  # type: ignore[method-assign]  # Listening, not changing.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.runtime.pipeline import Closed, HandOver, Idled, Lose, Stop
+from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
 from headrace.plugins import Batch, CloseReason, Demand, Done, Idle, RetriableError
 from headrace.plugins.testing.doubles import MemoryReader, sample_records
 from headrace.plugins.testing.doubles import Verdict as Fate
@@ -126,7 +126,7 @@ def test_uncommitted_bytes_are_bounded(path: Path, monkeypatch: pytest.MonkeyPat
     rig = Rig(path, commit_bytes_max=10 * RECORD_BYTES, batch_records_max=1)
     rig.open({"a": 40})
     rig.gain()
-    monkeypatch.setattr(rig.pipeline, "_commit", lambda: None)
+    monkeypatch.setattr(rig.pipeline, "_commit", lambda _runs: None)
     rig.passes(100)
     assert 10 <= len(rig.written()) <= 11
     monkeypatch.undo()

@@ -1,0 +1,62 @@
+"""What the control thread and the data thread of a worker tell each other."""
+
+from dataclasses import dataclass
+
+from headrace.connector.runtime.leases import Lease
+from headrace.plugins import HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Run a split."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Drop a split at once: another owns it."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Drain, commit and give back a split."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Hand over all splits, then end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Read nothing, or go on reading; what is under way settles and is committed."""
+
+    paused: bool
+
+
+Command = Gain | Lose | HandOver | Stop | Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A split that the pipeline no longer runs; its lease is given back, unless it was lost."""
+
+    split: str
+    token: int
+    error: HeadraceError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """After `commands` commands all there is was read, settled and committed.
+
+    `for_ever` says that no split's source will ever have more.
+    """
+
+    commands: int
+    for_ever: bool

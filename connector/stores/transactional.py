@@ -1,0 +1,220 @@
+"""The store of a job whose sink keeps the states of its splits, in the transactions of its records.
+
+What the sink has is the truth. The state file has a copy of it, for those who look, and keeps the
+leases, the schemas and what was set aside; a position set there by command goes before the sink's.
+A lease is claimed before the sink is asked to keep out its former owner, and looked at again after.
+"""
+
+import base64
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from headrace.connector.stores import (
+    Commit,
+    Counters,
+    SplitState,
+    StateLostError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_state import (
+    QUARANTINE_BYTES_MAX,
+    Copied,
+    counters_of,
+    counters_text,
+)
+from headrace.plugins import (
+    Clock,
+    EncodedPosition,
+    FencedError,
+    HeadraceError,
+    TransactionalWriter,
+)
+
+CALL_MS: Final = 5_000  # How long one call may take; what is not done then is repeated.
+_HEAD: Final = "head"
+_CHUNK: Final = "chunk/"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A split's state as the sink keeps it."""
+
+    key: str
+    token: int
+    seq: int
+    moved: int
+    position: EncodedPosition
+    counters: Counters
+
+    def head(self) -> bytes:
+        """Return all but the chunks as the entry `head`."""
+        document = {
+            "version": _VERSION,
+            "key": self.key,
+            "token": self.token,
+            "seq": self.seq,
+            "moved": self.moved,
+            "counters": counters_text(self.counters),
+            "chunks": list(self.position.chunks),
+            "head": base64.b64encode(self.position.head).decode(),
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, entries: Mapping[str, bytes], place: str) -> Self | None:
+        """Read what `head` wrote, and the chunks it lists; None where nothing was ever kept."""
+        if _HEAD not in entries:
+            return None
+        try:
+            document = json.loads(entries[_HEAD])
+            if document["version"] != _VERSION:
+                raise _lost(place, f"it has version {document['version']}, expected {_VERSION}")
+            chunks = {name: entries[_CHUNK + name] for name in document["chunks"]}
+            return cls(
+                key=document["key"],
+                token=document["token"],
+                seq=document["seq"],
+                moved=document["moved"],
+                position=EncodedPosition(base64.b64decode(document["head"]), chunks),
+                counters=counters_of(document["counters"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _lost(place, f"it cannot be read: {error!r}") from error
+
+
+class TransactionalStore(SqliteStore):
+    """See the module. Belongs to the thread of the writers."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        job: str,
+        *,
+        writer_of: Callable[[str, int], TransactionalWriter],
+        clock: Clock,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> None:
+        """*writer_of* returns the writer of a split that was claimed with a token."""
+        super().__init__(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+        self._writer_of = writer_of
+        self._clock = clock
+        self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
+        self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
+        self._moved: dict[str, int] = {}
+        self._decided: dict[str, int] = {}
+
+    def load(self, split: str, token: int) -> SplitState:
+        """See `Store.load`. First keeps out every earlier owner of the split.
+
+        Raises:
+            StoreUnavailableError: the sink has not answered yet. Call again.
+            FencedError: the split must be claimed anew.
+
+        """
+        super().load(split, token)  # Else the owner of today would be the one kept out.
+        writer = self._writer_of(split, token)
+        entries = writer.begin(self._clock.monotonic_ms() + CALL_MS)
+        mine = super().load(split, token)
+        if entries is None:
+            raise StoreUnavailableError(
+                "the state of the split could not be read yet", place=writer.place
+            )
+        kept = _Kept.of(entries, f"{writer.place}, split {split}")
+        chosen = self._chosen(mine, kept, writer.place)
+        self._chunks[split] = frozenset(n for n in entries if n.startswith(_CHUNK))
+        return chosen
+
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """See `Store.commit`; each split is a transaction of its own."""
+        refused: dict[str, HeadraceError] = {}
+        unknown: StoreUnavailableError | None = None
+        for commit in commits:
+            try:
+                error = self._commit(commit)
+            except StoreUnavailableError as late:  # The other splits do not wait for it.
+                unknown = late
+            else:
+                if error:
+                    refused[commit.split] = error
+        if unknown:
+            raise unknown
+        return refused
+
+    def _chosen(self, mine: SplitState, kept: _Kept | None, place: str) -> SplitState:
+        """Return the state to go on from: the sink's, or that of the file where it is newer."""
+        split = mine.split
+        copied = self._heads.copied(split)
+        self._moved[split] = copied.moved
+        if kept is None:
+            if copied.kept_in == place:
+                raise _lost(f"{place}, split {split}", "it was there, and is not any more")
+            self._heads.cover(split, mine.seq)
+            return mine
+        if kept.key != self._key:
+            what = "it is of another job of this name, or of this one with another state file"
+            raise _lost(f"{place}, split {split}", what)
+        if kept.token > mine.token:
+            self._heads.raise_token(split, kept.token)
+            raise FencedError(
+                f"the sink has seen token {kept.token}, mine is {mine.token}",
+                place=f"split {split}",
+            )
+        if (kept.moved, kept.seq) < (copied.moved, mine.seq):
+            self._heads.cover(split, mine.seq)
+            return mine
+        self._moved[split] = kept.moved
+        chosen = replace(mine, seq=kept.seq, position=kept.position, counters=kept.counters)
+        self._heads.adopt(chosen, kept.position, Copied(place, kept.moved))
+        return chosen
+
+    def _commit(self, commit: Commit) -> HeadraceError | None:
+        applied, error = self._heads.prepare(commit)
+        if applied or error:
+            return error
+        split = commit.split
+        writer = self._writer_of(split, commit.token)
+        moved = self._moved[split]
+        if self._decided.get(split) != commit.seq:
+            names = frozenset(_CHUNK + name for name in commit.position.chunks)
+            try:
+                decided = writer.commit(
+                    self._entries(commit, moved), self._clock.monotonic_ms() + CALL_MS
+                )
+            except HeadraceError as refusal:
+                return refusal
+            if not decided:
+                raise StoreUnavailableError(
+                    "whether a transaction was committed is not known yet", place=writer.place
+                )
+            self._decided[split], self._chunks[split] = commit.seq, names
+        return self._heads.copy(commit, Copied(writer.place, moved))
+
+    def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
+        """Return what changes: the head, chunks that are new, and those that are gone."""
+        chunks = {_CHUNK + name: content for name, content in commit.position.chunks.items()}
+        known = self._chunks[commit.split]
+        kept = _Kept(
+            key=self._key,
+            token=commit.token,
+            seq=commit.seq,
+            moved=moved,
+            position=commit.position,
+            counters=commit.counters,
+        )
+        entries: dict[str, bytes | None] = dict.fromkeys(known - chunks.keys())
+        entries |= {name: chunks[name] for name in chunks.keys() - known}
+        return entries | {_HEAD: kept.head()}
+
+
+def _lost(place: str, what: str) -> StateLostError:
+    return StateLostError(
+        f"the state kept with the records is lost: {what}",
+        place=place,
+        hint="restore what it was in; or give the job another name, and set its positions",
+    )

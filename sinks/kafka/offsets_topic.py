@@ -1,0 +1,210 @@
+"""The compacted topic that keeps the states of splits, exactly once: where, and reading it.
+
+All entries of a split are in one partition, so that its owner reads no other's.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from headrace.plugins import Clock
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import REFUSALS, OffsetsTopicError
+
+PARTITIONS: Final = 8
+# What a reader must read at the start is what compaction has not come to yet.
+_SETTINGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_POLL_SECONDS: Final = 0.1
+_COMPACT: Final = "compact"
+
+
+class OffsetsTopic:
+    """The entries of one split. Called on the writer's thread."""
+
+    def __init__(self, config: KafkaConfig, clock: Clock, job: str, split: str) -> None:
+        """Connect to nothing yet."""
+        self.name = config.offsets_topic
+        self.place = f"kafka://{config.bootstrap_servers}?topic={self.name}"
+        self._config = config
+        self._clock = clock
+        self._owner = (job, split)
+        self.partition = -1
+        """The partition of the split's entries; known after `prepare`."""
+        self._reading: _Reading | None = None
+
+    def key(self, name: str) -> bytes:
+        """Return the key of the entry *name*: what it is of, readable."""
+        return json.dumps([*self._owner, name], separators=(",", ":")).encode()
+
+    def prepare(self) -> None:
+        """Make the topic if it is missing, within `connect.timeout.ms`; check that it is compacted.
+
+        Raises:
+            OffsetsTopicError: there is none, or it is none to keep states in.
+
+        """
+        if self.partition >= 0:
+            return
+        admin = AdminClient({**self._config.admin_config(), "allow.auto.create.topics": False})
+        seconds = self._config.connect_timeout_ms / 1000
+        try:
+            found = admin.list_topics(self.name, timeout=seconds).topics[self.name]
+            if found.error is not None:
+                self._create(admin, found.error, seconds)
+                found = admin.list_topics(self.name, timeout=seconds).topics[self.name]
+            self._check(admin, seconds)
+        except KafkaException as error:
+            self._fail(error.args[0].str(), "")
+        if not found.partitions:
+            self._fail("it is not there yet", "start again")
+        number = zlib.crc32(json.dumps(self._owner).encode())
+        self.partition = number % len(found.partitions)
+
+    def read(self, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """Return the entries that were committed when it was first called; None: not all yet.
+
+        What other splits have open in the partition is waited for: it may hide what is ours.
+
+        Raises:
+            OffsetsTopicError: they cannot be read.
+
+        """
+        try:
+            if self._reading is None:
+                self._reading = _Reading(self._config, self, self._end())
+            entries = self._reading.go_on(self._clock, deadline_ms)
+        except KafkaException as error:
+            self.stop_reading()
+            self._fail(error.args[0].str(), "give this user the right to read and describe it")
+        if entries is not None:
+            self.stop_reading()
+        return entries
+
+    def stop_reading(self) -> None:
+        """Forget what was read so far."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.close()
+
+    def _end(self) -> int:
+        """Return where the partition ends now, with what is not committed."""
+        admin = AdminClient(self._config.admin_config())
+        place = TopicPartition(self.name, self.partition)
+        seconds = self._config.connect_timeout_ms / 1000
+        asked = admin.list_offsets(
+            {place: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=seconds,
+        )
+        return int(asked[place].result(seconds).offset)
+
+    def _create(self, admin: AdminClient, error: KafkaError, seconds: float) -> None:
+        if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self._fail(error.str(), "give this user the right to read, write and describe it")
+        wanted = NewTopic(
+            self.name,
+            num_partitions=PARTITIONS,
+            replication_factor=self._config.topic_creation_replication,
+            config=_SETTINGS,
+        )
+        try:
+            admin.create_topics([wanted], request_timeout=seconds)[self.name].result(seconds)
+        except KafkaException as raised:
+            refusal: KafkaError = raised.args[0]
+            if refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            hint = "create it, compacted"
+            if refusal.code() in REFUSALS:
+                hint = "create it, compacted, or give this user the right to"
+            self._fail(f"it cannot be made: {refusal.str()}", hint)
+        # Every broker has heard of it only a moment later.
+        deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
+        while self._clock.monotonic_ms() < deadline_ms:
+            if admin.list_topics(self.name, timeout=seconds).topics[self.name].error is None:
+                return
+            admin.poll(_POLL_SECONDS)
+
+    def _check(self, admin: AdminClient, seconds: float) -> None:
+        """Refuse a topic that forgets; who may not ask is believed."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        try:
+            asked = admin.describe_configs([resource], request_timeout=seconds)
+            policy = asked[resource].result(seconds)["cleanup.policy"].value
+        except KafkaException as error:
+            if error.args[0].code() in REFUSALS:
+                return
+            raise
+        if _COMPACT not in policy.split(","):
+            hint = f"set it: kafka-configs --alter --topic {self.name} --add-config {_COMPACT}"
+            self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
+
+    def _fail(self, what: str, hint: str) -> NoReturn:
+        raise OffsetsTopicError(f"topic {self.name}: {what}", place=self.place, hint=hint)
+
+
+class _Reading:
+    """One pass over the partition, up to where it ended."""
+
+    def __init__(self, config: KafkaConfig, topic: OffsetsTopic, end: int) -> None:
+        self._end = end
+        self._found: dict[str, bytes] = {}
+        self._prefix = topic.key("")[: -len(b'"]')]
+        self._done = not end
+        self._consumer = Consumer(
+            {
+                **config.admin_config(),
+                "group.id": f"{config.transactional_id_prefix}-states",  # Joined by nobody.
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic.name, topic.partition, 0)])
+
+    def go_on(self, clock: Clock, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """Read until the end, or *deadline_ms*."""
+        while not self._done and clock.monotonic_ms() < deadline_ms:
+            for message in self._consumer.consume(1_000, timeout=_POLL_SECONDS):
+                self._take(message)
+        return self._found if self._done else None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's own)
+                raise KafkaException(error)
+            self._done |= (message.offset() or 0) >= self._end
+            return
+        key, value = message.key(), message.value()
+        if not isinstance(key, bytes) or not key.startswith(self._prefix):
+            return
+        name = str(json.loads(key)[-1])
+        if value is None:
+            self._found.pop(name, None)
+        else:
+            self._found[name] = bytes(value)

@@ -1,0 +1,275 @@
+"""Exactly once: the writer of one split, whose records and states are committed together.
+
+Its transactional id is the split's for ever, so that `begin` keeps out every earlier writer. What
+failed in a transaction ends it: librdkafka takes nothing more until it is aborted.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.plugins import (
+    AbortedError,
+    Context,
+    Delivery,
+    Disposition,
+    Failure,
+    FencedError,
+    HeadraceError,
+    Settle,
+    TransactionalWriter,
+)
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import (
+    TRANSACTION_REFUSALS,
+    StateTooLargeError,
+    TransactionsRefusedError,
+)
+from headrace.sinks.kafka.messages import Messages
+from headrace.sinks.kafka.offsets_topic import OffsetsTopic
+from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
+from headrace.sinks.kafka.writer import POLL_MS, KafkaWriter
+
+TIMEOUT_MS: Final = 60_000
+ABORT_SECONDS_AT_CLOSE: Final = 1.0
+Pair = tuple[bytes | None, bytes | None]
+
+
+class _Phase(Enum):
+    NEW = "new"
+    """Nobody is kept out yet."""
+    READY = "ready"
+    OPEN = "open"
+    BROKEN = "broken"
+    """It can only be aborted."""
+    DECIDING = "deciding"
+    """The commit was asked for, and not answered yet."""
+    DEAD = "dead"
+
+
+class KafkaTransactions(KafkaWriter, TransactionalWriter):
+    """See the module. Every method is called on one thread."""
+
+    def __init__(self, config: KafkaConfig, context: Context, split: str) -> None:
+        """Make the producer; it connects in the background.
+
+        Raises:
+            ConfigError: librdkafka refuses a value.
+
+        """
+        self._id = f"{config.transactional_id_prefix}-{context.job}-{split}"
+        self._offsets = OffsetsTopic(config, context.clock, context.job, split)
+        self._phase = _Phase.NEW
+        self._why = ""
+        self._end: HeadraceError | None = None
+        self._refused: dict[Pair, Failure] = {}
+        super().__init__(config, context)
+        self.place = self._offsets.place
+        self.window_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
+
+    def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """See `TransactionalWriter.begin`.
+
+        Raises:
+            FencedError: a later writer has begun.
+            OffsetsTopicError: the topic of states cannot be used.
+            TransactionsRefusedError: the brokers refuse transactions to this user.
+
+        """
+        self._check_alive()
+        self._offsets.prepare()
+        if self._phase is not _Phase.READY:
+            self._offsets.stop_reading()
+            if not self._made_ready(deadline_ms):
+                return None
+        return self._offsets.read(deadline_ms)
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """See `Writer.submit`; the first one since a commit opens a transaction.
+
+        Raises:
+            AbortedError: the transaction is broken.
+            FencedError: a later writer has begun.
+
+        """
+        self._open()
+        super().submit(delivery, settle)
+
+    def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
+        """See `TransactionalWriter.commit`."""
+        if self._phase is not _Phase.DECIDING:
+            self._open()
+            for name, content in entries.items():
+                self._put(self._offsets.key(name), content, deadline_ms)
+            if not self._flushed(deadline_ms):
+                return False
+            self._phase = _Phase.DECIDING
+        if not self._done(self._producer.commit_transaction, deadline_ms):
+            return False
+        self._phase = _Phase.READY
+        self._singly = False
+        self._refused.clear()
+        return True
+
+    def close(self) -> None:
+        """Drop what is not committed, so that no consumer waits for it."""
+        if self._closed:
+            return
+        self._offsets.stop_reading()
+        if self._phase in (_Phase.OPEN, _Phase.BROKEN):
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(ABORT_SECONDS_AT_CLOSE)
+        super().close()
+
+    def _producer_options(self) -> dict[str, object]:
+        options = super()._producer_options()
+        if "delivery.timeout.ms" not in self._config.librdkafka:
+            del options["delivery.timeout.ms"]  # It becomes that of the transaction.
+        options.setdefault("transaction.timeout.ms", TIMEOUT_MS)
+        return {**options, "transactional.id": self._id}
+
+    def _made_ready(self, deadline_ms: int) -> bool:
+        """Become READY; say whether that was done in time."""
+        if self._phase is _Phase.NEW:
+            done = self._done(self._producer.init_transactions, deadline_ms)
+        elif self._phase is _Phase.DECIDING:
+            done = self._done(self._producer.commit_transaction, deadline_ms)
+        else:
+            done = self._done(self._producer.abort_transaction, deadline_ms)
+        if done:
+            self._phase = _Phase.READY
+        return done
+
+    def _open(self) -> None:
+        self._check_alive()
+        if self._phase is _Phase.OPEN:
+            return
+        if self._phase is not _Phase.READY:
+            raise AbortedError(f"the transaction was broken: {self._why}", place=self._place)
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._judged(error.args[0]) from error
+        self._phase = _Phase.OPEN
+
+    def _done(self, call: Callable[[float], None], deadline_ms: int) -> bool:
+        """Make one of librdkafka's calls; say whether it was done in time."""
+        left_ms = max(POLL_MS, deadline_ms - self._clock.monotonic_ms())
+        try:
+            call(left_ms / 1000)
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.retriable():
+                return False
+            raise self._judged(error) from raised
+        return True
+
+    def _judged(self, error: KafkaError) -> HeadraceError:
+        """Return what to tell the framework of an error that no repetition of the call mends."""
+        self._why = error.str()
+        if error.txn_requires_abort():
+            self._phase = _Phase.BROKEN
+            return AbortedError(self._why, place=self._place)
+        self._phase = _Phase.DEAD
+        self._end = FencedError(self._why, place=self._place)
+        if error.code() in TRANSACTION_REFUSALS:
+            hint = f"give this user the right to write and describe transactional id {self._id}"
+            self._end = TransactionsRefusedError(self._why, place=self._place, hint=hint)
+        return self._end
+
+    def _check_alive(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    def _put(self, key: bytes, content: bytes | None, deadline_ms: int) -> None:
+        """Produce an entry."""
+        while True:
+            try:
+                self._producer.produce(self._offsets.name, content, key, self._offsets.partition)
+            except BufferError:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise
+                self._poll(POLL_MS)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    size = len(content or b"")
+                    raise StateTooLargeError(
+                        f"{size} bytes of state do not fit into a message",
+                        place=self.place,
+                        hint="raise message.max.bytes",
+                    ) from raised
+                raise self._judged(error) from raised
+            else:
+                return
+
+    def _flushed(self, deadline_ms: int) -> bool:
+        """Wait until nothing is on its way; callbacks run where errors do not disturb them."""
+        while len(self._producer):
+            if self._clock.monotonic_ms() >= deadline_ms:
+                return False
+            self._poll(POLL_MS)
+        return True
+
+    def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
+        if not self._singly and not self._refused:
+            super()._produce_all(messages, outstanding)
+            return
+        # A broker refused a whole batch, or a record of it: each travels alone, but for the guilty.
+        columns = zip(
+            messages.values, messages.keys, messages.headers, messages.places, strict=True
+        )
+        for number, (value, key, headers, place) in enumerate(columns):
+            known = self._refused.get((key, value))
+            if known is not None:
+                outstanding.fail(number, known)
+                continue
+            topic = place if messages.routed else self._topics.of(place)
+            try:
+                self._producer.produce(topic, value, key, -1, outstanding, None, 0, list(headers))
+            except KafkaException as error:
+                if not self._passed_over(messages, number, outstanding, error):
+                    return
+            self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
+
+    def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
+        """Tell the verdict; what failed on its way broke the transaction."""
+        settle = self._outstanding.pop(outstanding, None)
+        if settle is None:
+            return
+        for key, value, failure in outstanding.returned():
+            if failure.disposition is Disposition.REJECT:
+                self._refused[key, value] = failure
+            self._singly |= failure.code == TOO_LARGE
+        if outstanding.returned():
+            failures = self._broken(failures)
+        settle(delivered=delivered, failures=failures)
+
+    def _broken(self, failures: list[Failure]) -> list[Failure]:
+        """Return what is told when a message failed: all of the transaction is sent again."""
+        reason = failure_of(0, self._reason()) if self._phase is _Phase.OPEN else failures[0]
+        if reason.disposition is Disposition.FATAL:
+            return [replace(reason, index=f.index) for f in failures]
+        return [
+            replace(f, disposition=Disposition.RETRY) if f.disposition is Disposition.REJECT else f
+            for f in failures
+        ]
+
+    def _reason(self) -> KafkaError:
+        """Return what broke the open transaction: the first call of all tells it."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            return error
+        raise AssertionError("a transaction began within another")
+
+    def _on_error(self, error: KafkaError) -> None:
+        super()._on_error(error)
+        if error.fatal():
+            self._renewal_due = False  # A new producer only by a new claim.
+            self._judged(error)

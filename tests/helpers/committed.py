@@ -1,0 +1,42 @@
+"""What a consumer sees that reads only what is committed."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+
+def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Message]:
+    """Return all committed messages of *topic*; underscores in *options* stand for dots."""
+    consumer = Consumer(
+        {
+            **{key.replace("_", "."): value for key, value in options.items()},
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "committed",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+        while len(ended) < len(partitions):
+            for message in consumer.consume(5_000, timeout=1):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001 (its own)
+                    ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def counted(messages: list[Message], fact: Callable[[bytes], Hashable]) -> Counter[Hashable]:
+    """Return how often each fact is told."""
+    return Counter(fact(message.value() or b"") for message in messages)
