@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
     Commit,
     Counters,
     SplitState,
@@ -21,12 +22,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_state import (
-    QUARANTINE_BYTES_MAX,
-    Copied,
-    counters_of,
-    counters_text,
-)
+from headrace.connector.stores.sqlite_state import Copied, counters_of, counters_text
 from headrace.plugins import (
     Clock,
     EncodedPosition,
@@ -74,18 +70,25 @@ class _Kept:
         try:
             document = json.loads(entries[_HEAD])
             if document["version"] != _VERSION:
-                raise _lost(place, f"it has version {document['version']}, expected {_VERSION}")
-            chunks = {name: entries[_CHUNK + name] for name in document["chunks"]}
+                raise _lost(
+                    place, f"the head has version {document['version']}, expected {_VERSION}"
+                )
+            names = document["chunks"]
+            if any(_CHUNK + name not in entries for name in names):
+                raise _lost(place, "a chunk is missing")
             return cls(
                 key=document["key"],
                 token=document["token"],
                 seq=document["seq"],
                 moved=document["moved"],
-                position=EncodedPosition(base64.b64decode(document["head"]), chunks),
+                position=EncodedPosition(
+                    base64.b64decode(document["head"]),
+                    {name: entries[_CHUNK + name] for name in names},
+                ),
                 counters=counters_of(document["counters"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise _lost(place, f"it cannot be read: {error!r}") from error
+            raise _lost(place, f"the head cannot be read: {error!r}") from error
 
 
 class TransactionalStore(SqliteStore):
@@ -107,6 +110,7 @@ class TransactionalStore(SqliteStore):
         self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}
+        self._loaded: dict[str, int] = {}  # Under which token.
         self._decided: dict[str, int] = {}
 
     def load(self, split: str, token: int) -> SplitState:
@@ -128,6 +132,7 @@ class TransactionalStore(SqliteStore):
         kept = _Kept.of(entries, f"{writer.place}, split {split}")
         chosen = self._chosen(mine, kept, writer.place)
         self._chunks[split] = frozenset(n for n in entries if n.startswith(_CHUNK))
+        self._loaded[split] = token
         return chosen
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
@@ -139,6 +144,8 @@ class TransactionalStore(SqliteStore):
                 error = self._commit(commit)
             except StoreUnavailableError as late:  # The other splits do not wait for it.
                 unknown = late
+            except HeadraceError as refusal:
+                refused[commit.split] = refusal
             else:
                 if error:
                     refused[commit.split] = error
@@ -153,11 +160,11 @@ class TransactionalStore(SqliteStore):
         self._moved[split] = copied.moved
         if kept is None:
             if copied.kept_in == place:
-                raise _lost(f"{place}, split {split}", "it was there, and is not any more")
+                raise _lost(f"{place}, split {split}", "nothing is left; it was there")
             self._heads.cover(split, mine.seq)
             return mine
         if kept.key != self._key:
-            what = "it is of another job of this name, or of this one with another state file"
+            what = "the key is another job's of this name, or this job's of another state file"
             raise _lost(f"{place}, split {split}", what)
         if kept.token > mine.token:
             self._heads.raise_token(split, kept.token)
@@ -174,21 +181,18 @@ class TransactionalStore(SqliteStore):
         return chosen
 
     def _commit(self, commit: Commit) -> HeadraceError | None:
+        split = commit.split
+        if self._loaded.get(split) != commit.token:
+            self.load(split, commit.token)
         applied, error = self._heads.prepare(commit)
         if applied or error:
             return error
-        split = commit.split
         writer = self._writer_of(split, commit.token)
         moved = self._moved[split]
         if self._decided.get(split) != commit.seq:
             names = frozenset(_CHUNK + name for name in commit.position.chunks)
-            try:
-                decided = writer.commit(
-                    self._entries(commit, moved), self._clock.monotonic_ms() + CALL_MS
-                )
-            except HeadraceError as refusal:
-                return refusal
-            if not decided:
+            until_ms = self._clock.monotonic_ms() + CALL_MS
+            if not writer.commit(self._entries(commit, moved), until_ms):
                 raise StoreUnavailableError(
                     "whether a transaction was committed is not known yet", place=writer.place
                 )
@@ -214,7 +218,7 @@ class TransactionalStore(SqliteStore):
 
 def _lost(place: str, what: str) -> StateLostError:
     return StateLostError(
-        f"the state kept with the records is lost: {what}",
+        f"of the state kept with the records, {what}",
         place=place,
         hint="restore what it was in; or give the job another name, and set its positions",
     )

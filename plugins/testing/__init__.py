@@ -1,13 +1,14 @@
 """The conformance suites: what every source, sink and store must do, as pytest classes.
 
-Subclass one of them, give it a fixture `driver`, and its tests are yours.
+Subclass one of them, give it a fixture `driver`, and its tests are yours. A sink that writes
+exactly once has `TransactionalSuite` besides.
 `doubles` has stand-ins for tests of your own. Needs pytest, so nothing else imports this package.
 """
 
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{suite}" for suite in ("sink_suite", "source_suite", "store_suite"))
+    *(f"{__name__}.{suite}_suite" for suite in ("sink", "source", "store", "transactional"))
 )
 
 from headrace.plugins.testing.sink_suite import (  # noqa: E402 (after the rewrite is registered)
@@ -22,6 +23,10 @@ from headrace.plugins.testing.store_suite import (  # noqa: E402 (after the rewr
     StoreDriver,
     StoreSuite,
 )
+from headrace.plugins.testing.transactional_suite import (  # noqa: E402 (as above)
+    TransactionalDriver,
+    TransactionalSuite,
+)
 
 __all__ = [
     "SinkDriver",
@@ -30,4 +35,6 @@ __all__ = [
     "SourceSuite",
     "StoreDriver",
     "StoreSuite",
+    "TransactionalDriver",
+    "TransactionalSuite",
 ]

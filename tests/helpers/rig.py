@@ -13,6 +13,8 @@ from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import Batch, Demand, Encoding
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -55,8 +57,11 @@ class DrivenWake:
 class Rig:
     """A pipeline over a memory source, a chaos sink and a real store."""
 
-    def __init__(self, path: Path, **limits: int) -> None:
+    def __init__(
+        self, path: Path, *, sink_class: type[ChaosSink] = ChaosSink, **limits: int
+    ) -> None:
         """Take *limits* over the defaults."""
+        self._sink_class = sink_class
         self.path = path
         self.clock = DrivenClock()
         self.wake = DrivenWake(self.clock)
@@ -90,7 +95,7 @@ class Rig:
             self.splits[split] = [[record] for record in sample_records(count)]
         config = MemoryConfig(splits=self.splits, faults=self.faults)
         self.source = MemorySource(config, context(self.clock))
-        self.sink = ChaosSink(ChaosConfig(script=self.script), context(self.clock))
+        self.sink = self._sink_class(ChaosConfig(script=self.script), context(self.clock))
         self.store.register(list(counts))
         self.pipeline = Pipeline(
             self._around, self.limits, self.wake, self.told.append, until_idle=until_idle
@@ -136,11 +141,17 @@ class Rig:
         return [value for _, value in self.sink.written]
 
     def _around(self, post: Callable[[Verdict], None]) -> Surroundings:
+        writers = Writers(self.sink, self.clock)
+        store = SqliteStore.open(self.path, "job")
+        if writers.transactional:
+            store = TransactionalStore(
+                connect(self.path), "job", writer_of=writers.claimed, clock=self.clock
+            )
         return Surroundings(
             source=self.source,
-            writers=Writers(self.sink, self.clock),
+            writers=writers,
             encoder=Encoder(Encoding(codec="json", headers=())),
-            store=SqliteStore.open(self.path, "job"),
+            store=store,
             clock=self.clock,
             log=context().log,
             job="job",

@@ -11,9 +11,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from servers.kafka import Kafka
 
-from children import JobFolder, until, write_lines
+from children import JobFolder, write_lines
 from committed import committed, counted
 
 pytestmark = pytest.mark.real
@@ -66,7 +65,7 @@ def stream_of(bootstrap_servers: str, folder: Path, runtime: dict[str, object]) 
         "runtime": RUNTIME | runtime,
     }
     (folder / "job.yaml").write_text(json.dumps(job))
-    return Stream(JobFolder(folder, lambda line: line["n"]), bootstrap_servers, topic)  # type: ignore[arg-type, return-value]  # Unused here.
+    return Stream(JobFolder(folder, lambda line: line["n"]), bootstrap_servers, topic)
 
 
 @pytest.fixture

@@ -17,7 +17,14 @@ from headrace.plugins import (
     RecordBatch,
     Sink,
 )
-from headrace.plugins.testing import SinkDriver, SinkSuite, SourceDriver, SourceSuite
+from headrace.plugins.testing import (
+    SinkDriver,
+    SinkSuite,
+    SourceDriver,
+    SourceSuite,
+    TransactionalDriver,
+    TransactionalSuite,
+)
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
@@ -29,6 +36,7 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
+from transactions import MemoryTransactions, TransactionalSink
 
 
 class MemoryDriver(SourceDriver):
@@ -55,6 +63,26 @@ class MemoryDriver(SourceDriver):
         """Return the number of the mutation that *record* is part of."""
         number = int(record.value["n"])
         return number // 3 if number < 12 else number
+
+
+class TransactionsDriver(TransactionalDriver):
+    """One split of a sink in memory."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._sink = TransactionalSink(ChaosConfig(), context())
+
+    def writer(self) -> MemoryTransactions:
+        """Return a writer of the shared sink."""
+        return self._sink.open_split("split")
+
+    def seen(self) -> Sequence[bytes]:
+        """Return what is committed."""
+        return [value for _, value in self._sink.seen]
+
+    def deadline_ms(self) -> int:
+        """Return any moment: nothing here waits."""
+        return 0
 
 
 class ChaosDriver(SinkDriver):
@@ -84,6 +112,15 @@ class TestMemorySource(SourceSuite):
     def driver(self) -> SourceDriver:
         """Return a source in memory."""
         return MemoryDriver()
+
+
+class TestTransactionalSink(TransactionalSuite):
+    """The double that the framework's tests use obeys it."""
+
+    @pytest.fixture
+    def driver(self) -> TransactionsDriver:
+        """Return a driver of its own."""
+        return TransactionsDriver()
 
 
 class TestChaosSink(SinkSuite):

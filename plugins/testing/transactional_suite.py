@@ -1,0 +1,124 @@
+"""What a sink must do whose splits are written exactly once. Version 1: begun, not complete."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+import pytest
+
+from headrace.plugins.contract import TransactionalWriter
+from headrace.plugins.errors import HeadraceError
+from headrace.plugins.records import Delivery, EncodedRecords, NumberPosition, RecordBatch
+from headrace.plugins.testing.sink_suite import Verdicts
+
+CALL_MS: Final = 60_000
+
+
+class TransactionalDriver(ABC):
+    """What the suite must be told about a sink."""
+
+    @abstractmethod
+    def writer(self) -> TransactionalWriter:
+        """Return a new writer of the one split, as another process would have it."""
+
+    @abstractmethod
+    def seen(self) -> Sequence[bytes]:
+        """Return the values that a consumer of what is committed sees, in any order."""
+
+    @abstractmethod
+    def deadline_ms(self) -> int:
+        """Return a moment of the writers' clock by which everything may be expected."""
+
+
+class TransactionalSuite:
+    """Subclass it, and give it a fixture `driver` that returns a `TransactionalDriver`."""
+
+    version: ClassVar[int] = 1
+
+    @pytest.fixture
+    def driver(self) -> TransactionalDriver:
+        """Return what to test."""
+        raise NotImplementedError("a subclass has a fixture named driver")
+
+    def test_a_commit_shows_records_and_entries(self, driver: TransactionalDriver) -> None:
+        """Nothing is seen before it, and everything after it; the entries are found later."""
+        writer = driver.writer()
+        assert {} == begun(driver, writer)
+        submit(driver, writer, b"1", b"2")
+        before = driver.seen()
+        commit(driver, writer, {"head": b"2", "chunk": b"x"})
+
+        assert ([], [b"1", b"2"]) == (list(before), sorted(driver.seen()))
+        writer.close()
+        later = driver.writer()
+        assert {"head": b"2", "chunk": b"x"} == begun(driver, later)
+        later.close()
+
+    def test_a_commit_replaces_and_removes(self, driver: TransactionalDriver) -> None:
+        """Entries that are not given stay, None removes one; records are not needed."""
+        writer = driver.writer()
+        begun(driver, writer)
+        commit(driver, writer, {"a": b"1", "b": b"1", "c": b"1"})
+        commit(driver, writer, {"a": b"2", "b": None})
+
+        assert {"a": b"2", "c": b"1"} == begun(driver, writer)
+        writer.close()
+
+    def test_to_begin_again_drops_what_is_uncommitted(self, driver: TransactionalDriver) -> None:
+        """It is never seen, and the writer goes on."""
+        writer = driver.writer()
+        begun(driver, writer)
+        submit(driver, writer, b"1")
+        commit(driver, writer, {"head": b"1"})
+        submit(driver, writer, b"dropped")
+
+        assert {"head": b"1"} == begun(driver, writer)
+        submit(driver, writer, b"2")
+        commit(driver, writer, {"head": b"2"})
+        assert [b"1", b"2"] == sorted(driver.seen())
+        writer.close()
+
+    def test_a_later_writer_keeps_out_an_earlier_one(self, driver: TransactionalDriver) -> None:
+        """What the earlier has submitted is never seen, nor what it submits and commits later."""
+        earlier, later = driver.writer(), driver.writer()
+        begun(driver, earlier)
+        submit(driver, earlier, b"1")
+        commit(driver, earlier, {"head": b"1"})
+        submit(driver, earlier, b"late")
+
+        assert {"head": b"1"} == begun(driver, later)
+        with pytest.raises(HeadraceError) as refused:
+            commit(driver, earlier, {"head": b"late"})
+        assert "fenced" == refused.value.code
+        submit(driver, later, b"2")
+        commit(driver, later, {"head": b"2"})
+        with pytest.raises(HeadraceError):
+            begun(driver, earlier)
+        assert [b"1", b"2"] == sorted(driver.seen())
+        earlier.close()
+        later.close()
+
+
+def begun(driver: TransactionalDriver, writer: TransactionalWriter) -> Mapping[str, bytes]:
+    """Begin, and return the entries."""
+    entries = writer.begin(driver.deadline_ms())
+    assert entries is not None, "not read in time"
+    return entries
+
+
+def submit(driver: TransactionalDriver, writer: TransactionalWriter, *values: bytes) -> None:
+    """Submit records and wait until they are settled as delivered."""
+    count = len(values)
+    encoded = EncodedRecords([b"key"] * count, list(values), [()] * count, ["t"] * count)
+    batch = RecordBatch("split", NumberPosition(0), 0, made=())
+    verdicts = Verdicts()
+    writer.submit(Delivery(batch, encoded), verdicts)
+    assert writer.drain(driver.deadline_ms())
+    assert (count, ()) == verdicts.wait()
+
+
+def commit(
+    driver: TransactionalDriver, writer: TransactionalWriter, entries: Mapping[str, bytes | None]
+) -> None:
+    """Commit, and wait for the outcome."""
+    assert writer.commit(entries, driver.deadline_ms()), "not decided in time"

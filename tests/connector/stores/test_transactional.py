@@ -1,0 +1,269 @@
+"""A store whose truth is with the sink: which state goes first, and what becomes of losses."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.runtime.writers import Writers
+from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
+    Commit,
+    Loss,
+    StateLostError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect, transaction
+from headrace.connector.stores.sqlite_state import replace_positions
+from headrace.connector.stores.transactional import TransactionalStore
+from headrace.plugins import AbortedError, EncodedPosition, FencedError
+from headrace.plugins.testing import StoreSuite
+from headrace.plugins.testing.doubles import ChaosConfig, DrivenClock, context
+from stores import SqliteDriver
+from transactions import Outcome, TransactionalSink
+
+LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", content=b"x")
+
+
+class TransactionalStoreDriver(SqliteDriver):
+    """A file, and a sink that keeps the states."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin with an empty sink."""
+        super().__init__(path)
+        self._sinks: dict[str, TransactionalSink] = {}
+
+    def open(
+        self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX
+    ) -> TransactionalStore:
+        """Connect to both once more; jobs are apart in the sink, too."""
+        clock = DrivenClock()
+        sink = self._sinks.setdefault(job, TransactionalSink(ChaosConfig(), context()))
+        return TransactionalStore(
+            connect(self.path),
+            job,
+            writer_of=Writers(sink, clock).claimed,
+            clock=clock,
+            quarantine_bytes_max=quarantine_bytes_max,
+        )
+
+    def remove(self, what: str, split: str) -> None:
+        """Remove it from the sink, which has the chunks; or from the file."""
+        if what != "chunks":
+            super().remove(what, split)
+            return
+        entries = self._sinks[self.job].entries[split]
+        for name in [name for name in entries if name.startswith("chunk/")]:
+            del entries[name]
+
+
+class TestTransactionalStore(StoreSuite):
+    """It is a store like any other."""
+
+    @pytest.fixture
+    def driver(self, path: Path) -> TransactionalStoreDriver:
+        """Return a driver of a file that is not there yet."""
+        return TransactionalStoreDriver(path)
+
+
+@pytest.fixture
+def sink() -> TransactionalSink:
+    """Return what keeps the states."""
+    return TransactionalSink(ChaosConfig(), context())
+
+
+class Process:
+    """A worker process: a store of its own over the same file and the same sink."""
+
+    def __init__(self, path: Path, sink: TransactionalSink) -> None:
+        """Claim the one split."""
+        clock = DrivenClock()
+        self.writers = Writers(sink, clock)
+        self.store = TransactionalStore(
+            connect(path), "job", writer_of=self.writers.claimed, clock=clock
+        )
+        self.store.register(["a"])
+        self.claim()
+
+    def claim(self) -> None:
+        """Claim the split anew."""
+        self.token = self.store.claim("w", self.store.leases(), 1_000)["a"]
+
+    def found(self) -> tuple[int, EncodedPosition | None]:
+        """Load; return number and position."""
+        state = self.store.load("a", self.token)
+        return state.seq, state.position
+
+    def commit(self, previous: int, seq: int, **chunks: bytes) -> None:
+        """Commit, and raise what refuses it."""
+        commit = commit_of(self.token, previous, seq, **chunks)
+        refused = self.store.commit([commit])
+        if refused:
+            raise refused["a"]
+
+
+def commit_of(token: int, previous: int, seq: int, **chunks: bytes) -> Commit:
+    """Return a commit of split a."""
+    return Commit(
+        split="a",
+        plan=1,
+        token=token,
+        owner="w",
+        previous=previous,
+        seq=seq,
+        position=EncodedPosition(b"%d" % seq, chunks),
+        counters={},
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the state file is."""
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def process(path: Path, sink: TransactionalSink) -> Iterator[Process]:
+    """Return a process that has committed number 1 and loaded it."""
+    made = Process(path, sink)
+    made.store.load("a", made.token)
+    made.commit(0, 1, x=b"x")
+    yield made
+    made.store.close()
+
+
+def test_only_what_changes_is_written(process: Process, sink: TransactionalSink) -> None:
+    """A chunk is written once, and removed when it is listed no more."""
+    assert {"head", "chunk/x"} == set(sink.entries["a"])
+    sink.entries["a"]["chunk/x"] = b"as it was"
+    process.commit(1, 2, x=b"x", y=b"y")
+    assert b"as it was" == sink.entries["a"]["chunk/x"]
+    process.commit(2, 3, y=b"y")
+    assert {"head", "chunk/y"} == set(sink.entries["a"])
+
+
+def test_what_the_sink_has_goes_before_the_file(process: Process, path: Path) -> None:
+    """A process that died between the two is found out, and the copy mended."""
+    with transaction(other := connect(path)):
+        other.execute("UPDATE heads SET seq = 0, head = NULL, chunks = '[]'")
+    other.close()
+    process.claim()
+
+    assert (1, EncodedPosition(b"1", {"x": b"x"})) == process.found()
+    (copy,) = process.store.states()
+    assert (1, EncodedPosition(b"1", {"x": b"x"})) == (copy.seq, copy.position)
+    process.commit(1, 2)
+
+
+def test_a_position_set_by_command_goes_before_the_sinks(process: Process, path: Path) -> None:
+    """Also when it lies before, and also twice in a row."""
+    for position in (EncodedPosition(b"set", {}), None):
+        other = connect(path)
+        with transaction(other):
+            replace_positions(other, "job", {"a": position})
+        other.close()
+        process.claim()
+        seq, found = process.found()
+        assert position == found
+        process.commit(seq, seq + 1)
+        process.claim()
+        assert (seq + 1, EncodedPosition(b"%d" % (seq + 1), {})) == process.found()
+
+
+def test_a_job_that_was_at_least_once_goes_on(path: Path, sink: TransactionalSink) -> None:
+    """Where the sink knows nothing, the file's state is the first."""
+    before = SqliteStore.open(path, "job")
+    before.register(["a"])
+    token = before.claim("w", before.leases(), 1_000)["a"]
+    before.commit([commit_of(token, 0, 7)])
+    before.close()
+    process = Process(path, sink)
+
+    assert (7, EncodedPosition(b"7", {})) == process.found()
+    process.commit(7, 8)
+    process.store.close()
+
+
+def test_a_state_that_is_gone_is_lost(process: Process, sink: TransactionalSink) -> None:
+    """The split stops, rather than go on from a copy that may be older."""
+    del sink.entries["a"]
+    with pytest.raises(StateLostError, match="nothing is left"):
+        process.found()
+
+
+def test_a_chunk_that_is_gone_is_lost(process: Process, sink: TransactionalSink) -> None:
+    """So is a state of which a part is missing."""
+    del sink.entries["a"]["chunk/x"]
+    with pytest.raises(StateLostError, match="a chunk is missing"):
+        process.found()
+
+
+def test_another_jobs_state_is_not_taken(
+    process: Process, sink: TransactionalSink, tmp_path: Path
+) -> None:
+    """A job of the same name with another state file has other secrets: it stops."""
+    stranger = Process(tmp_path / "other.db", sink)
+    with pytest.raises(StateLostError, match="another job's of this name"):
+        stranger.found()
+    stranger.store.close()
+    process.store.close()
+
+
+def test_a_file_from_a_backup_is_claimed_anew(process: Process, path: Path) -> None:
+    """Its tokens are old: the split is claimed until they exceed what consumers have seen."""
+    process.claim()
+    process.found()
+    process.commit(1, 2)
+    with transaction(other := connect(path)):
+        other.execute("UPDATE heads SET token = 0, seq = 0, head = NULL, chunks = '[]'")
+        other.execute("UPDATE leases SET token = 0")
+    other.close()
+    process.claim()
+
+    assert 1 == process.token
+    with pytest.raises(FencedError, match="has seen token 2, mine is 1"):
+        process.found()
+    process.claim()
+    assert 3 == process.token
+    assert (2, EncodedPosition(b"2", {})) == process.found()
+
+
+def test_losses_are_seen_with_the_commit(process: Process, sink: TransactionalSink) -> None:
+    """Those of a commit that was aborted are nowhere; a repeated one has them once."""
+    commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
+    sink.outcomes.append(Outcome.LATE)
+    with pytest.raises(StoreUnavailableError, match="not known yet"):
+        process.store.commit([commit])
+    assert [] == list(process.store.losses())
+    sink.outcomes.append(Outcome.ABORTED)
+    assert isinstance(process.store.commit([commit])["a"], AbortedError)
+    assert (1, EncodedPosition(b"1", {"x": b"x"})) == process.found()
+    assert {} == process.store.commit([commit])
+    process.found()
+
+    assert [LOSS] == [kept.loss for kept in process.store.losses()]
+
+
+def test_an_outcome_that_nobody_told_is_found(process: Process, sink: TransactionalSink) -> None:
+    """The transaction was committed, its owner died of it: who claims anew finds it, and all."""
+    commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
+    sink.outcomes.append(Outcome.DEAD)
+    assert isinstance(process.store.commit([commit])["a"], FencedError)
+    with pytest.raises(FencedError):
+        process.found()
+    process.claim()
+
+    assert (2, EncodedPosition(b"2", {})) == process.found()
+    assert [LOSS] == [kept.loss for kept in process.store.losses()]
+
+
+def test_entries_that_are_not_read_yet_are_asked_for_again(
+    process: Process, sink: TransactionalSink
+) -> None:
+    """Loading is repeated, as a store that does not answer is."""
+    sink.outcomes.append(Outcome.LATE)
+    with pytest.raises(StoreUnavailableError, match="could not be read yet"):
+        process.found()
+    assert 1 == process.found()[0]

@@ -1,0 +1,134 @@
+"""A transactional sink in memory, which aborts, forgets to answer and fences as a test says."""
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+
+from headrace.plugins import (
+    AbortedError,
+    Context,
+    Delivery,
+    Disposition,
+    Failure,
+    FencedError,
+    Settle,
+    TransactionalWriter,
+)
+from headrace.plugins.testing.doubles import ChaosConfig, ChaosSink, Verdict
+
+Pair = tuple[bytes | None, bytes]
+
+
+class Outcome(Enum):
+    """What becomes of the next commit, or of the next reading of the entries."""
+
+    DONE = "done"
+    LATE = "late"
+    """It is not answered in time; the next call finds it done."""
+    ABORTED = "aborted"
+    DEAD = "dead"
+    """It was done, but the producer dies of it and cannot tell."""
+
+
+class TransactionalSink(ChaosSink):
+    """Deliveries fail as the script says; what is committed is in `seen`."""
+
+    def __init__(self, config: ChaosConfig, context: Context) -> None:
+        """Begin empty."""
+        super().__init__(config, context)
+        self.seen: list[Pair] = []
+        self.entries: dict[str, dict[str, bytes]] = {}
+        self.epochs: dict[str, int] = {}
+        self.outcomes: deque[Outcome] = deque()
+
+    @property
+    def is_transactional(self) -> bool:
+        """It is."""
+        return True
+
+    def open_split(self, split: str) -> "MemoryTransactions":
+        """Return a writer of *split*."""
+        return MemoryTransactions(self, split)
+
+
+class MemoryTransactions(TransactionalWriter):
+    """Writes one split into its sink's memory."""
+
+    place = "memory"
+    window_ms = 60_000
+
+    def __init__(self, sink: TransactionalSink, split: str) -> None:
+        """Keep nobody out yet."""
+        self._sink = sink
+        self._split = split
+        self._epoch = 0
+        self._dead = False
+        self._broken = False
+        self._pending: list[Pair] = []
+
+    def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
+        """Keep out earlier writers; be late if that is the next outcome."""
+        del deadline_ms
+        self._check()
+        if not self._epoch:
+            self._epoch = self._sink.epochs[self._split] = self._sink.epochs.get(self._split, 0) + 1
+        self._pending.clear()
+        self._broken = False
+        if self._sink.outcomes and self._sink.outcomes[0] is Outcome.LATE:
+            self._sink.outcomes.popleft()
+            return None
+        return dict(self._sink.entries.get(self._split, {}))
+
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Take a delivery into the transaction, or break it."""
+        self._check()
+        if self._broken:
+            raise AbortedError("broken")
+        encoded = delivery.encoded
+        script = self._sink.config.script
+        verdict = script.popleft() if script else Verdict.DELIVER
+        failed = {
+            Verdict.RETRY_LAST: Disposition.RETRY,
+            Verdict.REJECT_FIRST: Disposition.REJECT,
+            Verdict.FATAL_FIRST: Disposition.FATAL,
+        }.get(verdict)
+        pairs = list(zip(encoded.keys, encoded.values, strict=True))
+        if failed is None:
+            self._pending += pairs
+            settle(len(pairs))
+            return
+        self._pending += pairs[1:]
+        self._broken = failed is not Disposition.REJECT
+        settle(len(pairs) - 1, [Failure(0, failed, "chaos", "as the test says")])
+
+    def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
+        """Do what the next outcome says."""
+        del deadline_ms
+        self._check()
+        outcome = self._sink.outcomes.popleft() if self._sink.outcomes else Outcome.DONE
+        if self._broken or outcome is Outcome.ABORTED:
+            self._broken = True
+            raise AbortedError("as the test says")
+        if outcome is Outcome.LATE:
+            return False
+        kept = self._sink.entries.setdefault(self._split, {})
+        for name, content in entries.items():
+            kept.pop(name, None)
+            if content is not None:
+                kept[name] = content
+        self._sink.seen += self._pending
+        self._pending.clear()
+        if outcome is Outcome.DEAD:
+            self._dead = True
+            self._check()
+        return True
+
+    def drain(self, deadline_ms: int) -> bool:
+        """Everything is settled at once."""
+        del deadline_ms
+        return True
+
+    def _check(self) -> None:
+        if self._dead or self._epoch not in (0, self._sink.epochs.get(self._split, 0)):
+            self._dead = True
+            raise FencedError("a later writer has begun")
