@@ -9,6 +9,8 @@ import yaml
 
 from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import resolved
+from headrace.connector.stores import Store
+from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
@@ -106,6 +108,11 @@ class JobFile:
         "The job's name; its state is kept under it. A worker's file has none.", default=None
     )
     state: str = option("The SQLite file that keeps the state.")
+    store: Mapping[str, Any] | None = option(
+        "Where leases and positions are kept instead, to be shared by machines: `plugin` and its "
+        "options.",
+        default=None,
+    )
     start: str | None = option(
         "Where a job begins that has committed nothing: earliest, latest, a time in ISO 8601, or a "
         "place in the source's own words.",
@@ -130,6 +137,18 @@ class Job:
     sink_config: Any = field(repr=False)  # Any: an instance of the sink's config_class.
     runtime: RuntimeConfig
     start: str = EARLIEST
+    store: type[Store] = SqliteStore
+    # Any: an instance of the store's config_class; None is the state file.
+    store_config: Any = field(default=None, repr=False)
+
+    def open_store(self, *, create: bool = True) -> Store:
+        """Open what keeps leases and positions. Raises as `Store.open_job`."""
+        return self.store.open_job(
+            self.store_config or SqliteConfig(path=str(self.state)),
+            self.name,
+            create=create,
+            quarantine_bytes_max=self.runtime.quarantine_bytes_max,
+        )
 
 
 def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
@@ -189,6 +208,7 @@ class JobText:
     source: Mapping[str, Any] = field(repr=False)
     sink: Mapping[str, Any] = field(repr=False)
     runtime: Mapping[str, Any]
+    store: Mapping[str, Any] | None = field(repr=False)
     start: str
     confined: bool
     """Whether the sink is of statements, whose references are confined."""
@@ -206,6 +226,10 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     written = parse_config(JobFile, _document(path), place=str(path))
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     start = written.start
+    if sink is None and written.store is not None:
+        hint = "give the job file a sink"
+        problem = Problem("store", "the jobs of statements are kept in `state`", hint)
+        raise ConfigError([problem], place=str(path))
     if sink is None:
         parts = _from_statements(state, name)
         sink, start = parts.sink, start or parts.start
@@ -222,6 +246,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         source=source,
         sink=sink,
         runtime=runtime_given,
+        store=written.store,
         start=start or EARLIEST,
         confined=written.sink is None,
     )
@@ -243,6 +268,9 @@ def read_job(path: Path, job: str | None = None) -> Job:
     source_class, source_config = _part("source", text.source, problems)
     sink_class, sink_config = _part("sink", text.sink, problems, confined=text.confined)
     runtime = _checked("runtime", RuntimeConfig, text.runtime, problems)
+    store_class, store_config = SqliteStore, None
+    if text.store is not None:
+        store_class, store_config = _part("store", text.store, problems)
     if problems or runtime is None:
         raise ConfigError(problems, place=str(path))
     return Job(
@@ -254,6 +282,8 @@ def read_job(path: Path, job: str | None = None) -> Job:
         sink=sink_class,
         sink_config=sink_config,
         runtime=runtime,
+        store=store_class,
+        store_config=store_config,
         start=text.start,
     )
 

@@ -52,6 +52,7 @@ def test_links(page: Path) -> None:
         RuntimeConfig,
         *(load("sources", name).config_class for name in names("sources")),
         *(load("sinks", name).config_class for name in names("sinks")),
+        *(load("stores", name).config_class for name in names("stores")),
     ],
     ids=lambda config_class: config_class.__name__,
 )

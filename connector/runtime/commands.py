@@ -28,7 +28,6 @@ from headrace.connector.runtime.summary import (
 )
 from headrace.connector.runtime.supervisor import parent_gone
 from headrace.connector.stores import StateFileError
-from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import ConfigError, Context, FatalError, Problem
 
 BOOKS_DIFFER_STATUS: Final = 4
@@ -87,7 +86,7 @@ def verify_main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     given = parser.parse_args(arguments)
     job = enter(given.job)
-    store = SqliteStore.open(job.state, job.name, create=False)
+    store = job.open_store(create=False)
     try:
         if not store.leases():
             raise StateFileError(

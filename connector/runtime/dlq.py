@@ -14,8 +14,7 @@ from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
 from headrace.connector.runtime.schemas import encoder_of
-from headrace.connector.stores import KeptLoss
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores import KeptLoss, Store
 from headrace.plugins import (
     ConfigError,
     Context,
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     """Do what *arguments* say; return 0."""
     given = _parser().parse_args(arguments)
     job = enter(given.job)
-    store = SqliteStore.open(job.state, job.name, create=False)
+    store = job.open_store(create=False)
     try:
         chosen = _chosen(store, given)
         if given.verb == "list":
@@ -86,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(store: SqliteStore, given: argparse.Namespace) -> Sequence[KeptLoss]:
+def _chosen(store: Store, given: argparse.Namespace) -> Sequence[KeptLoss]:
     numbers: Sequence[int] = getattr(given, "numbers", ())
     if given.verb == "redrive" and bool(numbers) == given.all:
         raise ConfigError([Problem("", "give numbers, or --all", "`headrace dlq list` has them")])
@@ -169,7 +168,7 @@ def _readable(content: bytes) -> str:
 class _Redrive:
     """Sends again what was set aside, in the order in which it was."""
 
-    def __init__(self, job: Job, store: SqliteStore) -> None:
+    def __init__(self, job: Job, store: Store) -> None:
         self._store = store
         self._context = Context(
             job=job.name,

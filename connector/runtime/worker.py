@@ -41,7 +41,7 @@ from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
-from headrace.connector.stores import Owner, StoreUnavailableError
+from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
@@ -148,19 +148,21 @@ class Worker:
 
         """
         started = time.monotonic()
-        store = _open_store(self._job)
+        notes = SqliteStore.open(self._job.state, self._job.name)
+        notes.job_key()
         try:
             try:
-                report = self._run(store, started, until_idle=until_idle)
+                with contextlib.closing(self._job.open_store()) as store:
+                    report = self._run(store, notes, started, until_idle=until_idle)
             except HeadraceError as error:
-                _record_problem(store, f"{error.code}: {error}")
+                _record_problem(notes, f"{error.code}: {error}")
                 raise
-            _record_problem(store, "")
+            _record_problem(notes, "")
             return report
         finally:
-            store.close()
+            notes.close()
 
-    def _run(self, store: SqliteStore, started: float, *, until_idle: bool) -> Report:
+    def _run(self, store: Store, notes: SqliteStore, started: float, *, until_idle: bool) -> Report:
         cpu_before = time.process_time()  # Of all threads; what start-up cost is no run's.
         context = Context(
             job=self._job.name, clock=self._clock, job_key=store.job_key(), log=self._log
@@ -168,6 +170,10 @@ class Worker:
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
+            if sink.is_transactional and not isinstance(store, SqliteStore):
+                hint = "leave it out, or deliver at least once"
+                problem = Problem("store", "exactly once, the sink keeps the positions", hint)
+                raise ConfigError([problem])
             if self._errors.topic and not sink.heeds_topics:
                 hint = "leave it out: `headrace dlq` has what was set aside"
                 problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
@@ -183,7 +189,7 @@ class Worker:
                 pulse=self._inbox.put,
             )
             self._log.info("started", splits=len(store.leases()), until_idle=until_idle)
-            course = self._keep(store, owner, pipeline, until_idle=until_idle)
+            course = self._keep(store, notes, owner, pipeline, until_idle=until_idle)
             failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
@@ -235,7 +241,13 @@ class Worker:
         )
 
     def _keep(
-        self, store: SqliteStore, owner: Owner, pipeline: Pipeline, *, until_idle: bool
+        self,
+        store: Store,
+        notes: SqliteStore,
+        owner: Owner,
+        pipeline: Pipeline,
+        *,
+        until_idle: bool,
     ) -> _Course:
         """Keep the leases while the data thread runs; return how it went."""
         runtime = self._job.runtime
@@ -246,7 +258,7 @@ class Worker:
             pause_ms=_ms(runtime.restart_pause_seconds),
         )
         hands = _Hands(
-            store,
+            notes,
             LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms),
             pipeline,
             SplitWatch(
@@ -336,7 +348,7 @@ class Worker:
             case Pulse():
                 if not course.pulsed:  # It runs: what stopped it last is over.
                     course.pulsed = True
-                    _record_problem(hands.store, "")
+                    _record_problem(hands.notes, "")
                 hands.watch.pulse(message, self._clock.monotonic_ms())
             case Closed(split, token, None):
                 hands.keeper.closed(split, token, failed=False)
@@ -377,12 +389,12 @@ class Worker:
     def _show(self, hands: "_Hands") -> None:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
         if rows:
-            hands.store.board.see(self._job.name, rows)
+            hands.notes.board.see(self._job.name, rows)
 
     def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
         """Return what the pipeline must do because of what is wanted now."""
-        before, now = self._wanted, hands.store.board.wanted(self._job.name)
-        if level := hands.store.board.setting(LOG_LEVEL):
+        before, now = self._wanted, hands.notes.board.wanted(self._job.name)
+        if level := hands.notes.board.setting(LOG_LEVEL):
             set_threshold(level)
         self._wanted = replace(now, generation=before.generation)
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
@@ -420,32 +432,31 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Hands:
-    """What the control thread works with."""
+    """What the control thread works with. `notes` is the state file, with the board."""
 
-    store: SqliteStore
+    notes: SqliteStore
     keeper: LeaseKeeper
     pipeline: Pipeline
     watch: SplitWatch
     since_ms: int
 
 
-def _open_store(job: Job, writers: Writers | None = None) -> SqliteStore:
-    bytes_max = job.runtime.quarantine_bytes_max
-    if writers is None or not writers.transactional:
-        return SqliteStore.open(job.state, job.name, quarantine_bytes_max=bytes_max)
+def _open_store(job: Job, writers: Writers) -> Store:
+    if not writers.transactional:
+        return job.open_store()
     return TransactionalStore(
         connect(job.state),
         job.name,
         writer_of=writers.claimed,
         clock=SystemClock(),
-        quarantine_bytes_max=bytes_max,
+        quarantine_bytes_max=job.runtime.quarantine_bytes_max,
     )
 
 
-def _record_problem(store: SqliteStore, problem: str) -> None:
+def _record_problem(notes: SqliteStore, problem: str) -> None:
     # A courtesy to whoever asks for the status; the error itself is raised.
     with contextlib.suppress(StoreUnavailableError):
-        store.report(problem)
+        notes.report(problem)
 
 
 def _end(thread: threading.Thread, pipeline: Pipeline) -> None:
@@ -454,7 +465,7 @@ def _end(thread: threading.Thread, pipeline: Pipeline) -> None:
         thread.join()
 
 
-def _dismiss(store: SqliteStore, owner: Owner, log: structlog.stdlib.BoundLogger) -> None:
+def _dismiss(store: Store, owner: Owner, log: structlog.stdlib.BoundLogger) -> None:
     try:
         store.dismiss(owner.worker)
     except StoreUnavailableError as error:  # The leases run out by themselves.

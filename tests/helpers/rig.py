@@ -12,6 +12,7 @@ from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
+from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.connector.stores.transactional import TransactionalStore
@@ -69,7 +70,7 @@ class Rig:
         self.faults: deque[Exception | None] = deque()
         self.script: deque[Fate] = deque()
         self.told: list[Closed | Idled] = []
-        self.store = SqliteStore.open(path, "job")
+        self.store = self.open_store()
         self.limits = Limits(
             **{
                 "tick_ms": TICK_MS,
@@ -88,6 +89,10 @@ class Rig:
         self.source: MemorySource
         self.sink: ChaosSink
         self.pipeline: Pipeline
+
+    def open_store(self) -> Store:
+        """Open the store once more."""
+        return SqliteStore.open(self.path, "job")
 
     def open(self, counts: dict[str, int], *, until_idle: bool = False) -> None:
         """Begin with splits of so many mutations, one record each."""
@@ -142,7 +147,7 @@ class Rig:
 
     def _around(self, post: Callable[[Verdict], None]) -> Surroundings:
         writers = Writers(self.sink, self.clock)
-        store = SqliteStore.open(self.path, "job")
+        store = self.open_store()
         if writers.transactional:
             store = TransactionalStore(
                 connect(self.path), "job", writer_of=writers.claimed, clock=self.clock

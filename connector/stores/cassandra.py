@@ -1,0 +1,364 @@
+"""The store for many machines: tables in Cassandra, fenced by lightweight transactions.
+
+Connection and tables are in `cassandra_session`, the states of splits in `cassandra_state`.
+"""
+
+import json
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Self
+
+from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
+    Commit,
+    KeptLoss,
+    LeaseRow,
+    Owner,
+    PlanChangedError,
+    SplitState,
+    StateLostError,
+    Store,
+    StoreUnavailableError,
+    WorkerRow,
+)
+from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
+from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra_state import CassandraHeads
+from headrace.plugins import HeadraceError, RecordSchema
+
+BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
+WORKER_SECONDS: Final = 24 * 3600  # After which a worker that vanished is no more listed.
+_TAKE: Final = (
+    "UPDATE leases SET owner = ?, fence = ?, beat = ?, lease_ms = ?, problem = '' "
+    "WHERE job = ? AND bucket = ? AND split = ? "
+    "IF fence = ? AND beat = ? AND owner = ?"
+)
+_RENEW: Final = (
+    "UPDATE leases SET beat = ? WHERE job = ? AND bucket = ? AND split = ? "
+    "IF owner = ? AND fence = ?"
+)
+_NEW_LEASE: Final = (
+    "INSERT INTO leases (job, bucket, split, fence, beat, lease_ms, problem) "
+    "VALUES (?, ?, ?, 0, 0, 0, '') IF NOT EXISTS"
+)
+_NEW_HEAD: Final = (
+    "INSERT INTO heads (job, split, plan, fence, seq, chunks, counters) "
+    "VALUES (?, ?, ?, 0, 0, '{}', '{}') IF NOT EXISTS"
+)
+_BEAT: Final = (
+    "INSERT INTO workers (job, worker, host, boot, pid_space, pid, started, beat) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+)
+
+
+class CassandraStore(Store):
+    """The state of one job in a keyspace; see `Store`."""
+
+    config_class = CassandraStoreConfig
+
+    def __init__(self, session: CassandraSession, job: str, *, quarantine_bytes_max: int) -> None:
+        """Own *session*, which belongs to this thread."""
+        self._session = session
+        self._job = job
+        self._losses = CassandraLosses(session, job, bytes_max=quarantine_bytes_max)
+        self._heads = CassandraHeads(session, job, self._losses)
+        self._schemas_known: set[bytes] = set()
+        self._splits: Sequence[str] = ()
+        self._mine: dict[str, tuple[Owner, int]] = {}  # Workers enrolled here, with their beats.
+
+    @classmethod
+    def open_job(
+        cls,
+        config: CassandraStoreConfig,
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """See `Store.open_job`."""
+        session = CassandraSession(config, create=create)
+        return cls(session, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    def job_key(self) -> bytes:
+        """See `Store.job_key`."""
+        row = self._session.apply(
+            "INSERT INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]') IF NOT EXISTS",
+            *(self._job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
+        )
+        if row["[applied]"]:
+            (row,) = self._session.rows("SELECT job_key FROM jobs WHERE job = ?", self._job)
+        return bytes(row["job_key"])
+
+    def register(self, splits: Sequence[str]) -> int:
+        """See `Store.register`."""
+        self.job_key()
+        while True:
+            plan, known = self._registered()
+            gone = sorted(set(known) - set(splits))
+            if gone:
+                raise PlanChangedError(
+                    f"the source plans {len(splits)} splits, without {gone[0]!r}, which has state",
+                    place=f"job {self._job}",
+                    hint="restore the option that decides the splits, or give the job a new name",
+                )
+            self._check_known(known)
+            new = [split for split in splits if split not in known]
+            self._make(new, plan)
+            whole = [*known, *new]
+            changed = self._session.apply(
+                "UPDATE jobs SET splits = ? WHERE job = ? IF splits = ?",
+                *(json.dumps(whole), self._job, json.dumps(known)),
+            )
+            if changed["[applied]"]:  # Else another process added some at the same time.
+                self._splits = whole
+                return plan
+
+    def enroll(self, owner: Owner) -> None:
+        """See `Store.enroll`."""
+        self._mine[owner.worker] = owner, 0
+        self._beat(owner.worker)
+
+    def dismiss(self, worker: str) -> None:
+        """See `Store.dismiss`."""
+        self._mine.pop(worker, None)
+        for row in self.leases():
+            if row.owner == worker:
+                self.release(worker, row.split, row.token, row.problem)
+        self._session.write(
+            [("DELETE FROM workers WHERE job = ? AND worker = ?", (self._job, worker))]
+        )
+
+    def workers(self) -> Sequence[WorkerRow]:
+        """See `Store.workers`."""
+        rows = self._session.rows(
+            "SELECT worker, host, boot, pid_space, pid, started, beat FROM workers WHERE job = ?",
+            self._job,
+        )
+        return [WorkerRow(beat=row.pop("beat"), owner=Owner(**row)) for row in rows]
+
+    def leases(self) -> Sequence[LeaseRow]:
+        """See `Store.leases`."""
+        rows = self._session.rows_of(
+            "SELECT split, owner, fence, beat, lease_ms, problem FROM leases "
+            "WHERE job = ? AND bucket = ?",
+            [(self._job, bucket) for bucket in range(BUCKETS)],
+        )
+        return sorted(
+            (LeaseRow(token=row.pop("fence"), **row) for row in rows), key=lambda row: row.split
+        )
+
+    def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
+        """See `Store.claim`."""
+        heads = self._session.rows_of(
+            "SELECT split, fence FROM heads WHERE job = ? AND split = ?",
+            [(self._job, row.split) for row in rows],
+        )
+        known = {head["split"]: head["fence"] or 0 for head in heads}
+        tokens = {row.split: 1 + max(row.token, known.get(row.split, 0)) for row in rows}
+        outcomes = self._session.apply_all(
+            [
+                (
+                    _TAKE,
+                    (
+                        *(owner, tokens[row.split], row.beat + 1, lease_ms),
+                        *(*self._lease(row.split), row.token, row.beat, row.owner),
+                    ),
+                )
+                for row in rows
+            ]
+        )
+        taken = [
+            row.split
+            for row, outcome in zip(rows, outcomes, strict=True)
+            if (
+                outcome["[applied]"]
+                if outcome is not None
+                else self._is_mine(owner, row.split, tokens[row.split])
+            )
+        ]
+        return {split: tokens[split] for split in taken if self._fence(owner, split, tokens[split])}
+
+    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+        """See `Store.renew`."""
+        self._beat(owner)
+        beats = {row.split: row.beat for row in self.leases() if row.split in tokens}
+        outcomes = self._session.apply_all(
+            [
+                (
+                    _RENEW,
+                    (beats.get(split, 0) + 1, *self._lease(split), owner, token),
+                )
+                for split, token in tokens.items()
+            ]
+        )
+        if None in outcomes:  # Were it taken for renewed, another could have it already.
+            raise StoreUnavailableError("whether leases were renewed is not known")
+        return frozenset(
+            split
+            for split, outcome in zip(tokens, outcomes, strict=True)
+            if outcome and not outcome["[applied]"]
+        )
+
+    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
+        """See `Store.release`."""
+        self._session.apply(
+            "UPDATE leases SET owner = null, problem = ? "
+            "WHERE job = ? AND bucket = ? AND split = ? IF owner = ? AND fence = ?",
+            *(problem, *self._lease(split), owner, token),
+        )
+
+    def load(self, split: str, token: int) -> SplitState:
+        """See `Store.load`."""
+        return self._heads.load(split, token)
+
+    def states(self) -> Sequence[SplitState]:
+        """See `Store.states`."""
+        return [self._heads.state(split) for split in sorted(self._registered()[1])]
+
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """See `Store.commit`."""
+        if not self._splits and any(commit.losses for commit in commits):
+            self._splits = self._registered()[1]
+        return self._heads.commit(commits, self._splits)
+
+    def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
+        """See `Store.put_schemas`."""
+        new = [schema for schema in schemas if schema.schema_id not in self._schemas_known]
+        self._session.write(
+            [
+                (
+                    "INSERT INTO schemas (schema_id, tbl, text, key, value) VALUES (?, ?, ?, ?, ?)",
+                    (x.schema_id, x.table, x.text, json.dumps(x.key), json.dumps(x.value)),
+                )
+                for x in new
+            ]
+        )
+        self._schemas_known.update(schema.schema_id for schema in new)
+
+    def schema(self, schema_id: bytes) -> RecordSchema | None:
+        """See `Store.schema`."""
+        rows = self._session.rows(
+            "SELECT tbl, text, key, value FROM schemas WHERE schema_id = ?", schema_id
+        )
+        if not rows:
+            return None
+        (row,) = rows
+        key, value = json.loads(row["key"]), json.loads(row["value"])
+        return RecordSchema(row["tbl"], row["text"], schema_id, key, value)
+
+    def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
+        """See `Store.losses`."""
+        return self._losses.all(self._committed(), numbers)
+
+    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """See `Store.unsent_losses`."""
+        committed = self._committed()
+        chosen = {split: committed[split] for split in splits if split in committed}
+        return self._losses.unsent(chosen, bytes_max=bytes_max)
+
+    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
+        """See `Store.mark_losses_sent`."""
+        self._losses.mark_sent(self._committed(), numbers)
+
+    def remove_losses(self, numbers: Sequence[int]) -> None:
+        """See `Store.remove_losses`."""
+        self._losses.remove(self._committed(), numbers)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._session.close()
+
+    def _registered(self) -> tuple[int, list[str]]:
+        rows = self._session.rows(
+            "SELECT plan, splits FROM jobs WHERE job = ?", self._job, serial=True
+        )
+        return (rows[0]["plan"], json.loads(rows[0]["splits"])) if rows else (PLAN, [])
+
+    def _committed(self) -> dict[str, int]:
+        """Return the number of each split's head."""
+        splits = self._registered()[1]
+        rows = self._session.rows_of(
+            "SELECT split, seq FROM heads WHERE job = ? AND split = ?",
+            [(self._job, split) for split in splits],
+        )
+        return {row["split"]: row["seq"] or 0 for row in rows}
+
+    def _check_known(self, known: Sequence[str]) -> None:
+        heads = self._session.rows_of(
+            "SELECT split, fence FROM heads WHERE job = ? AND split = ?",
+            [(self._job, split) for split in known],
+        )
+        found = {
+            "leases": {row.split for row in self.leases()},
+            "heads": {row["split"] for row in heads if row["fence"] is not None},
+        }
+        for table, splits in found.items():
+            missing = [split for split in known if split not in splits]
+            if missing:
+                raise StateLostError(
+                    f"the split is known, but not in {table}",
+                    place=f"job {self._job}, split {missing[0]}",
+                    hint="restore the keyspace from a backup; starting over would repeat or "
+                    "lose changes",
+                )
+
+    def _make(self, splits: Sequence[str], plan: int) -> None:
+        """Make leases and heads that are not there yet."""
+        statements: list[tuple[str, Sequence[object]]] = []
+        for split in splits:
+            statements.append(
+                (
+                    _NEW_LEASE,
+                    self._lease(split),
+                )
+            )
+            statements.append(
+                (
+                    _NEW_HEAD,
+                    (self._job, split, plan),
+                )
+            )
+        if None in self._session.apply_all(statements):
+            raise StoreUnavailableError("whether splits were registered is not known")
+
+    def _fence(self, owner: str, split: str, token: int) -> bool:
+        """Write a claim's token into the head (I2); say whether the split may be taken."""
+        row = self._session.apply(
+            "UPDATE heads SET fence = ?, owner = ? WHERE job = ? AND split = ? IF fence < ?",
+            *(token, owner, self._job, split, token),
+        )
+        if row["[applied]"]:
+            return True
+        # Without a head, loading says what is wrong. One with a higher token is another claim's.
+        found = row.get("fence")
+        return found is None or (found == token and self._heads.owner(split) == owner)
+
+    def _is_mine(self, owner: str, split: str, token: int) -> bool:
+        """Learn whether a claim that was not answered was applied all the same."""
+        rows = self._session.rows(
+            "SELECT owner, fence FROM leases WHERE job = ? AND bucket = ? AND split = ?",
+            *self._lease(split),
+            serial=True,
+        )
+        return bool(rows) and (rows[0]["owner"], rows[0]["fence"]) == (owner, token)
+
+    def _beat(self, worker: str) -> None:
+        """Write a worker's row anew; one that was not enrolled here has none."""
+        if worker not in self._mine:
+            return
+        owner, beat = self._mine[worker]
+        self._mine[worker] = owner, beat + 1
+        identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
+        self._session.write(
+            [
+                (
+                    _BEAT,
+                    (self._job, worker, *identity, beat + 1, WORKER_SECONDS),
+                )
+            ]
+        )
+
+    def _lease(self, split: str) -> tuple[str, int, str]:
+        return self._job, zlib.crc32(split.encode()) % BUCKETS, split

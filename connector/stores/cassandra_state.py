@@ -1,0 +1,272 @@
+"""Loads and replaces the state of splits in Cassandra: fenced, atomic, and sure of the outcome.
+
+A head is replaced by compare-and-set; its chunks are written before, under the writer's token, so
+that no other owner ever writes or removes them. Rules cite docs/agreement.md by line.
+"""
+
+import json
+import re
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headrace.connector.runtime import crash
+from headrace.connector.stores import (
+    Commit,
+    Counters,
+    SplitState,
+    StateLostError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_session import CassandraSession
+from headrace.connector.stores.sqlite_state import counters_of, counters_text
+from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
+
+SNAPSHOT_SECONDS: Final = 60
+SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024  # Half of what a node takes as one write.
+READS_MAX: Final = 5  # Of a state that somebody replaces meanwhile.
+_PART: Final = re.compile(r"(\d+)-of-(\d+)")
+_HEAD: Final = (
+    "SELECT plan, fence, owner, seq, head, chunks, counters FROM heads WHERE job = ? AND split = ?"
+)
+_REPLACE: Final = (
+    "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? WHERE job = ? AND split = ? "
+    "IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
+)
+_PUT_CHUNK: Final = "INSERT INTO chunks (job, split, fence, name, content) VALUES (?, ?, ?, ?, ?)"
+_CHUNK: Final = (
+    "SELECT name, content FROM chunks WHERE job = ? AND split = ? AND fence = ? AND name = ?"
+)
+
+Row = Mapping[str, Any]  # Any: the driver's rows have no types.
+
+
+class CassandraHeads:
+    """The heads and chunks of one job. Belongs to the session's thread."""
+
+    def __init__(self, session: CassandraSession, job: str, losses: CassandraLosses) -> None:
+        """Look at nothing yet."""
+        self._session = session
+        self._job = job
+        self._losses = losses
+        self._listed: dict[tuple[str, int], dict[str, int]] = {}  # By split and my token.
+        self._shown: dict[str, float] = {}  # When `cdc_state` last had a split's state.
+
+    def load(self, split: str, token: int) -> SplitState:
+        """Read the state of a claimed split, and remove what is in no state any more."""
+        state, listed = self._read(split)
+        if state.token != token:
+            raise LeaseLostError(
+                f"head carries token {state.token}, mine is {token}", place=f"split {split}"
+            )
+        self._listed = {key: names for key, names in self._listed.items() if key[0] != split}
+        self._listed[split, token] = listed
+        self._losses.forget_after(split, state.seq)
+        self._sweep(split, token, listed)
+        return state
+
+    def state(self, split: str) -> SplitState:
+        """Read a state without a claim."""
+        return self._read(split)[0]
+
+    def owner(self, split: str) -> str | None:
+        """Return who claimed a split last."""
+        row = self._row(split)
+        return None if row is None else row["owner"]
+
+    def commit(
+        self, commits: Sequence[Commit], splits: Sequence[str]
+    ) -> Mapping[str, HeadraceError]:
+        """Do what `Store.commit` promises; *splits* are all that the job has."""
+        refused: dict[str, HeadraceError] = {}
+        ready: list[tuple[Commit, dict[str, int]]] = []
+        writes: list[tuple[str, Sequence[object]]] = []
+        for commit in commits:
+            full = self._losses.full(commit, splits)
+            before = None if full else self._known(commit, refused)
+            if full:
+                refused[commit.split] = full
+            if before is None:
+                continue
+            chunks = commit.position.chunks
+            after = {name: before.get(name, commit.token) for name in chunks}
+            writes += [
+                (
+                    _PUT_CHUNK,
+                    (self._job, commit.split, commit.token, name, chunks[name]),
+                )
+                for name in chunks
+                if name not in before
+            ]
+            writes += self._losses.writes(commit)
+            ready.append((commit, after))
+        self._session.write(writes)
+        crash.reached("commit_chunks")
+        self._replace(ready, refused)
+        crash.reached("committed")
+        return refused
+
+    def _known(self, commit: Commit, refused: dict[str, HeadraceError]) -> dict[str, int] | None:
+        """Return the chunks of the head that *commit* replaces, if it may; None if it need not."""
+        known = self._listed.get((commit.split, commit.token))
+        if known is not None:
+            return known
+        row = self._row(commit.split)
+        error = self._judge(commit, row)
+        if error is not None:
+            refused[commit.split] = error
+            return None
+        assert row is not None  # noqa: S101 (judged)
+        return None if row["seq"] == commit.seq else dict(json.loads(row["chunks"]))
+
+    def _replace(
+        self, ready: Sequence[tuple[Commit, dict[str, int]]], refused: dict[str, HeadraceError]
+    ) -> None:
+        """Replace heads on condition, and learn what became of each (line 30)."""
+        outcomes = self._session.apply_all(
+            [
+                (
+                    _REPLACE,
+                    (
+                        *(commit.seq, commit.position.head, json.dumps(after)),
+                        *(counters_text(commit.counters), self._job, commit.split),
+                        *(commit.plan, commit.token, commit.owner, commit.previous),
+                    ),
+                )
+                for commit, after in ready
+            ]
+        )
+        crash.reached("commit_heads")
+        unknown: StoreUnavailableError | None = None
+        for (commit, after), outcome in zip(ready, outcomes, strict=True):
+            applied = outcome is not None and outcome["[applied]"]
+            try:
+                error = None if applied else self._judge(commit, self._row(commit.split))
+            except StoreUnavailableError as late:
+                unknown = late
+                continue
+            if error is None and not applied and not self._is_done(commit):
+                unknown = StoreUnavailableError("a commit was not applied", place=commit.split)
+                continue
+            if error is not None:
+                refused[commit.split] = error
+                self._losses.forget(commit)
+            else:
+                self._committed(commit, after)
+        if unknown is not None:
+            raise unknown
+
+    def _is_done(self, commit: Commit) -> bool:
+        row = self._row(commit.split)
+        return row is not None and row["seq"] == commit.seq
+
+    def _committed(self, commit: Commit, after: dict[str, int]) -> None:
+        key = commit.split, commit.token
+        for name, token in self._listed.get(key, {}).items():
+            if name not in after:
+                self._drop(commit.split, token, name)
+        self._listed[key] = after
+        self._show(commit)
+
+    def _judge(self, commit: Commit, row: Row | None) -> HeadraceError | None:
+        """Say why the head that is there is neither this commit's nor the one before it."""
+        if row is None:
+            return self._lost(commit.split, "its head is missing")
+        if (row["plan"], row["fence"], row["owner"]) != (commit.plan, commit.token, commit.owner):
+            return LeaseLostError(
+                f"head carries plan {row['plan']}, token {row['fence']}; mine is {commit.plan}, "
+                f"{commit.token}",
+                place=f"split {commit.split}",
+            )
+        if row["seq"] not in (commit.seq, commit.previous):
+            what = f"head is number {row['seq']}, expected {commit.previous}"
+            return self._lost(commit.split, what)
+        return None
+
+    def _row(self, split: str) -> Row | None:
+        rows = self._session.rows(_HEAD, self._job, split, serial=True)
+        return rows[0] if rows and rows[0]["fence"] is not None else None
+
+    def _read(self, split: str) -> tuple[SplitState, dict[str, int]]:
+        """Read head and chunks; again, when the head was replaced meanwhile."""
+        seen, what = None, "its head is missing"
+        for _ in range(READS_MAX):
+            row = self._row(split)
+            if row is None:
+                break
+            listed: dict[str, int] = json.loads(row["chunks"])
+            keys = [(self._job, split, token, name) for name, token in listed.items()]
+            found = {each["name"]: each["content"] for each in self._session.rows_of(_CHUNK, keys)}
+            missing = [name for name in listed if name not in found]
+            if not missing:
+                return _state(split, row, {name: found[name] for name in listed}), listed
+            what = f"chunk {missing[0]} of head {row['seq']} is missing"
+            if seen == (row["fence"], row["seq"]):
+                break
+            seen = row["fence"], row["seq"]
+        raise self._lost(split, what)
+
+    def _sweep(self, split: str, token: int, listed: Mapping[str, int]) -> None:
+        """Remove chunks that earlier owners left in no state."""
+        rows = self._session.rows(
+            "SELECT fence, name FROM chunks WHERE job = ? AND split = ?", self._job, split
+        )
+        for row in rows:
+            if row["fence"] < token and listed.get(row["name"]) != row["fence"]:
+                self._drop(split, row["fence"], row["name"])
+
+    def _drop(self, split: str, token: int, name: str) -> None:
+        self._session.write_later(
+            "DELETE FROM chunks WHERE job = ? AND split = ? AND fence = ? AND name = ?",
+            *(self._job, split, token, name),
+        )
+
+    def _show(self, commit: Commit) -> None:
+        """Write the state as CEP-44 has it, now and then, for those who look there."""
+        now = time.monotonic()
+        if now - self._shown.get(commit.split, -SNAPSHOT_SECONDS) < SNAPSHOT_SECONDS:
+            return
+        self._shown[commit.split] = now
+        document = (commit.seq, commit.position.head, dict(commit.position.chunks))
+        blob = zlib.compress(msgspec.msgpack.encode(document), 1)
+        if len(blob) <= SNAPSHOT_BYTES_MAX:
+            self._session.write_later(
+                'INSERT INTO cdc_state (job_id, split, start, "end", state) VALUES (?, ?, ?, ?, ?)',
+                *(self._job, *token_range(commit.split), blob),
+            )
+
+    def _lost(self, split: str, what: str) -> StateLostError:
+        return StateLostError(
+            what,
+            place=f"job {self._job}, split {split}",
+            hint="restore the keyspace from a backup; starting over would repeat or lose changes",
+        )
+
+
+def token_range(split: str) -> tuple[int, int, int]:
+    """Return number, first token and the token behind the last one of a split of the ring.
+
+    A split that is no part of a ring has none of them.
+    """
+    part = _PART.fullmatch(split)
+    if part is None:
+        return 0, 0, 0
+    number, count = int(part[1]), int(part[2])
+    first, behind = (-(-(n << 32) // count) - (1 << 31) << 32 for n in (number - 1, number))
+    return number & 0x7FFF, first, behind
+
+
+def _state(split: str, row: Row, chunks: Mapping[str, bytes]) -> SplitState:
+    counters: Counters = counters_of(row["counters"])
+    return SplitState(
+        split=split,
+        plan=row["plan"],
+        token=row["fence"],
+        seq=row["seq"],
+        position=None if row["head"] is None else EncodedPosition(row["head"], chunks),
+        counters=counters,
+    )

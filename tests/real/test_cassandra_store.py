@@ -1,0 +1,195 @@
+"""The Cassandra store on a real node: what every store must do, an outage, and CEP-44's table."""
+
+import time
+import uuid
+import zlib
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from cassandra.cluster import Session
+from servers.cassandra import Cassandra
+from servers.proxy import Proxy
+
+from headrace.connector.stores import QUARANTINE_BYTES_MAX, StoreUnavailableError
+from headrace.connector.stores.cassandra import BUCKETS, CassandraStore
+from headrace.connector.stores.cassandra_session import CassandraStoreConfig, StoreUnreachableError
+from headrace.plugins.testing import StoreDriver, StoreSuite
+from headrace.plugins.testing.doubles import sample_records
+from headrace.plugins.testing.store_suite import claim, commit_of
+from rig import Rig
+
+pytestmark = pytest.mark.real
+
+KEYSPACE = "Kept"
+RECONNECT_SECONDS_MAX = 60
+
+
+class CassandraDriver(StoreDriver):
+    """A job of its own in a keyspace for all tests, and a session to spoil it with."""
+
+    def __init__(self, config: CassandraStoreConfig, session: Session) -> None:
+        """Choose a job that is not there yet."""
+        self.config = config
+        self.job = f"job-{uuid.uuid4()}"
+        self._session = session
+
+    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> CassandraStore:
+        """Connect once more."""
+        return CassandraStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    def set_head_token(self, split: str, token: int) -> None:
+        """Set it as a claim does."""
+        self._spoil("UPDATE heads SET fence = %s WHERE job = %s AND split = %s", token, split=split)
+
+    def remove(self, what: str, split: str) -> None:
+        """Delete rows: what was written on condition is removed on condition."""
+        if what == "chunks":
+            self._session.set_keyspace(KEYSPACE)
+            chunks = "DELETE FROM chunks WHERE job = %s AND split = %s"
+            self._session.execute(chunks, (self.job, split))
+        elif what == "head":
+            self._spoil("DELETE FROM heads WHERE job = %s AND split = %s", split=split)
+        else:
+            lease = "DELETE FROM leases WHERE bucket = %s AND job = %s AND split = %s"
+            self._spoil(lease, zlib.crc32(split.encode()) % BUCKETS, split=split)
+
+    def _spoil(self, statement: str, *values: int, split: str) -> None:
+        self._session.set_keyspace(KEYSPACE)
+        self._session.execute(f"{statement} IF EXISTS", (*values, self.job, split))
+
+
+@pytest.fixture(scope="module")
+def config(node: Cassandra) -> CassandraStoreConfig:
+    """Return the options of a store on the node."""
+    return CassandraStoreConfig(
+        contact_points=(f"{node.host}:{node.port}",), keyspace=KEYSPACE, replication_factor=1
+    )
+
+
+class TestCassandraStore(StoreSuite):
+    """The Cassandra store passes the suite."""
+
+    @pytest.fixture
+    def driver(self, config: CassandraStoreConfig, session: Session) -> CassandraDriver:
+        """Return a driver of a new job."""
+        CassandraStore.open_job(config, "any").close()
+        return CassandraDriver(config, session)
+
+
+class CutRig(Rig):
+    """A pipeline that commits through a proxy."""
+
+    def __init__(self, path: Path, config: CassandraStoreConfig) -> None:
+        """Use the tables that *config* names."""
+        self.config = config
+        self.job = f"job-{uuid.uuid4()}"
+        self.stores: list[CassandraStore] = []
+        super().__init__(path, outstanding_records_max=40, retry_ms_max=3_600_000)
+
+    def open_store(self) -> CassandraStore:
+        """Open it once more."""
+        self.stores.append(CassandraStore.open_job(self.config, self.job))
+        return self.stores[-1]
+
+    def wait_for_stores(self) -> None:
+        """Wait until all are connected again."""
+        until = time.monotonic() + RECONNECT_SECONDS_MAX
+        for store in self.stores:
+            while True:
+                try:
+                    store.leases()
+                    break
+                except StoreUnavailableError:
+                    assert time.monotonic() < until
+                    time.sleep(0.1)
+
+
+def test_an_outage_stops_commits_not_reading(
+    node: Cassandra, config: CassandraStoreConfig, tmp_path: Path
+) -> None:
+    """While the store does not answer, records flow up to the bound; then it goes on by itself."""
+    with Proxy(node.port) as proxy:
+        through = replace(
+            config, contact_points=(f"{node.host}:{proxy.port}",), request_seconds_max=1
+        )
+        rig = CutRig(tmp_path, through)
+        rig.open({"a": 20})
+        rig.gain()
+        rig.until(lambda: rig.committed() == 20)
+        proxy.cut()
+        rig.splits["a"] += [[record] for record in sample_records(100, first=20)]
+        rig.until(lambda: len(rig.written()) == 120)
+        with pytest.raises(StoreUnavailableError):
+            rig.committed()
+        assert [] == rig.closed()
+
+        proxy.mend()
+        rig.wait_for_stores()
+        rig.until(lambda: rig.committed() == 120)
+        assert [120, []] == [len(rig.written()), rig.closed()]
+        for store in rig.stores:
+            store.close()
+
+
+def test_the_tables_are_those_of_cep_44(config: CassandraStoreConfig, session: Session) -> None:
+    """`cdc_state` has a split's range and compressed state, and a time to live; no head has one."""
+    job = f"job-{uuid.uuid4()}"
+    split = "3-of-8"
+    with closing(CassandraStore.open_job(config, job)) as store:
+        store.register([split])
+        chunks = {"one": b"1"}
+        store.commit([commit_of(claim(store, split=split), split=split, chunks=chunks)])
+    session.set_keyspace(KEYSPACE)
+    (state,) = session.execute(
+        'SELECT split, start, "end", state, TTL(state) AS ttl FROM cdc_state '
+        "WHERE job_id = %s AND split = 3",
+        (job,),
+    )
+    options = {
+        row.table_name: (row.default_time_to_live, row.gc_grace_seconds)
+        for row in session.execute(
+            "SELECT table_name, default_time_to_live, gc_grace_seconds FROM system_schema.tables "
+            "WHERE keyspace_name = %s",
+            (KEYSPACE,),
+        )
+    }
+
+    assert (3, -(2**62), -(2**61)) == (state.split, state.start, state.end)
+    assert (1, b"head", chunks) == tuple(msgspec.msgpack.decode(zlib.decompress(state.state)))
+    assert 0 < state.ttl <= 30 * 24 * 3600
+    assert (30 * 24 * 3600, 0) == options["cdc_state"]
+    assert {0} == {ttl for table, (ttl, _) in options.items() if table != "cdc_state"}
+
+
+def test_a_state_survives_its_connection(config: CassandraStoreConfig) -> None:
+    """What was committed is loaded by another process, and orphans of the first one are removed."""
+    job = f"job-{uuid.uuid4()}"
+    with closing(CassandraStore.open_job(config, job)) as store:
+        store.register(["a"])
+        token = claim(store)
+        store.commit([commit_of(token, chunks={"one": b"1"})])
+        unsure = commit_of(token, previous=7, seq=8, chunks={"two": b"2"})
+        assert ["a"] == list(store.commit([unsure]))
+    with closing(CassandraStore.open_job(config, job, create=False)) as store:
+        state = store.load("a", claim(store, "w2"))
+
+        assert {"one": b"1"} == (state.position and state.position.chunks)
+
+
+def test_nobody_answers() -> None:
+    """Without a node the store says where it looked, with the status of the environment."""
+    config = CassandraStoreConfig(contact_points=("127.0.0.1:1",))
+    with pytest.raises(StoreUnreachableError, match="127") as caught:
+        CassandraStore.open_job(config, "job")
+
+    assert ("store_unreachable", 3) == (caught.value.code, caught.value.exit_status)
+
+
+def test_tables_are_not_made_for_who_only_looks(config: CassandraStoreConfig) -> None:
+    """A command that reads makes no keyspace."""
+    other = replace(config, keyspace="nowhere")
+    with pytest.raises(StoreUnreachableError, match="no table"):
+        CassandraStore.open_job(other, "job", create=False)
