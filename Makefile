@@ -6,7 +6,7 @@ UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
 SECONDS ?= 600
-HOT := $(wildcard sources/cassandra/*.py sources/cassandra/*.pxd sources/cassandra/*.h)
+HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
 .PHONY: help demo test test-real fuzz check bench coverage wheel clean
 .DELETE_ON_ERROR:
@@ -49,7 +49,7 @@ wheel: .venv/ready  ## Build a wheel for this machine into dist/.
 
 clean:  ## Remove the environment and everything built.
 	rm -rf .venv build dist src/*.egg-info
-	find sources -name '*.so' -delete
+	find connector sources -name '*.so' -delete
 
 .venv/core: setup.cfg setup.py pyproject.toml constraints.txt
 	@.ci/machine $(PYTHON)

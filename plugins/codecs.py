@@ -1,6 +1,5 @@
 """What a codec is: records to bytes, one by one. And what a sink may ask for around them."""
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +25,7 @@ CONTROL_TABLE: Final = "headrace.control"  # What stands for the table of such a
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
 # Equal for all records of a schema and a lease, so that one list serves them all.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")
-# Of one record: each costs time, and keeps batches from encoding themselves.
+# Of one record: each costs time.
 RECORD_HEADERS: Final = (
     "mutation",
     "index",
@@ -130,7 +129,5 @@ class Codec(ABC):
 def set_aside(record: Record, error: BadRecordError, stage: str) -> Quarantined:
     """Return what is kept of a record that *error* keeps from going on."""
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
-    pair = {"key": record.key, "value": record.value}
-    content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
-    origin = {"table": record.schema.table}
+    content, origin = record.kept()
     return Quarantined(place or error.place, error.code, error.message, content, stage, origin)

@@ -6,6 +6,7 @@ makes them at all.
 
 import copy
 import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from array import array
@@ -98,6 +99,12 @@ class Record:
         """Return the key as JSON has it."""
         key: Document | None = self.document().get("key")
         return key
+
+    def kept(self) -> tuple[bytes, Document]:
+        """Return what is kept when this record cannot go on: bytes, and what else is told of it."""
+        pair = {"key": self.key, "value": self.value}
+        content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
+        return content, {"table": self.schema.table}
 
     def document(self) -> Document:
         """Return the record as a mapping that JSON can express.

@@ -14,8 +14,10 @@ from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
 from headrace.connector.runtime.schemas import encoder_of
-from headrace.connector.stores import KeptLoss, Store
+from headrace.connector.serde.records import KeptBatch
+from headrace.connector.stores import KeptLoss, Loss, Store
 from headrace.plugins import (
+    Batch,
     ConfigError,
     Context,
     Delivery,
@@ -224,13 +226,23 @@ class _Redrive:
         loss = kept.loss
         if loss.kind == "dead_letter":
             return EncodedRecords([loss.key], [loss.content], [loss.headers], [loss.table])
-        if loss.stage != SOURCE_STAGE:
-            return None  # What was made of it is known, not what it was made of.
-        lost = Quarantined(
-            loss.place, loss.code, loss.message, loss.content, loss.stage, loss.origin
-        )
-        batch = self._source.recover(lost)
-        return None if batch is None else self._encoder.encode(batch, token=0)
+        batch = self._batch(loss)
+        if batch is None:
+            return None
+        self._encoder.announce(batch.schemas())
+        return self._encoder.encode(batch, token=0)
+
+    def _batch(self, loss: Loss) -> Batch | None:
+        """Return what is to be encoded anew: from the source's bytes, or from a change in Avro."""
+        if loss.stage == SOURCE_STAGE:
+            return self._source.recover(
+                Quarantined(
+                    loss.place, loss.code, loss.message, loss.content, loss.stage, loss.origin
+                )
+            )
+        named = loss.origin.get("schema")  # None for a record that has no envelope.
+        schema = None if named is None else self._store.schema(bytes.fromhex(named))
+        return None if schema is None else KeptBatch(loss.content, loss.origin, schema)
 
 
 def _delivered(writer: Writer, encoded: EncodedRecords, context: Context) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 import fastavro
 from fastavro.types import Schema
 
-from headrace.connector.serde.records import UnfitRecordError
+from headrace.connector.serde.records import ShapedRecord, UnfitRecordError
 from headrace.plugins import Codec, Document, Record, RecordSchema
 
 # What fastavro raises, by type of field, for a value that does not fit.
@@ -40,11 +40,15 @@ class AvroCodec(Codec):
 
     def key(self, record: Record) -> bytes | None:
         """Return the key's Avro bytes, without any framing."""
-        return None if record.key is None else _fitting(self._of(record).key, record.key, record)
+        made = record.key_in_avro() if isinstance(record, ShapedRecord) else None
+        if made is not None or record.key is None:
+            return made
+        return _fitting(self._of(record).key, record.key, record)
 
     def value(self, record: Record) -> bytes:
         """Return the value's Avro bytes, without any framing."""
-        return _fitting(self._of(record).value, record.value, record)
+        made = record.value_in_avro() if isinstance(record, ShapedRecord) else None
+        return _fitting(self._of(record).value, record.value, record) if made is None else made
 
     def _of(self, record: Record) -> _Parsed:
         """Return the parsed schema; under one id there may be several forms of a table."""

@@ -62,3 +62,18 @@ def _named(schema: AvroType) -> Iterator[Document]:
                 yield from _named(schema[part])
         if isinstance(schema["type"], Mapping | list):
             yield from _named(schema["type"])
+
+
+def without_logic(schema: AvroType) -> AvroType:
+    """Return *schema* without logical types, which readers would make objects of."""
+    if isinstance(schema, list):
+        return [without_logic(branch) for branch in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {name: part for name, part in schema.items() if name != "logicalType"}
+    for part in ("type", "items", "values"):
+        if part in made:
+            made[part] = without_logic(made[part])
+    if "fields" in made:
+        made["fields"] = [without_logic(field) for field in made["fields"]]
+    return made

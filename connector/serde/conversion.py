@@ -1,24 +1,27 @@
-"""Types of columns as other formats have them: a schema and a function for each Avro type.
+"""Types of columns as other formats have them: for each Avro type a schema, and a piece of a plan.
 
 The Avro types are those of the envelope `cep44`; nothing here knows more of a database than their
-`cqlType` says.
+`cqlType` says. What becomes of values is done by `reshape`, from bytes to bytes.
 """
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from headrace.connector.serde import octets
 from headrace.connector.serde.avro_types import AvroType, field_of
+from headrace.connector.serde.walk import Piece
 from headrace.plugins import Document
 
-Value = Any  # Any: what an Avro type has for a value.
-Convert = Callable[[Value], Value]
-Converted = tuple[AvroType, Convert]
+Converted = tuple[AvroType, Piece]
+Call = Callable[[bytes], bytes]
 
-_INT_BITS: Final = 32
 _LONG_BITS: Final = 64
 _DAY_NS: Final = 86_400_000_000_000
 _MONTH_DAYS: Final = 30
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_LONGS: Final = ("int", "long", "enum")
 
 
 def is_complex(avro_type: AvroType) -> bool:
@@ -34,29 +37,29 @@ class Conversion(ABC):
         self._known = known
         self._defined: set[str] = set()
 
-    def optional(self, avro_type: AvroType) -> Converted:
-        """Convert a union of null and a type."""
-        _, inner = avro_type
-        made, convert = self.of(inner)
-        return ["null", made], lambda value: None if value is None else convert(value)
-
     def of(self, avro_type: AvroType) -> Converted:
         """Convert a type."""
+        if isinstance(avro_type, list):
+            _, inner = avro_type  # Null, and what it is otherwise.
+            made, piece = self.of(inner)
+            return ["null", made], Piece(octets.OPTION, piece)
         if isinstance(avro_type, str) and avro_type in self._known:
             avro_type = self._known[avro_type]
-        leaf = self.leaf(avro_type)
-        if leaf is not None:
-            return leaf
-        if isinstance(avro_type, str) or "logicalType" in avro_type:
-            return avro_type, _same
-        match avro_type["type"]:
+        return self.leaf(avro_type) or self._composed(avro_type)
+
+    def _composed(self, avro_type: AvroType) -> Converted:
+        match avro_type if isinstance(avro_type, str) else avro_type["type"]:
             case "array":
                 return self.array(avro_type["items"])
-            case "record" if is_complex(avro_type):
-                return self.complex(avro_type)
+            case "map":
+                made, piece = self.of(avro_type["values"])
+                entry = Piece(octets.RECORD, Piece(octets.BYTES), piece)
+                return {**avro_type, "values": made}, Piece(octets.ARRAY, entry)
             case "record":
-                return self.record(avro_type)
-        return avro_type, _same
+                return (self.complex if is_complex(avro_type) else self.record)(avro_type)
+            case "enum" | "fixed":
+                return self.named(avro_type), plain(avro_type)
+        return avro_type, plain(avro_type)
 
     @abstractmethod
     def leaf(self, avro_type: AvroType) -> Converted | None:
@@ -64,66 +67,22 @@ class Conversion(ABC):
 
     def array(self, items: AvroType) -> Converted:
         """Convert a frozen list, set or map."""
-        if isinstance(items, list):
-            made, convert = self.optional(items)
-        else:
-            made, convert = self.of(items)
-        return {"type": "array", "items": made}, lambda values: [convert(v) for v in values]
+        made, piece = self.of(items)
+        return {"type": "array", "items": made}, Piece(octets.ARRAY, piece)
 
     def record(self, avro_type: AvroType) -> Converted:
-        """Convert a tuple, a UDT, or an entry of a map, field by field."""
-        fields = []
-        parts: list[tuple[str, Convert]] = []
-        for field in avro_type["fields"]:
-            given = field["type"]
-            made, convert = self.optional(given) if isinstance(given, list) else self.of(given)
-            fields.append({**field, "type": made})
-            parts.append((field["name"], convert))
-
-        def converted(value: Value) -> Value:
-            return {name: convert(value[name]) for name, convert in parts}
-
-        return self.named({**avro_type, "fields": fields}), converted
+        """Convert a tuple, a UDT, an entry of a map or the like, field by field."""
+        converted = [(field, *self.of(field["type"])) for field in avro_type["fields"]]
+        fields = [{**field, "type": made} for field, made, _ in converted]
+        pieces = [piece for _, _, piece in converted]
+        return self.named({**avro_type, "fields": fields}), Piece(octets.RECORD, *pieces)
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Convert a column that is written cell by cell: the keys and values of its cells."""
-        cells = field_of(avro_type, "cells")
-        assert cells is not None  # noqa: S101 (`is_complex` says so)
-        cell = cells["type"]["items"]
-        key_type, key_of = self.of(_field_type(cell, "key"))
-        types = {"key": key_type}
-        value_of: Convert = _same
-        if field_of(cell, "value") is not None:
-            types["value"], value_of = self.optional(_field_type(cell, "value"))
-        made = self.named(
-            {
-                **cell,
-                "fields": [{**f, "type": types.get(f["name"], f["type"])} for f in _fields(cell)],
-            }
-        )
-        mode = _field_type(avro_type, "mode")
-        types = {"cells": {"type": "array", "items": made}, "mode": self.named(mode)}
-        outer = {
-            **avro_type,
-            "fields": [{**f, "type": types.get(f["name"], f["type"])} for f in _fields(avro_type)],
-        }
-
-        def converted(value: Value) -> Value:
-            return {
-                **value,
-                "cells": [
-                    {**each, "key": key_of(each["key"])}
-                    | ({"value": value_of(each["value"])} if "value" in each else {})
-                    for each in value["cells"]
-                ],
-            }
-
-        return self.named(outer), converted
+        """Convert a column that is written cell by cell."""
+        return self.record(avro_type)
 
     def named(self, made: AvroType) -> AvroType:
         """Return a definition the first time, and its name from then on."""
-        if isinstance(made, str):
-            made = self._known[made]
         if made["name"] in self._defined:
             return made["name"]
         self._defined.add(made["name"])
@@ -145,17 +104,30 @@ class CepTypes(Conversion):
     def leaf(self, avro_type: AvroType) -> Converted | None:
         """Cut numbers down as the table says."""
         if avro_type == "long":
-            return "int", lambda value: _wrapped(value, _INT_BITS)
+            return "int", Piece(octets.LONG, becomes=octets.WRAPPED)
         if avro_type in ("float", "double"):
-            return "long", _whole
+            return "long", plain(avro_type, lambda raw: octets.long_bytes(_whole(_real(raw))))
         if isinstance(avro_type, Mapping):
             if avro_type.get("cqlType") == "varint":
-                return "int", lambda value: _wrapped(int_of(value), _INT_BITS)
+                return "int", plain(avro_type, _wrapped_varint)
             if _is(avro_type, "Decimal"):
-                return "long", lambda value: _wrapped(_floor(value), _LONG_BITS)
+                return "long", plain(avro_type, _whole_decimal)
             if _is(avro_type, "Duration"):
-                return "long", lambda value: _wrapped(_nanoseconds(value), _LONG_BITS)
+                return "long", plain(avro_type, _nanoseconds)
         return None
+
+    def complex(self, avro_type: AvroType) -> Converted:
+        """Convert the keys and values of its cells; what is said of them stays."""
+        items = _part(avro_type, "cells")["items"]
+        names = [name for name in ("key", "value") if field_of(items, name) is not None]
+        cell, cell_piece = _replaced(items, {name: self.of(_part(items, name)) for name in names})
+        array = {"type": "array", "items": self.named(cell)}, Piece(octets.ARRAY, cell_piece)
+        mode = _part(avro_type, "mode")
+        mode = self._known[mode] if isinstance(mode, str) else mode
+        outer, piece = _replaced(
+            avro_type, {"cells": array, "mode": (self.named(mode), Piece(octets.LONG))}
+        )
+        return self.named(outer), piece
 
 
 class DebeziumTypes(Conversion):
@@ -168,13 +140,19 @@ class DebeziumTypes(Conversion):
         semantic = _SEMANTIC.get(avro_type.get("cqlType") or avro_type.get("logicalType") or "")
         if semantic is not None:
             base = {"type": avro_type["type"], "connect.version": 1, "connect.name": semantic}
-            return base, _same
+            return base, plain(avro_type)
         if avro_type.get("cqlType") == "varint":
-            return "string", lambda value: str(int_of(value))
+            return "string", plain(avro_type, lambda raw: _text(str(_varint(raw))))
         if _is(avro_type, "Decimal"):
-            return "string", decimal_text
+            parts = (Piece(octets.LONG), Piece(octets.BYTES))
+            return "string", Piece(
+                octets.RECORD,
+                *parts,
+                becomes=octets.DECIMAL,
+                call=lambda raw: _text(decimal_text(*_decimal(raw))),
+            )
         if _is(avro_type, "Duration"):
-            return "string", duration_text
+            return "string", plain(avro_type, lambda raw: _text(duration_text(*_numbers(raw))))
         return None
 
     def array(self, items: AvroType) -> Converted:
@@ -182,43 +160,40 @@ class DebeziumTypes(Conversion):
         inner: AvroType = items
         if isinstance(items, str):
             inner = self._known.get(items, items)
-        if field_of(inner, "key") is not None and field_of(inner, "value") is not None:
-            return self._mapping(_field_type(inner, "key"), _field_type(inner, "value"), inner)
-        return super().array(items)
+        if field_of(inner, "key") is None or field_of(inner, "value") is None:
+            return super().array(items)
+        key, value = self.of(_part(inner, "key")), self.of(_part(inner, "value"))
+        made = self._mapping(key, value, inner["name"])
+        return made, Piece(octets.ARRAY, Piece(octets.RECORD, key[1], value[1]))
 
     def complex(self, avro_type: AvroType) -> Converted:
         """Make a plain collection of the cells that were written."""
-        cells = field_of(avro_type, "cells")
-        assert cells is not None  # noqa: S101 (`is_complex` says so)
-        cell = cells["type"]["items"]
-        key = _field_type(cell, "key")
-        if field_of(cell, "value") is None:
-            made, convert = self.of(key)
-            set_type = {"type": "array", "items": ["null", made]}
-            return set_type, lambda value: [convert(c["key"]) for c in _written(value)]
-        if isinstance(key, Mapping) and key.get("logicalType") == "uuid" and _is_list(avro_type):
-            made, convert = self.optional(_field_type(cell, "value"))
-            list_type = {"type": "array", "items": made}
-            return list_type, lambda value: [convert(c["value"]) for c in _written(value)]
-        name = f"{avro_type['name']}_entry"
-        made, convert = self._mapping(key, _field_type(cell, "value"), {"name": name})
-        return made, lambda value: convert(_written(value))
+        cell = _part(avro_type, "cells")["items"]
+        key_type = _part(cell, "key")
+        key = self.of(key_type)
+        value = None if field_of(cell, "value") is None else self.of(_part(cell, "value"))
+        is_list = isinstance(key_type, Mapping) and key_type.get("logicalType") == "uuid"
+        made: AvroType
+        if value is None:
+            made, becomes = {"type": "array", "items": ["null", key[0]]}, octets.WRITTEN_SET
+        elif is_list and str(avro_type.get("cqlType")).startswith("list<"):
+            made, becomes = {"type": "array", "items": value[0]}, octets.WRITTEN_LIST
+        else:
+            made = self._mapping(key, value, f"{avro_type['name']}_entry")
+            becomes = octets.WRITTEN_MAP
+        converted = {"key": key} if value is None else {"key": key, "value": value}
+        _, cell_piece = _replaced(cell, converted)
+        parts = (Piece(octets.LONG), Piece(octets.OPTION, Piece(octets.LONG)))
+        array = Piece(octets.ARRAY, cell_piece)
+        return made, Piece(octets.RECORD, *parts, array, becomes=becomes)
 
-    def _mapping(self, key: AvroType, value: AvroType, named: Document) -> Converted:
-        made, convert = self.optional(value)
-        if key == "string":
-            return {"type": "map", "values": made}, lambda entries: {
-                each["key"]: convert(each["value"]) for each in entries
-            }
-        key_type, key_of = self.of(key)
-        entry = {
-            "type": "record",
-            "name": named["name"],
-            "fields": [{"name": "key", "type": key_type}, {"name": "value", "type": made}],
-        }
-        return {"type": "array", "items": self.named(entry)}, lambda entries: [
-            {"key": key_of(each["key"]), "value": convert(each["value"])} for each in entries
-        ]
+    def _mapping(self, key: Converted, value: Converted, name: str) -> AvroType:
+        """Return the schema of a map, whose bytes are those of an array of entries."""
+        if key[0] == "string":
+            return {"type": "map", "values": value[0]}
+        fields = [{"name": "key", "type": key[0]}, {"name": "value", "type": value[0]}]
+        entry = {"type": "record", "name": name, "fields": fields}
+        return {"type": "array", "items": self.named(entry)}
 
 
 _SEMANTIC: Final = {
@@ -229,14 +204,23 @@ _SEMANTIC: Final = {
 }
 
 
-def int_of(stored: bytes) -> int:
-    """Return the number whose two's complement is *stored*."""
-    return int.from_bytes(stored, "big", signed=True)
+def plain(avro_type: AvroType, call: Call | None = None) -> Piece:
+    """Return the piece of a type in which no name is referred to; *call* may make others of it."""
+    becomes = octets.SAME if call is None else octets.CALLED
+    kind = avro_type if isinstance(avro_type, str) else avro_type["type"]
+    if kind in _LONGS:
+        return Piece(octets.LONG, becomes=becomes, call=call)
+    if kind in ("bytes", "string"):
+        return Piece(octets.BYTES, becomes=becomes, call=call)
+    if kind == "record":
+        parts = [plain(field["type"]) for field in avro_type["fields"]]
+        return Piece(octets.RECORD, *parts, becomes=becomes, call=call)
+    size = avro_type["size"] if kind == "fixed" else _SIZES[kind]
+    return Piece(octets.FIXED, size_bytes=size, becomes=becomes, call=call)
 
 
-def decimal_text(value: Document) -> str:
+def decimal_text(unscaled: int, scale: int) -> str:
     """Return a decimal's digits, without an exponent unless its scale is negative."""
-    unscaled, scale = int_of(value["unscaled"]), value["scale"]
     if scale <= 0:
         return f"{unscaled}E{-scale}" if scale else str(unscaled)
     digits = str(abs(unscaled)).rjust(scale + 1, "0") if scale < _DIGITS_MAX else ""
@@ -248,38 +232,59 @@ def decimal_text(value: Document) -> str:
 _DIGITS_MAX: Final = 1_000  # A scale beyond it is written as an exponent.
 
 
-def duration_text(value: Document) -> str:
+def duration_text(months: int, days: int, nanoseconds: int) -> str:
     """Return a duration as CQL writes it."""
-    parts = ((value["months"], "mo"), (value["days"], "d"), (value["nanoseconds"], "ns"))
+    parts = ((months, "mo"), (days, "d"), (nanoseconds, "ns"))
     text = "".join(f"{abs(amount)}{unit}" for amount, unit in parts if amount)
     return ("-" if any(amount < 0 for amount, _ in parts) else "") + (text or "0ns")
 
 
-def _same(value: Value) -> Value:
-    return value
+# Values as bytes.
 
 
-def _fields(record: AvroType) -> list[Document]:
-    fields: list[Document] = record["fields"]
-    return fields
+def _text(text: str) -> bytes:
+    return octets.sized(text.encode())
 
 
-def _field_type(record: AvroType, name: str) -> AvroType:
-    field = field_of(record, name)
-    assert field is not None  # noqa: S101 (the shape of a collection's type)
-    return field["type"]
+def _real(raw: bytes) -> float:
+    number: float = struct.unpack("<f" if len(raw) == _SIZES["float"] else "<d", raw)[0]
+    return number
 
 
-def _is(avro_type: Mapping[str, Any], name: str) -> bool:
-    return avro_type.get("type") == "record" and avro_type.get("name") == name
+def _varint(raw: bytes) -> int:
+    _, at = octets.long_at(raw, 0)
+    return int.from_bytes(raw[at:], "big", signed=True)
 
 
-def _is_list(avro_type: AvroType) -> bool:
-    return str(avro_type.get("cqlType")).startswith("list<")
+def _decimal(raw: bytes) -> tuple[int, int]:
+    """Return a decimal's unscaled number and its scale."""
+    scale, at = octets.long_at(raw, 0)
+    return _varint(raw[at:]), scale
 
 
-def _written(value: Document) -> list[Document]:
-    return [cell for cell in value["cells"] if not cell["removed"]]
+def _numbers(raw: bytes) -> tuple[int, int, int]:
+    """Return a duration's months, days and nanoseconds."""
+    months, at = octets.long_at(raw, 0)
+    days, at = octets.long_at(raw, at)
+    return months, days, octets.long_at(raw, at)[0]
+
+
+def _wrapped_varint(raw: bytes) -> bytes:
+    return octets.long_bytes(_wrapped(_varint(raw), _LONG_BITS // 2))
+
+
+def _whole_decimal(raw: bytes) -> bytes:
+    unscaled, scale = _decimal(raw)
+    if abs(scale) > _DIGITS_MAX:
+        return octets.long_bytes(0)
+    size = abs(unscaled) // 10**scale if scale > 0 else abs(unscaled) * 10**-scale
+    return octets.long_bytes(_wrapped(-size if unscaled < 0 else size, _LONG_BITS))
+
+
+def _nanoseconds(raw: bytes) -> bytes:
+    months, days, nanoseconds = _numbers(raw)
+    whole = (months * _MONTH_DAYS + days) * _DAY_NS + nanoseconds
+    return octets.long_bytes(_wrapped(whole, _LONG_BITS))
 
 
 def _wrapped(number: int, bits: int) -> int:
@@ -296,14 +301,28 @@ def _whole(number: float) -> int:
     return max(-limit, min(limit - 1, int(max(-1e300, min(1e300, number)))))
 
 
-def _floor(value: Document) -> int:
-    unscaled, scale = int_of(value["unscaled"]), value["scale"]
-    if scale > _DIGITS_MAX or scale < -_DIGITS_MAX:
-        return 0
-    sign = -1 if unscaled < 0 else 1
-    return int(sign * (abs(unscaled) // 10**scale if scale > 0 else abs(unscaled) * 10**-scale))
+def _replaced(record: AvroType, converted: Mapping[str, Converted]) -> Converted:
+    """Return a record with some of its fields converted; the others are plain."""
+    fields = []
+    pieces = []
+    for field in record["fields"]:
+        made, piece = converted.get(field["name"]) or (field["type"], _simple(field["type"]))
+        fields.append({**field, "type": made})
+        pieces.append(piece)
+    return {**record, "fields": fields}, Piece(octets.RECORD, *pieces)
 
 
-def _nanoseconds(value: Document) -> int:
-    days = value["months"] * _MONTH_DAYS + value["days"]
-    return int(days * _DAY_NS + value["nanoseconds"])
+def _simple(avro_type: AvroType) -> Piece:
+    if isinstance(avro_type, list):
+        return Piece(octets.OPTION, plain(avro_type[1]))
+    return plain(avro_type)
+
+
+def _part(record: AvroType, name: str) -> AvroType:
+    field = field_of(record, name)
+    assert field is not None  # noqa: S101 (the shape of a collection's type)
+    return field["type"]
+
+
+def _is(avro_type: Mapping[str, Any], name: str) -> bool:
+    return avro_type.get("type") == "record" and avro_type.get("name") == name

@@ -1,30 +1,59 @@
-"""What stands around a change, from the envelope `cep44` that sources give.
+"""What stands around a change, planned once per schema from the envelope `cep44` that sources give.
 
-An envelope is made once per schema; it has the value's schema, and makes the value of each record.
+An envelope has the value's schema, and what `reshape` needs to make values of a source's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final
 
+import fastavro
 import msgspec
 
 from headrace import __version__
-from headrace.connector.serde.avro_types import AvroType, definitions, field_of, standalone
+from headrace.connector.serde import octets
+from headrace.connector.serde.avro_types import (
+    AvroType,
+    definitions,
+    field_of,
+    standalone,
+    without_logic,
+)
 from headrace.connector.serde.conversion import (
     CepTypes,
     Conversion,
-    Convert,
     DebeziumTypes,
     Lossless,
 )
-from headrace.plugins import Document, Operation, Record, RecordSchema
+from headrace.connector.serde.walk import BadAvroError, Piece
+from headrace.plugins import Document, Operation, RecordSchema
 
 TYPES: Final = ("lossless", "cep44")
 _JSON: Final = msgspec.json.Encoder()
-_MS_US: Final = 1_000
-_S_US: Final = 1_000_000
-_LONG: Final = 1 << 63
 _ROLES: Final = ("partitionKey", "clustering", "static")
+# The fields of a change that are facts, by the numbers that `reshape` knows them by.
+FACTS: Final = {
+    "timestampMicros": octets.TIMESTAMP,
+    "operationType": octets.OPERATION,
+    "sourceKeyspace": octets.KEYSPACE,
+    "sourceTable": octets.TABLE,
+    "expires": octets.EXPIRES,
+    "updateFields": octets.UPDATED,
+    "cells": octets.NOTES,
+    "range": octets.RANGE,
+    "mutation": octets.MUTATION,
+    "index": octets.INDEX,
+    "of": octets.OF,
+    "copies": octets.COPIES,
+    "node": octets.NODE,
+    "segment": octets.SEGMENT,
+    "position": octets.POSITION,
+}
+
+
+def is_change(schema: RecordSchema) -> bool:
+    """Say whether records of *schema* are changes as the envelope `cep44` describes them."""
+    return all(field_of(schema.value, name) for name in ("payload", *FACTS))
 
 
 class Columns:
@@ -41,13 +70,10 @@ class Columns:
         self.namespace: str = schema.value.get("namespace", "")
         self.known = definitions(schema.value)
 
-    def converted(self, conversion: Conversion) -> list[tuple[Document, Convert]]:
-        """Return each column's field and function under *conversion*."""
-        found: list[tuple[Document, Convert]] = []
-        for field in self.fields:
-            made, convert = conversion.optional(field["type"])
-            found.append(({**field, "type": made}, convert))
-        return found
+    def converted(self, conversion: Conversion) -> tuple[list[Document], list[Piece]]:
+        """Return the columns' fields under *conversion*, and what becomes of their values."""
+        made = [(field, *conversion.of(field["type"])) for field in self.fields]
+        return [{**field, "type": kind} for field, kind, _ in made], [piece for _, _, piece in made]
 
     def unused(self, name: str) -> str:
         """Return *name*, or what no column is called."""
@@ -57,18 +83,17 @@ class Columns:
 
 
 class Envelope:
-    """The record's own: `cep44`, with the types asked for."""
+    """The change's own: `cep44`, with the types asked for."""
+
+    number = octets.OWN
 
     def __init__(self, schema: RecordSchema, types: str) -> None:
-        """Prepare for records of *schema*."""
+        """Prepare for changes of *schema*."""
+        columns = Columns(schema)
+        fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         self.schema: Document = schema.value
-        self._converts: list[tuple[str, Convert]] = []
-        if types == "cep44":
-            columns = Columns(schema)
-            conversion = CepTypes(columns.known)
-            made = columns.converted(conversion)
-            self._converts = [(field["name"], convert) for field, convert in made]
-            payload = {**columns.payload, "fields": [field for field, _ in made]}
+        if types != TYPES[0]:
+            payload = {**columns.payload, "fields": fields}
             defined = set(definitions(payload))
             self.schema = {
                 **schema.value,
@@ -80,15 +105,13 @@ class Envelope:
                 ],
             }
 
-    def of(self, record: Record) -> Document:
-        """Return the value."""
-        if not self._converts:
-            return record.value
-        payload = record.value["payload"]
-        return {
-            **record.value,
-            "payload": {name: convert(payload[name]) for name, convert in self._converts},
-        }
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+        """Return what a plan for `reshape` has because of this envelope.
+
+        *operations* are in the order of the enum of the source's schema.
+        """
+        del operations
+        return {"envelope": self.number, "columns": self.pieces}
 
 
 class Flat(Envelope):
@@ -98,6 +121,7 @@ class Flat(Envelope):
     written ones.
     """
 
+    number = octets.FLAT
     _TAKEN: Final = {
         "__op": "operationType",
         "__timestamp": "timestampMicros",
@@ -118,20 +142,20 @@ class Flat(Envelope):
     }
 
     def __init__(self, schema: RecordSchema, types: str) -> None:
-        """Prepare for records of *schema*."""
+        """Prepare for changes of *schema*."""
         columns = Columns(schema)
-        kinds: dict[str, type[Conversion]] = {"lossless": Lossless, "cep44": CepTypes}
-        made = columns.converted(kinds[types](columns.known))
-        self._columns = [(field["name"], convert) for field, convert in made]
-        self._facts = {columns.unused(name): fact for name, fact in self._TAKEN.items()}
-        fields = [field for field, _ in made]
+        fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         defined = set(definitions({"type": "record", "name": "", "fields": fields}))
-        for name, fact in self._facts.items():
-            field = field_of(schema.value, fact)
-            assert field is not None  # noqa: S101 (the envelope has it)
-            fields.append(
-                {**field, "name": name, "type": standalone(field["type"], columns.known, defined)}
-            )
+        places = {field["name"]: i for i, field in enumerate(schema.value["fields"])}
+        self._runs: list[tuple[int, int]] = []
+        for name, fact in self._TAKEN.items():
+            place = places[fact]
+            field = schema.value["fields"][place]
+            made = standalone(field["type"], columns.known, defined)
+            fields.append({**field, "name": columns.unused(name), "type": made})
+            if self._runs and self._runs[-1][1] == place:  # It stands behind the one before.
+                place = self._runs.pop()[0]
+            self._runs.append((place, places[fact] + 1))
         self.schema = {
             "type": "record",
             "name": "Row",
@@ -140,12 +164,9 @@ class Flat(Envelope):
             **{role: columns.payload[role] for role in _ROLES if role in columns.payload},
         }
 
-    def of(self, record: Record) -> Document:
-        """Return columns and facts."""
-        value = record.value
-        payload = value["payload"]
-        row = {name: convert(payload[name]) for name, convert in self._columns}
-        return row | {name: value[fact] for name, fact in self._facts.items()}
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+        """Say which fields follow the columns."""
+        return super().plan(operations) | {"runs": self._runs}
 
 
 class Debezium(Envelope):
@@ -154,21 +175,18 @@ class Debezium(Envelope):
     Times of processing are those of the write, so that a message that comes twice is the same.
     """
 
+    number = octets.DEBEZIUM
+
     def __init__(self, schema: RecordSchema, types: str) -> None:
-        """Prepare for records of *schema*; its types are Debezium's, whatever *types* says."""
+        """Prepare for changes of *schema*; its types are Debezium's, whatever *types* says."""
         del types
-        self._names = columns = Columns(schema)
-        made = columns.converted(DebeziumTypes(columns.known))
-        self._columns = [(field["name"], convert) for field, convert in made]
-        self._range = [
-            (name, _inner(field["type"]))
-            for name in columns.payload.get("clustering", ())
-            if (field := field_of(columns.payload, name))
-        ]
-        self._start, self._end = columns.unused("_range_start"), columns.unused("_range_end")
-        after = [_cell_field(field) for field, _ in made]
+        self._columns = columns = Columns(schema)
+        made, self.pieces = columns.converted(DebeziumTypes(columns.known))
+        self._range = _RangeTexts(schema, columns)
+        after = [_cell_field(field) for field in made]
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
-        after += [_optional(self._start, bound), _optional(self._end, "RangeBound")]
+        after.append(_optional(columns.unused("_range_start"), bound))
+        after.append(_optional(columns.unused("_range_end"), "RangeBound"))
         fields = [
             {"name": "ts_ms", "type": "long"},
             {"name": "op", "type": "string"},
@@ -182,53 +200,47 @@ class Debezium(Envelope):
             "fields": fields,
         }
 
-    def of(self, record: Record) -> Document:
-        """Return the envelope."""
-        value = record.value
-        milliseconds = value["timestampMicros"] // _MS_US
-        nanoseconds = value["timestampMicros"] * _MS_US
-        return {
-            "ts_ms": milliseconds,
-            "op": _OPS[record.operation],
-            "source": {
-                "version": __version__,
-                "connector": "cassandra",
-                "name": value["node"],
-                "ts_ms": milliseconds,
-                "snapshot": "false",
-                "db": "NULL",
-                "sequence": f"[{value['index']},{value['of']}]",
-                "ts_us": value["timestampMicros"],
-                "ts_ns": nanoseconds if abs(nanoseconds) < _LONG else None,
-                "cluster": "",
-                "file": str(value["segment"]),
-                "pos": value["position"],
-                "keyspace": value["sourceKeyspace"],
-                "table": value["sourceTable"],
-            },
-            "after": self._after(value),
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+        """Say which columns are always written, and what is the same in all messages."""
+        names = self._columns.names
+        before_times = _texts(__version__, "cassandra")
+        return super().plan(operations) | {
+            "names": names,
+            "key_columns": [names.index(name) for name in self._columns.key],
+            # The last of the second: that `sequence` is not null.
+            "constants": [before_times, _texts("false", "NULL") + octets.long_bytes(1), _texts("")],
+            "marks": [_texts(_OPS[operation]) for operation in operations],
+            "range_of": self._range.bounds,
         }
 
-    def _after(self, value: Document) -> Document:
-        payload, notes = value["payload"], {note["field"]: note for note in value["cells"]}
-        written = set(value["updateFields"])
-        key = {name for name in self._names.key if payload[name] is not None}
-        after: dict[str, Any] = {}
-        for name, convert in self._columns:
-            if name not in written and name not in key:
-                after[name] = None
-                continue
-            given = payload[name]
-            expires = notes.get(name, value)["expires"] if name in written else None
-            after[name] = {
-                "value": None if given is None else convert(given),
-                "deletion_ts": None if expires is None else expires * _S_US,
-                "set": True,
-            }
-        deleted = value["range"] or {"start": None, "end": None}
-        after[self._start] = self._bound(deleted["start"], "START")
-        after[self._end] = self._bound(deleted["end"], "END")
-        return after
+
+class _RangeTexts:
+    """The bounds of deleted ranges, which are texts there; seldom needed."""
+
+    def __init__(self, schema: RecordSchema, columns: Columns) -> None:
+        field = field_of(schema.value, "range")
+        assert field is not None  # noqa: S101 (every change has it)
+        made = standalone(field["type"], columns.known, set())
+        self._given = fastavro.parse_schema(without_logic(made), {})
+        bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
+        fields = [_optional("start", bound), _optional("end", "RangeBound")]
+        self._made = fastavro.parse_schema({"type": "record", "name": "Both", "fields": fields}, {})
+        self._columns = [
+            (name, _inner(field["type"]))
+            for name in columns.payload.get("clustering", ())
+            if (field := field_of(columns.payload, name))
+        ]
+
+    def bounds(self, content: bytes) -> bytes:
+        """Return both bounds of a range."""
+        try:
+            given: Any = fastavro.schemaless_reader(BytesIO(content), self._given, None)
+        except (EOFError, ValueError, LookupError) as error:
+            raise BadAvroError("a range is not what its schema says") from error
+        start, end = self._bound(given["start"], "START"), self._bound(given["end"], "END")
+        out = BytesIO()
+        fastavro.schemaless_writer(out, self._made, {"start": start, "end": end})
+        return out.getvalue()
 
     def _bound(self, bound: Document | None, side: str) -> Document | None:
         if bound is None:
@@ -238,11 +250,12 @@ class Debezium(Envelope):
             "method": f"{kind}_{side}_BOUND",
             "values": [
                 {"name": name, "value": _text(bound["values"][name]), "type": type_name}
-                for name, type_name in self._range[: bound["count"]]
+                for name, type_name in self._columns[: bound["count"]]
             ],
         }
 
 
+_KINDS: Final[Mapping[str, type[Conversion]]] = {"lossless": Lossless, "cep44": CepTypes}
 ENVELOPES: Final[Mapping[str, Callable[[RecordSchema, str], Envelope]]] = {
     "": Envelope,
     "cep44": Envelope,
@@ -256,6 +269,10 @@ _OPS: Final = {
     Operation.DELETE_PARTITION: "d",
     Operation.DELETE_RANGE: "r",
 }
+
+
+def _texts(*texts: str) -> bytes:
+    return b"".join(octets.sized(text.encode()) for text in texts)
 
 
 def _record(name: str, fields: Mapping[str, AvroType], **rest: str) -> Document:

@@ -13,6 +13,7 @@ from headrace.connector.serde.publishing import (
     SchemaIncompatibleError,
     SchemaUnpublishedError,
 )
+from headrace.connector.serde.records import origin_of
 from headrace.plugins import EncodedRecords, FatalError, Headers, Quarantined, RecordSchema
 
 _PREFIX: Final = struct.Struct(">bI")  # A zero byte, the number.
@@ -58,19 +59,25 @@ class Framing:
 
         Raises:
             SchemaUnpublishedError: a schema has no number yet; try again.
-            SchemaIncompatibleError: the store refused one, and that stops the split.
             NoGuidError: the store has no guids.
 
         """
-        schema_ids = {headers[0][1] for headers in encoded.headers}
-        refused = {i: why for i in schema_ids if (why := self._publisher.refusal(i))}
-        if refused:
-            encoded = self._without(encoded, refused)
         if self._form == "confluent":
             return self._prefixed(encoded)
         if self._form == "confluent-headers":
             return self._headed(encoded)
         return encoded
+
+    def accepted(self, encoded: EncodedRecords) -> EncodedRecords:
+        """Return *encoded*, as its batch gave it, without records whose schema was refused.
+
+        Raises:
+            SchemaIncompatibleError: one was, and that stops the split.
+
+        """
+        schema_ids = {headers[0][1] for headers in encoded.headers}
+        refused = {i: why for i in schema_ids if (why := self._publisher.refusal(i))}
+        return self._without(encoded, refused) if refused else encoded
 
     def _without(self, encoded: EncodedRecords, refused: dict[bytes, str]) -> EncodedRecords:
         if self._on_incompatible != "dlq":
@@ -89,6 +96,9 @@ class Framing:
                 message=refused[encoded.headers[index][0][1]],
                 content=encoded.values[index],
                 stage=_STAGE,
+                origin=origin_of(
+                    encoded.tables[index], encoded.headers[index][0][1], encoded.keys[index]
+                ),
             )
             for index in range(len(encoded))
             if index not in kept

@@ -1,7 +1,7 @@
 """Headers of messages: constant ones, made once per schema and lease, and those of one record.
 
-A constant list costs nothing per record; each of the others keeps batches from encoding
-themselves, so a sink asks for them by name.
+A constant list costs nothing per record; each of the others costs about as much as encoding one,
+so a sink asks for them by name. Those of changes are made by `reshape`.
 """
 
 import hashlib

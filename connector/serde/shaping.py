@@ -1,123 +1,85 @@
-"""What a record becomes before it is encoded: its envelope, its key, its headers, its tombstone.
+"""What a record becomes before it is sent: its envelope, its key, its headers, its tombstone.
 
-A plan is made once per schema. A record that is not a change as the envelope `cep44` describes it
-has no envelope: in JSON it is its own document.
+A plan is made once per schema. Changes, which the envelope `cep44` describes, are shaped in Avro,
+by `reshape`. Any other record has no envelope, and is its own document in JSON.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.connector.serde import octets
 from headrace.connector.serde.avro_types import definitions, field_of, standalone
-from headrace.connector.serde.conversion import CepTypes, Convert
-from headrace.connector.serde.envelopes import ENVELOPES, TYPES, Envelope
+from headrace.connector.serde.conversion import CepTypes, Lossless
+from headrace.connector.serde.envelopes import ENVELOPES, FACTS, TYPES, Columns, is_change
 from headrace.connector.serde.headers import RecordHeaders
+from headrace.connector.serde.records import ShapedRecord, ShapedSchema, origin_of
+from headrace.connector.serde.reshape import Reshaper, Shape
 from headrace.plugins import (
+    Batch,
     ConfigError,
     Document,
+    EncodedRecords,
     Encoding,
+    Headers,
     Operation,
     Problem,
+    Quarantined,
     Record,
     RecordSchema,
 )
+from headrace.plugins.codecs import RECORD_HEADERS
 
 KEYS: Final = ("partition", "primary")
+_STAGE: Final = "VALUE_CONVERTER"
+_HEADERS: Final = {
+    "mutation": octets.MUTATION,
+    "index": octets.INDEX,
+    "of": octets.OF,
+    "op": octets.OPERATION,
+    "timestamp": octets.TIMESTAMP,
+    "copies": octets.COPIES,
+    "node": octets.NODE,
+    "segment": octets.SEGMENT,
+    "position": octets.POSITION,
+    "traceparent": octets.TRACE,
+}
 
 
-class ShapedRecord(Record):
-    """A record in the form that is encoded. Without an envelope its document is the original's."""
+class DocumentRecord(Record):
+    """A record without an envelope: what it is in JSON is its own affair."""
 
-    __slots__ = ("_documented", "tombstone", "topic")
+    __slots__ = ("_original", "tombstone", "topic")
 
-    def __init__(
-        self,
-        original: Record,
-        schema: RecordSchema,
-        key: Document | None,
-        value: Document,
-        *,
-        enveloped: bool,
-    ) -> None:
-        """Take from *original* what does not change."""
+    def __init__(self, original: Record) -> None:
+        """Take all from *original*."""
         super().__init__(
-            key=key,
-            value=value,
+            key=original.key,
+            value=original.value,
             operation=original.operation,
             timestamp_us=original.timestamp_us,
-            schema=schema,
+            schema=original.schema,
             headers=original.headers,
             origin=original.origin,
         )
+        self._original = original
         self.tombstone = False
         self.topic: str | None = None
-        self._documented = None if enveloped else original
 
     def key_document(self) -> Document | None:
-        """Return the key as JSON has it."""
-        return self.key if self._documented is None else self._documented.key_document()
+        """Return the original's."""
+        return self._original.key_document()
 
     def document(self) -> Document:
-        """Return the value as JSON has it."""
-        return self.value if self._documented is None else self._documented.document()
+        """Return the original's."""
+        return self._original.document()
 
 
-class KeyPlan:
-    """The key of one schema's records: the columns of the partition key, or all of the row's."""
-
-    def __init__(self, schema: RecordSchema, mode: str, types: str) -> None:
-        """Find the clustering columns where *mode* is `primary`; convert as *types* says."""
-        payload = field_of(schema.value, "payload")
-        self._convert: Convert | None = None
-        self.clustering: tuple[str, ...] = ()
-        self.schema = schema.key
-        if payload is None:
-            self.whole = mode == "primary"
-            return
-        columns = payload["type"].get("clustering", ())
-        self.whole = mode == "primary" or not columns
-        if mode == "primary" and columns:
-            self.clustering = tuple(columns)
-            self.schema = _with_clustering(schema, payload["type"], columns)
-        if types == "cep44":
-            self._convert_all(definitions(schema.value))
-
-    def _convert_all(self, known: Mapping[str, Document]) -> None:
-        made, convert = CepTypes({**known, **definitions(self.schema)}).record(self.schema)
-        self.schema, self._convert = made, convert
-
-    def of(self, record: Record) -> Document | None:
-        """Return the key of *record*; of what is no single row, clustering columns are null."""
-        key = record.key
-        if key is not None and self.clustering:
-            payload = record.value["payload"]
-            key = {**key, **{name: payload[name] for name in self.clustering}}
-        return key if key is None or self._convert is None else self._convert(key)
-
-    def is_buried(self, record: Record) -> bool:
-        """Say whether *record* deletes all that is under its key."""
-        if record.operation is Operation.DELETE_PARTITION:
-            return not self.clustering
-        return record.operation is Operation.DELETE and self.whole
-
-
-def _with_clustering(schema: RecordSchema, payload: Document, columns: list[str]) -> Document:
-    known = definitions(schema.value)
-    defined = set(definitions(schema.key))
-    fields = [
-        {**field, "type": standalone(field["type"], known, defined)}
-        for name in columns
-        if (field := field_of(payload, name))
-    ]
-    return {**schema.key, "fields": [*schema.key["fields"], *fields]}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     schema: RecordSchema
-    key: KeyPlan
-    envelope: Envelope
-    is_change: bool
+    operations: Sequence[Operation] = ()
+    readers: ShapedSchema | None = None
 
 
 class Shaper:
@@ -142,50 +104,177 @@ class Shaper:
         if problems:
             raise ConfigError(problems)
         self._wanted = wanted
+        # In JSON a change without an envelope is its own document.
+        self._enveloped = bool(wanted.envelope) or wanted.codec != "json"
         self._headers = RecordHeaders(wanted.headers)
+        named = [name for name in RECORD_HEADERS if name in wanted.headers]
+        self._reshaper = Reshaper([(name, _HEADERS[name]) for name in named])
         self._plans: dict[bytes, _Plan] = {}
+        self._shapes: dict[bytes, Shape] = {}  # Of changes.
 
     @property
     def idle(self) -> bool:
         """Whether the records' own form is wanted."""
         wanted = self._wanted
         own = not wanted.envelope or (wanted.envelope == "cep44" and wanted.codec == "avro")
-        own = own and wanted.types == "lossless"
-        return own and wanted.key == "partition" and not wanted.tombstones and not self._headers
+        own = own and wanted.types == TYPES[0]
+        return own and wanted.key == KEYS[0] and not wanted.tombstones and not self._headers
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
         """Return *schema* as its records are encoded; its id stays."""
         return self._plan(schema).schema
 
-    def shape(self, record: Record) -> Record:
-        """Return *record* in the wanted form."""
-        plan = self._plan(record.schema)
-        shaped = ShapedRecord(
-            record,
-            plan.schema,
-            plan.key.of(record),
-            plan.envelope.of(record),
-            enveloped=bool(self._wanted.envelope) and plan.is_change,
+    def shapes(self, schema: RecordSchema) -> bool:
+        """Say whether records of *schema* are shaped in Avro."""
+        self._plan(schema)
+        return schema.schema_id in self._shapes
+
+    def knows(self, batch: Batch, encoded: EncodedRecords) -> bool:
+        """Say whether all records that *batch* made *encoded* of can be shaped."""
+        ids: set[bytes] = set()
+        before: Headers | None = None
+        for headers in encoded.headers:
+            if headers is not before:
+                before = headers
+                ids.add(headers[0][1])
+        for schema in batch.schemas():
+            self._plan(schema)
+        if not ids <= self._plans.keys():  # They were announced to somebody else.
+            for record in batch.records():
+                self._plan(record.schema)
+        return ids <= self._shapes.keys()
+
+    def reshape(self, given: EncodedRecords) -> EncodedRecords:
+        """Return changes in the wanted form, in Avro; one that is none is set aside."""
+        done = self._done(given)
+        return EncodedRecords(
+            done.keys,
+            done.values,
+            done.headers,
+            [given.tables[index] for index in done.kept],
+            self._lost(given),
+            done.tombstones if self._wanted.tombstones else (),
+            facts=None if done.failed else given.facts,
         )
-        shaped.headers = record.headers + self._headers.of(record)
-        shaped.tombstone = self._wanted.tombstones and plan.key.is_buried(record)
-        return shaped
+
+    def records(self, given: EncodedRecords) -> tuple[list[ShapedRecord], Sequence[Quarantined]]:
+        """Return changes as records in the wanted form, and what had to be set aside."""
+        done = self._done(given)
+        made: list[ShapedRecord] = []
+        for key, value, headers, index, operation, timestamp_us in zip(
+            done.keys,
+            done.values,
+            done.headers,
+            done.kept,
+            done.operations,
+            done.timestamps,
+            strict=True,
+        ):
+            plan = self._plans[headers[0][1]]
+            if plan.readers is None:
+                plan.readers = ShapedSchema(plan.schema)
+            record = ShapedRecord(
+                plan.readers,
+                key,
+                value,
+                operation=plan.operations[operation],
+                timestamp_us=timestamp_us,
+                headers=headers[1:],
+                original=(given.keys[index], given.values[index]),
+            )
+            made.append(record)
+        for index in done.tombstones if self._wanted.tombstones else ():
+            made[index].tombstone = True
+        return made, self._lost(given)
+
+    def document(self, record: Record) -> DocumentRecord:
+        """Return a record that is its own document, with headers and tombstone."""
+        made = DocumentRecord(record)
+        made.headers = record.headers + self._headers.of(record)
+        buried = _buried(record.schema, self._wanted.key)
+        made.tombstone = self._wanted.tombstones and record.operation in buried
+        return made
+
+    def _done(self, given: EncodedRecords) -> Reshaper:
+        self._reshaper.apply(self._shapes, given.keys, given.values, given.headers)
+        return self._reshaper
+
+    def _lost(self, given: EncodedRecords) -> list[Quarantined]:
+        return [
+            Quarantined(
+                place=error.place,
+                code=error.code,
+                message=error.message,
+                content=given.values[index],
+                stage=_STAGE,
+                origin=origin_of(
+                    given.tables[index], given.headers[index][0][1], given.keys[index]
+                ),
+            )
+            for index, error in self._reshaper.failed
+        ]
 
     def _plan(self, schema: RecordSchema) -> _Plan:
         plan = self._plans.get(schema.schema_id)
         if plan is None:
-            plan = self._plans[schema.schema_id] = self._made(schema)
+            plan = _Plan(schema)
+            if self._enveloped and is_change(schema):
+                plan, self._shapes[schema.schema_id] = _planned(schema, self._wanted)
+            self._plans[schema.schema_id] = plan
         return plan
 
-    def _made(self, schema: RecordSchema) -> _Plan:
-        wanted = self._wanted
-        is_change = field_of(schema.value, "payload") is not None
-        key = KeyPlan(schema, wanted.key, wanted.types if is_change else TYPES[0])
-        if is_change:
-            envelope = ENVELOPES[wanted.envelope](schema, wanted.types)
-        else:
-            envelope = Envelope(schema, TYPES[0])
-        made = RecordSchema(
-            schema.table, schema.text, schema.schema_id, key.schema, envelope.schema
-        )
-        return _Plan(made, key, envelope, is_change)
+
+def _planned(schema: RecordSchema, wanted: Encoding) -> tuple[_Plan, Shape]:
+    """Plan for the changes of *schema*."""
+    columns = Columns(schema)
+    envelope = ENVELOPES[wanted.envelope](schema, wanted.types)
+    clustering: Sequence[str] = ()
+    key = schema.key
+    if wanted.key == "primary":
+        clustering = columns.payload.get("clustering", ())
+        key = _with_clustering(schema, columns, clustering)
+    known = {**columns.known, **definitions(key)}
+    made_key, key_piece = (Lossless if wanted.types == TYPES[0] else CepTypes)(known).of(key)
+    count = len(schema.key["fields"])
+    fields = schema.value["fields"]
+    symbols = field_of(schema.value, "operationType")["type"]["symbols"]  # type: ignore[index]
+    operations = [Operation(symbol) for symbol in symbols]
+    buried = _buried(schema, wanted.key)
+    lossless = Lossless(columns.known)
+    shape = Shape(
+        fields=[lossless.of(field["type"])[1] for field in fields],
+        payload=[field["name"] for field in fields].index("payload"),
+        facts={FACTS[f["name"]]: i for i, f in enumerate(fields) if f["name"] in FACTS},
+        operations=symbols,
+        key=key_piece.parts[:count],
+        clustering=[columns.names.index(name) for name in clustering],
+        clustering_pieces=key_piece.parts[count:],
+        buried=[number for number, operation in enumerate(operations) if operation in buried],
+        **envelope.plan(operations),
+    )
+    made = RecordSchema(schema.table, schema.text, schema.schema_id, made_key, envelope.schema)
+    return _Plan(made, operations), shape
+
+
+def _with_clustering(schema: RecordSchema, columns: Columns, clustering: Sequence[str]) -> Document:
+    """Return the schema of keys that have the clustering columns too."""
+    defined = set(definitions(schema.key))
+    fields = [
+        {**field, "type": standalone(field["type"], columns.known, defined)}
+        for name in clustering
+        if (field := field_of(columns.payload, name))
+    ]
+    return {**schema.key, "fields": [*schema.key["fields"], *fields]}
+
+
+def _buried(schema: RecordSchema, key: str) -> frozenset[Operation]:
+    """Return the operations that delete all that is under one key."""
+    payload = field_of(schema.value, "payload")
+    primary = key == "primary"
+    clustered = payload is not None and bool(payload["type"].get("clustering"))
+    found = set()
+    if primary or (payload is not None and not clustered):
+        found.add(Operation.DELETE)
+    if not (primary and clustered):
+        found.add(Operation.DELETE_PARTITION)
+    return frozenset(found)

@@ -215,8 +215,8 @@ def test_a_refused_schema_stops_its_records(desk: Desk) -> None:
 
     for _ in range(2):
         with pytest.raises(SchemaIncompatibleError, match="not after that one"):
-            framing_of(publisher).apply(encoded(OTHER, SCHEMA))
-        assert 1 == len(framing_of(publisher).apply(encoded(OTHER)))
+            framing_of(publisher).accepted(encoded(OTHER, SCHEMA))
+        assert 1 == len(framing_of(publisher).accepted(encoded(OTHER)))
         publisher = desk.open()
 
 
@@ -227,7 +227,8 @@ def test_records_of_a_refused_schema_are_set_aside(desk: Desk) -> None:
     publisher.announce([SCHEMA, OTHER])
     published(publisher, OTHER)
 
-    left = framing_of(publisher, on_incompatible="dlq").apply(encoded(OTHER, SCHEMA, OTHER))
+    framing = framing_of(publisher, on_incompatible="dlq")
+    left = framing.accepted(encoded(OTHER, SCHEMA, OTHER))
 
     assert [b"v0", b"v2"] == list(left.values)
     assert [("schema_incompatible", b"v1")] == [(q.code, q.content) for q in left.quarantined]

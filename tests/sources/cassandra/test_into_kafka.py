@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -30,6 +31,13 @@ def plain(value: Any) -> Any:  # noqa: ANN401 (any datum)
 
 def run(folder: Path, sink: Mapping[str, object]) -> None:
     """Run a job over recording 4.1-ops until it is idle."""
+    write(folder, sink)
+    arguments = ["run", "--until-idle", str(folder / "job.yaml")]
+    assert 0 == main(["--log-level", "error", *arguments])
+
+
+def write(folder: Path, sink: Mapping[str, object]) -> None:
+    """Write that job."""
     source = {
         "plugin": "cassandra",
         "nodes": {"node1": str(recording("4.1-ops") / "segments")},
@@ -39,8 +47,33 @@ def run(folder: Path, sink: Mapping[str, object]) -> None:
     }
     job = {"job": "ops", "state": "state.db", "source": source, "sink": {"plugin": "kafka", **sink}}
     (folder / "job.yaml").write_text(json.dumps(job))
-    arguments = ["run", "--until-idle", str(folder / "job.yaml")]
-    assert 0 == main(["--log-level", "error", *arguments])
+
+
+def said(broker: EmbeddedBroker, topic: str) -> set[tuple[bytes | None, bytes | None]]:
+    """Return the keys and values of a topic."""
+    return {(each.key(), each.value()) for each in consume(broker.bootstrap_servers, topic)}
+
+
+def test_what_a_transform_failed_on_is_sent_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once it is mended: the same messages come as if it had been right from the beginning."""
+    broker = EmbeddedBroker()
+    sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "late", "envelope": "flat"}
+    wrong = {"transforms": "t", "transforms.t.type": "TimestampConverter"}
+    wrong |= {"transforms.t.field": "__op", "transforms.t.target.type": "unix"}
+    mended = {"transforms": "t", "transforms.t.type": "InsertField"}
+    mended |= {"transforms.t.static.field": "from", "transforms.t.static.value": "here"}
+    (tmp_path / "other").mkdir()
+
+    run(tmp_path, sink | wrong)
+    assert set() == said(broker, "late")
+    write(tmp_path, sink | mended)
+    assert 0 == main(["dlq", "redrive", "--all", str(tmp_path / "job.yaml")])
+    assert 50 < capsys.readouterr().out.count("delivered")
+    run(tmp_path / "other", sink | mended | {"topic": "right"})
+
+    assert said(broker, "right") == said(broker, "late")
 
 
 def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
