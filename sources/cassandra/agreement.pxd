@@ -5,14 +5,14 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.groups cimport Groups
-from headrace.sources.cassandra.records cimport Records
+from headrace.sources.cassandra.record_rows cimport StoredRecords
 
 cdef int _HOST_COUNTERS
 cdef uint64_t _MASK16, _SHARED, _CHECKED, _STREAMED, _NO_REPLICA, _ONE
 
 
 @cython.final
-cdef class Agreement(Records):
+cdef class Agreement(StoredRecords):
     cdef readonly uint64_t touched
     cdef readonly int suspect
     cdef public bint streamed

@@ -8,7 +8,7 @@ from array import array
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.records import Records
+from headrace.sources.cassandra.record_rows import StoredRecords
 
 _HOST_COUNTERS = 4  # First, counted, surplus, repeat: per host.
 _SHARED, _CHECKED = 0x400, 0x800
@@ -17,7 +17,7 @@ _ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
 
 
-class Agreement(Records):
+class Agreement(StoredRecords):
     """The rules that the records of one split follow (lines 11-20, 22-25)."""
 
     def __init__(self, groups: Groups) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from headrace.plugins import Context
+from headrace.sources.cassandra.chunks import Chunk
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.errors import BadMutationError, StateError
@@ -19,7 +20,7 @@ from headrace.sources.cassandra.log import partition_key
 from headrace.sources.cassandra.log_schema import LogSchema, Version
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema, TableSchema
 from headrace.sources.cassandra.schema_rows import SchemaRows
-from headrace.sources.cassandra.state import Chunk, Marker, StoredVersion
+from headrace.sources.cassandra.state import Marker, StoredVersion
 from headrace.sources.cassandra.values import BadValueError
 
 _OWN_KEYSPACES: Final = frozenset(name.encode() for name in SYSTEM_KEYSPACES)

@@ -19,6 +19,7 @@ from headrace.plugins import (
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch
+from headrace.sources.cassandra.chunks import RecordChunks
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.gaps import ASSUME, PASSED, GapBook, notice_of
@@ -28,12 +29,12 @@ from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.pump import FIRST
 from headrace.sources.cassandra.replicas import SplitVersions
-from headrace.sources.cassandra.state import CdcState, Chunk, Marker, StoredVersion
+from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
 _MS: Final = 1_000  # In a second.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
-_DELTAS_MAX: Final = 32  # Chunks since the last complete one; then they are joined.
+_BATCHES_EACH: Final = 32  # Between two looks at what pending copies need of the schema.
 
 
 class CassandraReader(Reader):
@@ -48,7 +49,7 @@ class CassandraReader(Reader):
         self._hosts = tuple(parts.config.nodes)
         self._agreement = Agreement(Groups(len(self._hosts)))
         self._base = dict(resume.counters) if resume else {}
-        self._chunks = resume.chunks if resume else ()
+        self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes
         config = parts.config
         self._memory = Memory(
@@ -165,8 +166,7 @@ class CassandraReader(Reader):
         host_map = [ours.get(host, codes.HOST_GONE) for host in resume.hosts]
         keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
         for chunk in resume.chunks:
-            rows = memoryview(chunk.rows).cast("Q")
-            self._agreement.restore(rows, host_map, keyspace_map)
+            self._agreement.restore(chunk.words, host_map, keyspace_map)
         self._agreement.tau = resume.tau
         self._agreement.number = max(self._agreement.number, resume.number)
         self._assume()
@@ -206,7 +206,7 @@ class CassandraReader(Reader):
     def _schemas(self, markers: Mapping[str, Marker]) -> dict[str, tuple[StoredVersion, ...]]:
         """Return the versions of the schema that pending mutations and what is unread are of."""
         # Looking at all records costs; what was needed some batches ago is never too little.
-        if self._batches_made % _DELTAS_MAX == 0:
+        if self._batches_made % _BATCHES_EACH == 0:
             for host, node in enumerate(self._hosts):
                 pending = self._agreement.unpublished_segments(host)
                 oldest = Marker(min(pending), 0) if pending else markers[node]
@@ -222,11 +222,6 @@ class CassandraReader(Reader):
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
         """Return S_k: everything up to here and nothing later (line 27)."""
         agreement = self._agreement
-        if len(self._chunks) < _DELTAS_MAX:
-            rows = agreement.changed_rows()
-            self._chunks = (*self._chunks, Chunk(rows)) if rows else self._chunks
-        else:
-            self._chunks = (Chunk(agreement.all_rows()),)
         needs = {}
         if self._parts.config.disposal != "keep":
             needs = {
@@ -240,7 +235,7 @@ class CassandraReader(Reader):
             keyspaces=tuple(self._parts.replicas.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
-            chunks=self._chunks,
+            chunks=self._chunks.take(agreement),
             needs=needs,
             schemas=self._schemas(markers),
             met_gaps=self._gaps.gaps,

@@ -7,7 +7,7 @@ from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.groups cimport Groups
 
 cdef int _ROOM_FIRST, _AHEAD, _HOST_SHIFT
-cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _STREAMED, _NO_REPLICA, _STORED_BITS, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32, _SIGN, _ONE
+cdef uint64_t _DIRTY, _PERSISTED, _SHARED, _KIND_BITS, _MASK16, _MASK64, _HOST_BITS, _LOW32, _SIGN
 cdef int64_t _NOT_LOOKED
 
 
@@ -66,18 +66,6 @@ cdef class Records:
     cdef int _mark(self, int slot) except -1
     @cython.locals(slot=int, base=Py_ssize_t, keyspace=int, group=uint64_t)
     cpdef regroup(self, Groups groups)
-    @cython.locals(rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int)
-    cpdef changed_rows(self)
-    @cython.locals(meta=uint64_t, slot=int)
-    cpdef all_rows(self)
-    @cython.locals(size=Py_ssize_t, loc=int)
-    cdef Py_ssize_t _row_size(self, int slot) noexcept
-    @cython.locals(base=Py_ssize_t, count=int, end=Py_ssize_t, loc=int, i=int)
-    cdef Py_ssize_t _write_row(self, uint64_t[::1] rows, Py_ssize_t at, int slot) noexcept
-    @cython.locals(at=Py_ssize_t, slot=int, kind=int)
-    cpdef restore(self, const uint64_t[::1] rows, list host_map, list keyspace_map)
-    @cython.locals(kind=int, signed=int64_t, keyspace=uint64_t, group=uint64_t, number=uint64_t, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t, host=int, old=int)
-    cdef int _restore_row(self, const uint64_t[::1] rows, Py_ssize_t at, int slot, list host_map, list keyspace_map) except -1
     @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)
     cdef int _locate(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
     @cython.locals(loc=int, following=int)

@@ -1,7 +1,7 @@
-"""The records of one split in one flat table, found by digest, and as rows when they are stored.
+"""The records of one split in one flat table, found by digest.
 
-Separate from the rules that change them: `agreement`. An entry costs no Python object; a look-up
-goes by open addressing over the digest. For one thread.
+Separate from the rules that change them, `agreement`, and from how they are stored, `record_rows`.
+An entry costs no Python object; a look-up goes by open addressing over the digest. For one thread.
 """
 
 import os
@@ -12,8 +12,6 @@ from headrace.sources.cassandra.blocks import Block
 from headrace.sources.cassandra.groups import Groups
 
 _DIRTY, _PERSISTED, _SHARED = 0x100, 0x200, 0x400
-_STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
-_STORED_BITS = 0xFF_FFFF_0000_00FF  # Of META.
 _KIND_BITS = 0xFF
 _HOST_SHIFT, _HOST_BITS = 48, 0x3F
 _LOW32 = 0xFFFF_FFFF
@@ -24,7 +22,6 @@ _NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
 _AHEAD = 8  # Records whose places are fetched before they are needed.
 _MASK16 = 0xFFFF
 _SIGN = 1 << 63
-_ONE = 1  # As wide as a word.
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -280,147 +277,6 @@ class Records:
                 group = groups.find(keyspace, _signed(self.words[base + codes.TOKEN]))
                 self.words[base + codes.META] &= ~(_MASK16 << 16)
                 self.words[base + codes.META] |= group << 16
-
-    # ---- rows: records as they are stored ----
-
-    def changed_rows(self) -> bytes:
-        """Return the records changed or dropped since the last call, as rows of 64-bit words.
-
-        A row is ten words as in the table (kind FREE: dropped). Of a record that has locations the
-        last is their number, and four words for each follow. Clears what it returned.
-        """
-        size = codes.RECORD_WORDS * self.dropped_count
-        for i in range(self.dirty_count):
-            # A slot freed and taken again is listed twice; the first visit clears it.
-            if self.words[self.dirty[i] * codes.RECORD_WORDS + codes.META] & _DIRTY:
-                size += self._row_size(self.dirty[i])
-        rows = memoryview(bytearray(8 * max(size, 1))).cast("Q")
-        at = 0
-        for i in range(self.dropped_count):
-            rows[at] = self.dropped[2 * i]
-            rows[at + 1] = self.dropped[2 * i + 1]
-            at += codes.RECORD_WORDS
-        for i in range(self.dirty_count):
-            slot = self.dirty[i]
-            if self.words[slot * codes.RECORD_WORDS + codes.META] & _DIRTY:
-                self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_DIRTY
-                at = self._write_row(rows, at, slot)
-        self.dirty_count = 0
-        self.dropped_count = 0
-        return bytes(rows[:at])
-
-    def all_rows(self) -> bytes:
-        """Return every record as rows, as `changed_rows` does; nothing is changed after it."""
-        self.dirty_count = 0
-        self.dropped_count = 0
-        for slot in range(self.used):
-            meta = self.words[slot * codes.RECORD_WORDS + codes.META]
-            if meta & _KIND_BITS != codes.FREE:
-                self.words[slot * codes.RECORD_WORDS + codes.META] = meta & ~_DIRTY
-                self._mark(slot)
-        return self.changed_rows()
-
-    def _row_size(self, slot: int) -> int:
-        size = codes.RECORD_WORDS
-        loc = self._first_location(slot)
-        while loc:
-            size += codes.LOCATION_WORDS - 1
-            loc = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
-        return size
-
-    def _write_row(self, rows: memoryview, at: int, slot: int) -> int:
-        base = slot * codes.RECORD_WORDS
-        self.words[base + codes.META] |= _PERSISTED
-        for i in range(codes.RECORD_WORDS):
-            rows[at + i] = self.words[base + i]
-        rows[at + codes.META] &= _STORED_BITS
-        end = at + codes.RECORD_WORDS
-        if not self._has_locations(slot):
-            return end
-        count = 0
-        loc = self._first_location(slot)
-        while loc:
-            for i in range(codes.LOCATION_WORDS - 1):
-                rows[end + i] = self.locs[(loc - 1) * codes.LOCATION_WORDS + i]
-            end += codes.LOCATION_WORDS - 1
-            count += 1
-            loc = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
-        rows[at + codes.LOCATIONS] = count
-        return end
-
-    def restore(self, rows: memoryview, host_map: list[int], keyspace_map: list[int]) -> None:
-        """Apply stored rows in order; the maps turn their host and keyspace numbers into ours.
-
-        What a host that is HOST_GONE has logged counts no more, nor can it be read again.
-        """
-        at = 0
-        gone = set()
-        while at < len(rows):
-            kind = rows[at + codes.META] & _KIND_BITS
-            slot = self._find(rows[at], rows[at + 1])
-            if kind != codes.FREE:
-                gone.discard(slot)
-                self._restore_row(rows, at, slot, host_map, keyspace_map)
-            elif slot >= 0:
-                gone.add(slot)
-            at += codes.RECORD_WORDS
-            if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
-                at += rows[at - 1] * (codes.LOCATION_WORDS - 1)
-        for slot in gone:
-            self.pending -= self._kind(slot) == codes.PENDING
-            self._free(slot)
-        if gone:
-            self._reindex()
-        self.dropped_count = 0
-
-    def _restore_row(
-        self,
-        rows: memoryview,
-        at: int,
-        slot: int,
-        host_map: list[int],
-        keyspace_map: list[int],
-    ) -> None:
-        kind = rows[at + codes.META] & _KIND_BITS
-        if slot < 0:
-            signed = _signed(rows[at + codes.TOKEN])
-            keyspace = keyspace_map[rows[at + codes.META] >> 32 & _MASK16]
-            group = self.groups_table.find(keyspace, signed)
-            number = self.number
-            slot = self._new(rows[at], rows[at + 1], keyspace, group, signed)
-            self.number = max(number, rows[at + codes.NUMBER])
-        self.pending += int(kind == codes.PENDING) - int(self._kind(slot) == codes.PENDING)
-        self._forget_locations(slot)
-        base = slot * codes.RECORD_WORDS
-        self.words[base + codes.META] = (
-            (self.words[base + codes.META] & ~(_KIND_BITS | _HOST_BITS << _HOST_SHIFT))
-            & ~(_STREAMED | _NO_REPLICA)
-            | (rows[at + codes.META] & (_STREAMED | _NO_REPLICA))
-            | kind
-            | _PERSISTED
-        )
-        seen = rows[at + codes.SEEN]
-        self.words[base + codes.SEEN] = 0
-        for old in range(len(host_map)):
-            host = host_map[old]
-            if seen >> old & 1 and host != codes.HOST_GONE:
-                self.words[base + codes.SEEN] |= _ONE << host
-        for field in (codes.NUMBER, codes.BORN, codes.SINCE, codes.LAST):
-            self.words[base + field] = rows[at + field]
-        if self._has_locations(slot):
-            for i in reversed(range(rows[at + codes.LOCATIONS])):
-                loc = at + codes.RECORD_WORDS + i * (codes.LOCATION_WORDS - 1)
-                host = host_map[rows[loc]]
-                if host != codes.HOST_GONE:
-                    self._locate(slot, host, rows[loc + 1], rows[loc + 2], rows[loc + 3])
-        else:
-            self.words[base + codes.LOCATIONS] = rows[at + codes.LOCATIONS]
-        if kind == codes.PUBLISHED or kind == codes.EXPIRED_PUBLISHED:  # noqa: PLR1714 (C)
-            host = host_map[rows[at + codes.META] >> _HOST_SHIFT & _HOST_BITS]
-            if host == codes.HOST_GONE:
-                self.words[base + codes.LOCATIONS] = 0  # Not known.
-            else:
-                self.words[base + codes.META] |= (_ONE * host) << _HOST_SHIFT
 
     # ---- where copies lie ----
 

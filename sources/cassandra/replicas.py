@@ -10,10 +10,11 @@ from typing import Protocol
 
 import msgspec
 
+from headrace.sources.cassandra.chunks import Chunk
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.schema import KeyspaceSchema
-from headrace.sources.cassandra.state import Chunk, StoredTopology
+from headrace.sources.cassandra.state import StoredTopology
 from headrace.sources.cassandra.topology import Node, Topology, check_readable, set_replicas
 
 

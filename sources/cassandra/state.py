@@ -1,17 +1,13 @@
 """The CDC state of a split: markers per log, counters, and the records seen; a source's position.
 
 A state is an immutable value. Its head holds markers and counters, its chunks the records, as
-changes since the chunk before; a chunk is named after its content and is written once. Layout of
-both: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, then a zstd frame.
+changes since the chunk before.
 """
 
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Final, NamedTuple
 
-import cramjam
 import msgspec
 
 from headrace.plugins import (
@@ -22,17 +18,14 @@ from headrace.plugins import (
     Problem,
     offset_numbers,
 )
-from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.chunks import Chunk, chunk_in, damaged, seal, unseal
 from headrace.sources.cassandra.groups import Group, Groups
-from headrace.sources.cassandra.records import Records
+from headrace.sources.cassandra.record_rows import StoredRecords
 
-VERSION: Final = 1
-CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
 # The states of a gap.
 OPEN: Final = "open"
 ACCEPTED: Final = "accepted"
-_HEAD, _CHUNK = b"HRSH", b"HRSC"
-_PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
+_HEAD: Final = b"HRSH"
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -95,59 +88,6 @@ class _Head(msgspec.Struct, frozen=True):
     unread: dict[str, tuple[int, ...]] = {}
     starts: dict[str, Marker] = {}
     topologies: tuple[tuple[str, int | None], ...] = ()
-
-
-class Chunk:
-    """Rows of records as `Agreement.changed_rows` makes them, or of a schema; sealed when stored.
-
-    Keeps one form only, since the rows of all chunks are about as large as the records in memory.
-    """
-
-    __slots__ = ("_name", "_rows", "_sealed")
-
-    def __init__(self, rows: bytes = b"", *, sealed: bytes = b"") -> None:
-        """Take *rows*, or what `sealed` returned.
-
-        Raises:
-            StateError: *sealed* is damaged, or of a newer version.
-
-        """
-        self._rows: bytes | None = rows
-        self._sealed = sealed
-        self._name = ""
-        if sealed:
-            self._name = _chunk_name(sealed)
-            _open(_CHUNK, sealed, f"chunk {self._name}")
-            self._rows = None
-
-    @property
-    def rows(self) -> bytes:
-        """The rows."""
-        if self._rows is None:
-            return _open(_CHUNK, self._sealed, f"chunk {self._name}")
-        return self._rows
-
-    @property
-    def sealed(self) -> bytes:
-        """The bytes that are stored."""
-        if self._rows is not None:
-            self._sealed = _seal(_CHUNK, self._rows)
-            self._name = _chunk_name(self._sealed)
-            self._rows = None
-        return self._sealed
-
-    @property
-    def name(self) -> str:
-        """Its name: the same content has the same name everywhere."""
-        return self._name if self.sealed else ""
-
-    def __eq__(self, other: object) -> bool:
-        """Compare the rows."""
-        return isinstance(other, Chunk) and self.rows == other.rows
-
-    def __hash__(self) -> int:
-        """Hash the rows."""
-        return hash(self.rows)
 
 
 class StoredVersion(NamedTuple):
@@ -213,7 +153,7 @@ class CdcState(Position):
         versions = [version.chunk for each in self.schemas.values() for version in each]
         versions += [each.chunk for each in self.topologies]
         return EncodedPosition(
-            _seal(_HEAD, msgspec.msgpack.encode(head)),
+            seal(_HEAD, msgspec.msgpack.encode(head)),
             {chunk.name: chunk.sealed for chunk in (*self.chunks, *versions)},
         )
 
@@ -226,14 +166,14 @@ class CdcState(Position):
 
         """
         try:
-            head = msgspec.msgpack.decode(_open(_HEAD, encoded.head, "head"), type=_Head)
+            head = msgspec.msgpack.decode(unseal(_HEAD, encoded.head, "head"), type=_Head)
         except msgspec.MsgspecError as error:
-            raise _damaged("head", f"fields that do not fit: {error}") from error
+            raise damaged("head", f"fields that do not fit: {error}") from error
         known: dict[str, Chunk] = {}
 
         def chunk(name: str) -> Chunk:
             if name not in known:
-                known[name] = _chunk_in(encoded, name)
+                known[name] = chunk_in(encoded, name)
             return known[name]
 
         return cls(
@@ -309,10 +249,9 @@ class CdcState(Position):
         hosts = list(range(len(self.hosts)))
         groups = Groups(len(hosts))
         groups.set([Group((), 0)], [[(0, 0)] for _ in self.keyspaces])
-        records = Records(groups)
+        records = StoredRecords(groups)
         for chunk in self.chunks:
-            rows = memoryview(chunk.rows).cast("Q")
-            records.restore(rows, hosts, list(range(len(self.keyspaces))))
+            records.restore(chunk.words, hosts, list(range(len(self.keyspaces))))
         booked = self.counters.get("mutations.pending", 0)
         if records.pending == booked:
             return ()
@@ -335,54 +274,3 @@ class CdcState(Position):
 def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVersion, ...]:
     """Return the versions that stand before *marker*, or the oldest of all."""
     return tuple(v for v in versions if v.since <= marker) or tuple(versions[:1])
-
-
-def _chunk_in(encoded: EncodedPosition, name: str) -> Chunk:
-    if name not in encoded.chunks:
-        raise _damaged(f"chunk {name}", "nothing")
-    sealed = encoded.chunks[name]
-    if _chunk_name(sealed) != name:
-        raise _damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
-    return Chunk(sealed=sealed)
-
-
-def _chunk_name(sealed: bytes) -> str:
-    return sha256(sealed).hexdigest()[:32]
-
-
-def _seal(magic: bytes, content: bytes) -> bytes:
-    body = len(content).to_bytes(4, "big") + bytes(cramjam.zstd.compress(content, level=1))
-    return magic + VERSION.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
-
-
-def _open(magic: bytes, sealed: bytes, what: str) -> bytes:
-    if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
-        raise _damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
-    version = int.from_bytes(sealed[4:6], "big")
-    if version != VERSION:
-        raise StateError(
-            f"version {version}; this release reads {VERSION}",
-            place=f"CDC state, {what}",
-            hint="run the release that wrote it, or a newer one",
-        )
-    if zlib.crc32(sealed[10:]) != int.from_bytes(sealed[6:10], "big"):
-        raise _damaged(what, "a wrong checksum")
-    length = int.from_bytes(sealed[10:14], "big")
-    if length > CONTENT_BYTES_MAX:
-        raise _damaged(what, f"a content of {length} bytes")
-    content = bytearray(length)
-    try:
-        written = cramjam.zstd.decompress_into(sealed[14:], content)
-    except cramjam.DecompressionError as error:
-        raise _damaged(what, "content that cannot be decompressed") from error
-    if written != length:
-        raise _damaged(what, f"{written} bytes of content instead of {length}")
-    return bytes(content)
-
-
-def _damaged(what: str, found: str) -> StateError:
-    return StateError(
-        f"expected a CDC state, found {found}",
-        place=f"CDC state, {what}",
-        hint="restore the store from a backup, or start the job under a new name",
-    )

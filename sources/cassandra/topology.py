@@ -6,7 +6,7 @@ are those of docs/agreement.md.
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -23,6 +23,7 @@ LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", *LOCAL_LEVELS, "EACH_QUORUM", 
 STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy")
 _BY_CENTRE: Final = STRATEGIES[1]
 _COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3, "LOCAL_ONE": 1}
+_CENTRE: Final = "dc1"
 _LOWEST: Final = -(1 << 63)
 
 
@@ -30,12 +31,13 @@ _LOWEST: Final = -(1 << 63)
 class Node:
     """A node of the ring. Without tokens it can only be one that holds everything.
 
+    Without a name its data centre is the only one that a keyspace has copies in, else `dc1`.
     One that is joining logs writes of ranges that it will have, and is no replica yet.
     """
 
     name: str
     tokens: tuple[int, ...] = ()
-    datacenter: str = "dc1"
+    datacenter: str = ""
     rack: str = "rack1"
     joining: bool = False
     # The driver's strategies compare hosts by identity and ask for these two words.
@@ -211,7 +213,7 @@ def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> st
     if given is None and len(known) > 1 and level in LOCAL_LEVELS:
         hint = f"say which of {', '.join(known)} is meant"
         raise ConfigError([Problem("datacenter", f"is required for {level}", hint)])
-    return given or known[0]
+    return given or (known[0] if len(known) == 1 else "")
 
 
 def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> None:
@@ -268,12 +270,14 @@ def _keyspace(version: Topology, name: str) -> KeyspaceSchema:
 def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Sequence[_Range]:
     keyspace = KeyspaceSchema(name, replication)
     copies = _copies(keyspace)
-    nodes = [node for node in version.nodes if not node.joining]
+    unnamed = _unnamed(copies)
+    nodes = [
+        replace(node, datacenter=node.datacenter or unnamed)
+        for node in version.nodes
+        if not node.joining
+    ]
     centres = {node.name: node.datacenter for node in nodes}
     is_told = all(node.tokens for node in nodes)
-    if not is_told and len(copies) == 1 and not copies.keys() & set(centres.values()):
-        # One data centre, whose name nobody gave with the nodes.
-        centres = dict.fromkeys(centres, next(iter(copies)))
     _check_centres(version.level, keyspace, copies, centres)
     everyone = [] if is_told else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
     held = everyone or _held(nodes, keyspace)
@@ -281,6 +285,11 @@ def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Seque
         _Range(token, tuple(_terms(version, copies, centres, replicas)), replicas)
         for token, replicas in held
     ]
+
+
+def _unnamed(copies: Mapping[str, int]) -> str:
+    """Return the data centre of those that say none."""
+    return next(iter(copies)) if len(copies) == 1 else _CENTRE
 
 
 def _check_centres(
@@ -340,8 +349,9 @@ def _terms(
     if level == "EACH_QUORUM":
         return [(by_centre[centre], count // 2 + 1) for centre, count in copies.items()]
     if level in LOCAL_LEVELS and "" not in copies:
-        total = copies.get(version.local, 1)  # Where there are no copies, none can be read.
-        replicas = by_centre.get(version.local, frozenset())
+        local = version.local or _unnamed(copies)
+        total = copies.get(local, 1)  # Where there are no copies, none can be read.
+        replicas = by_centre.get(local, frozenset())
     needed = _COUNTS.get(level) or (total if level == "ALL" else total // 2 + 1)
     return [(replicas, needed)]
 

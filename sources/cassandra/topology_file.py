@@ -59,7 +59,7 @@ def node_of(name: str, given: object) -> Node:
     if not isinstance(given, Mapping):
         return Node(name)
     tokens = tuple(given.get("tokens", ()))
-    dc, rack = str(given.get("dc", "dc1")), str(given.get("rack", "rack1"))
+    dc, rack = str(given.get("dc", "")), str(given.get("rack", "rack1"))
     return Node(name, tokens, dc, rack, joining=bool(given.get("joining", False)))
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.chunks import Chunk
 from headrace.sources.cassandra.errors import StateError, TopologyError
 from headrace.sources.cassandra.replicas import Replicas, SplitVersions
 from headrace.sources.cassandra.schema import KeyspaceSchema
-from headrace.sources.cassandra.state import Chunk, StoredTopology
+from headrace.sources.cassandra.state import StoredTopology
 from headrace.sources.cassandra.topology import Node, Topology
 
 HOSTS = ("a", "b", "c", "d")

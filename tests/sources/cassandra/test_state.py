@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
+from headrace.sources.cassandra.chunks import VERSION, Chunk
 from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.state import VERSION, CdcState, Chunk, Marker
+from headrace.sources.cassandra.state import CdcState, Marker
 
 names = st.text(max_size=8)
 counts = st.integers(0, (1 << 63) - 1)

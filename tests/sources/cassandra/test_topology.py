@@ -273,11 +273,19 @@ def test_the_local_data_centre_is_the_only_one_or_must_be_said() -> None:
     """Several need an option, for the levels that mean one; a centre without nodes is refused."""
     assert "east" == local_datacenter(TWO_CENTRES[:3], "LOCAL_ONE", None)
     assert "west" == local_datacenter(TWO_CENTRES, "LOCAL_ONE", "west")
-    assert local_datacenter(TWO_CENTRES, "QUORUM", None)
+    assert "" == local_datacenter(TWO_CENTRES, "QUORUM", None)
     with pytest.raises(ConfigError, match="is required for LOCAL_QUORUM"):
         local_datacenter(TWO_CENTRES, "LOCAL_QUORUM", None)
     with pytest.raises(ConfigError, match="no node is in north"):
         local_datacenter(TWO_CENTRES, "ONE", "north")
+
+
+def test_nodes_without_a_data_centre_are_in_the_only_one() -> None:
+    """Its name need not be repeated with each node, with tokens or without."""
+    made = keyspace(class_="NetworkTopologyStrategy", datacenter1="2")
+    for nodes in ([Node("a"), Node("b")], [Node("a", (0,)), Node("b", (100,))]):
+        agreement = Agreement(replica_groups(nodes, [made], "LOCAL_QUORUM"))
+        assert [0, 2] == [agreement.observe(host, 1, 2, 0, 5, 1, 1, 10) for host in (0, 1)]
 
 
 def test_a_joining_node_is_no_replica() -> None:

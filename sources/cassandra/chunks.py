@@ -1,0 +1,197 @@
+"""Chunks: the immutable parts of a stored state, sealed, and which of them hold a split's records.
+
+Layout of what is sealed: 4 bytes magic, 2 bytes version, 4 bytes CRC-32 of the rest, 4 bytes
+length, then a zstd frame. A chunk is named after its content and is written once.
+"""
+
+import zlib
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, Protocol
+
+import cramjam
+
+from headrace.plugins import EncodedPosition
+from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.record_rows import PIECE_WORDS
+
+VERSION: Final = 1
+CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
+CHUNK_BYTES_MAX: Final = 256 * 1024  # Of a sealed chunk of records.
+CHUNKS_PER_PART_MAX: Final = 40  # More of them are the remains of rounds that crashes ended.
+ROUND: Final = 32  # A commit with changes also stores so many parts less of what did not change.
+_CHUNK: Final = b"HRSC"
+_PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
+_WORD_BYTES: Final = 8
+
+
+class Chunk:
+    """Rows of records as `Agreement.changed_rows` makes them, or of a schema; sealed when stored.
+
+    Keeps one form only, since the rows of all chunks are about as large as the records in memory.
+    """
+
+    __slots__ = ("_name", "_rows", "_sealed")
+
+    def __init__(self, rows: bytes = b"", *, sealed: bytes = b"") -> None:
+        """Take *rows*, or what `sealed` returned.
+
+        Raises:
+            StateError: *sealed* is damaged, or of a newer version.
+
+        """
+        self._rows: bytes | None = rows
+        self._sealed = sealed
+        self._name = ""
+        if sealed:
+            self._name = _chunk_name(sealed)
+            unseal(_CHUNK, sealed, f"chunk {self._name}")
+            self._rows = None
+
+    @property
+    def rows(self) -> bytes:
+        """The rows."""
+        if self._rows is None:
+            return unseal(_CHUNK, self._sealed, f"chunk {self._name}")
+        return self._rows
+
+    @property
+    def words(self) -> memoryview:
+        """The rows as 64-bit words.
+
+        Raises:
+            StateError: they are something else.
+
+        """
+        rows = self.rows
+        if len(rows) % _WORD_BYTES:
+            raise damaged(f"chunk {self.name}", f"{len(rows)} bytes")
+        return memoryview(rows).cast("Q")
+
+    @property
+    def sealed(self) -> bytes:
+        """The bytes that are stored."""
+        if self._rows is not None:
+            self._sealed = seal(_CHUNK, self._rows)
+            self._name = _chunk_name(self._sealed)
+            self._rows = None
+        return self._sealed
+
+    @property
+    def name(self) -> str:
+        """Its name: the same content has the same name everywhere."""
+        return self._name if self.sealed else ""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the rows."""
+        return isinstance(other, Chunk) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        """Hash the rows."""
+        return hash(self.rows)
+
+
+class Changing(Protocol):
+    """The records of a split."""
+
+    def has_changed(self) -> bool:
+        """Say whether they changed since they were last taken."""
+
+    def touch(self, first: int, parts: int) -> int:
+        """Take a part of them as changed from *first* on; return where the next begins, or 0."""
+
+    def changed_pieces(self, words_max: int) -> list[bytes]:
+        """Return what changed."""
+
+
+class RecordChunks:
+    """The chunks that hold a split's records; loading applies them in order.
+
+    Each commit adds what changed, and a part of what did not, by turns. When a round is complete,
+    chunks from before it say nothing any more. So no commit writes everything, and yet the chunks
+    hold a small multiple of the records.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], *, parts: int = ROUND) -> None:
+        """Go on from *chunks*; a round takes about *parts* commits."""
+        self.chunks = tuple(chunks)
+        self._round_begins = len(self.chunks)
+        self._parts = parts
+        self._next = 0  # The first record that this round has not stored.
+
+    def take(self, records: Changing) -> tuple[Chunk, ...]:
+        """Return the chunks that hold *records* as they are now."""
+        if records.has_changed():
+            is_long = len(self.chunks) > CHUNKS_PER_PART_MAX * self._parts
+            self._next = records.touch(self._next, 1 if is_long else self._parts)
+            pieces = records.changed_pieces(PIECE_WORDS)
+            self.chunks = (*self.chunks, *map(Chunk, pieces))
+            if self._next == 0:
+                self.chunks = self.chunks[self._round_begins :]
+                self._round_begins = len(self.chunks)
+        return self.chunks
+
+
+def chunk_in(encoded: EncodedPosition, name: str) -> Chunk:
+    """Return a chunk that a head lists.
+
+    Raises:
+        StateError: it is not there, or has other bytes.
+
+    """
+    if name not in encoded.chunks:
+        raise damaged(f"chunk {name}", "nothing")
+    sealed = encoded.chunks[name]
+    if _chunk_name(sealed) != name:
+        raise damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
+    return Chunk(sealed=sealed)
+
+
+def _chunk_name(sealed: bytes) -> str:
+    return sha256(sealed).hexdigest()[:32]
+
+
+def seal(magic: bytes, content: bytes) -> bytes:
+    """Return what is stored of *content*; *magic* says what it is."""
+    body = len(content).to_bytes(4, "big") + bytes(cramjam.zstd.compress(content, level=1))
+    return magic + VERSION.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def unseal(magic: bytes, sealed: bytes, what: str) -> bytes:
+    """Return the content of what `seal` made; *what* names it in errors.
+
+    Raises:
+        StateError: it is damaged, or of a newer version.
+
+    """
+    if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
+        raise damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
+    version = int.from_bytes(sealed[4:6], "big")
+    if version != VERSION:
+        raise StateError(
+            f"version {version}; this release reads {VERSION}",
+            place=f"CDC state, {what}",
+            hint="run the release that wrote it, or a newer one",
+        )
+    if zlib.crc32(sealed[10:]) != int.from_bytes(sealed[6:10], "big"):
+        raise damaged(what, "a wrong checksum")
+    length = int.from_bytes(sealed[10:14], "big")
+    if length > CONTENT_BYTES_MAX:
+        raise damaged(what, f"a content of {length} bytes")
+    content = bytearray(length)
+    try:
+        written = cramjam.zstd.decompress_into(sealed[14:], content)
+    except cramjam.DecompressionError as error:
+        raise damaged(what, "content that cannot be decompressed") from error
+    if written != length:
+        raise damaged(what, f"{written} bytes of content instead of {length}")
+    return bytes(content)
+
+
+def damaged(what: str, found: str) -> StateError:
+    """Return the error that says what was *found* in place of a part of a state."""
+    return StateError(
+        f"expected a CDC state, found {found}",
+        place=f"CDC state, {what}",
+        hint="restore the store from a backup, or start the job under a new name",
+    )
