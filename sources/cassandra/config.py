@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
 from headrace.sources.cassandra.contact import Contact
@@ -10,7 +11,8 @@ from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
 from headrace.sources.cassandra.topology_file import node_problems
 
-_NODE_TEXTS = ("path", "commitlog")  # Besides what a ring says of a node.
+LIVE: Final = "live"
+_NODE_TEXTS = ("path", "commitlog", "host")  # Besides what a ring says of a node.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class CassandraConfig:
 
     nodes: Mapping[str, object] = option(
         "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …, "
-        "commitlog: …}."
+        "commitlog: …, host: …}."
     )
     schema: str | None = option(
         "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
@@ -39,8 +41,8 @@ class CassandraConfig:
         "Which data centre LOCAL_ONE and LOCAL_QUORUM mean; default: the only one.", default=None
     )
     topology: str | None = option(
-        "A YAML file of the ring, followed while it changes: {node: {tokens: […], dc: …, "
-        "rack: …, joining: true}, …}.",
+        "live, which asks the contact points, or a YAML file of the ring: {node: {tokens: […], "
+        "dc: …, rack: …, joining: true}, …}; both are followed while they change.",
         default=None,
     )
     max_hint_window_seconds: int = option(
@@ -97,6 +99,14 @@ class CassandraConfig:
     )
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the nodes, by what a live ring has for them."""
+        return {
+            str(node.get("host", name)) if isinstance(node, Mapping) else name: name
+            for name, node in self.nodes.items()
+        }
+
+    @property
     def contact(self) -> Contact:
         """Which nodes are asked, and as whom."""
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
@@ -122,6 +132,9 @@ class CassandraConfig:
         if self.schema is None and not self.contact_points:
             hint = "give one of them, or both"
             problems.append(Problem("schema", "neither schema nor contact_points is given", hint))
+        if self.topology == LIVE and not self.contact_points:
+            hint = "give host:port of live nodes"
+            problems.append(Problem("contact_points", "is required for topology: live", hint))
         if (self.username is None) is not (self.password is None):
             problems.append(Problem("password", "belongs to username: give both"))
         if not _is_disposal(self.disposal):

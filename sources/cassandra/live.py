@@ -54,12 +54,36 @@ def read_live_schema(contact: Contact) -> Schema:
         return _Reading(session).schema()
 
 
+def connected_cluster(contact: Contact) -> Cluster:
+    """Return a connected cluster, whose metadata follows the ring; the caller shuts it down.
+
+    Raises as `read_live_schema`.
+    """
+    cluster = _cluster(contact, follows_ring=True)
+    try:
+        with _named_errors(contact):
+            cluster.connect()
+    except BaseException:
+        cluster.shutdown()
+        raise
+    return cluster
+
+
 @contextmanager
 def _connected(contact: Contact) -> Iterator[Session]:
+    cluster = _cluster(contact, follows_ring=False)
+    try:
+        with _named_errors(contact):
+            yield cluster.connect()
+    finally:
+        cluster.shutdown()
+
+
+def _cluster(contact: Contact, *, follows_ring: bool) -> Cluster:
     endpoints = [_endpoint(point) for point in contact.points]
     hosts = [host for host, _ in endpoints]
     profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(hosts))
-    cluster = Cluster(
+    return Cluster(
         hosts,
         port=endpoints[0][1],
         protocol_version=_PROTOCOL_VERSION,
@@ -67,20 +91,22 @@ def _connected(contact: Contact) -> Iterator[Session]:
         connect_timeout=CONNECT_SECONDS_MAX,
         control_connection_timeout=CONNECT_SECONDS_MAX,
         schema_metadata_enabled=False,
-        token_metadata_enabled=False,
+        token_metadata_enabled=follows_ring,
         ssl_context=_tls(contact.ca) if contact.ca else None,
         auth_provider=_login(contact) if contact.username else None,
     )
+
+
+@contextmanager
+def _named_errors(contact: Contact) -> Iterator[None]:
     try:
-        yield cluster.connect()
+        yield
     except (NoHostAvailable, OperationTimedOut, DriverException) as error:
         raise ClusterUnreachableError(
             f"{type(error).__name__}: {error}",
             place=f"contact_points {', '.join(contact.points)}",
             hint="give host:port of the native transport of a running node",
         ) from error
-    finally:
-        cluster.shutdown()
 
 
 def _login(contact: Contact) -> PlainTextAuthProvider:

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.plugins import ConfigError, Context, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.config import LIVE, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
@@ -171,7 +171,13 @@ class Parts:
 
     @cached_property
     def _ring(self) -> Nodes:
-        return TopologyFile(self.config.topology, self.context)
+        config = self.config
+        if config.topology != LIVE:
+            return TopologyFile(config.topology, self.context)
+        # Only here: a job that has its ring from a file starts without the driver.
+        from headrace.sources.cassandra.live_ring import LiveRing  # noqa: PLC0415
+
+        return LiveRing(config.contact, config.names, self.context)
 
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
@@ -285,7 +291,7 @@ class Parts:
 
     def close(self) -> None:
         """Close the logs, if they were opened."""
-        for name in ("pump", "copies"):
+        for name in ("pump", "copies", "_ring"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 

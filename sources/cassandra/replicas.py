@@ -27,6 +27,9 @@ class Nodes(Protocol):
         Called in every pass; whoever asks somebody for it must not do so every time.
         """
 
+    def close(self) -> None:
+        """Give back what was opened. Safe to call twice."""
+
 
 class Replicas:
     """The version that is in force for the whole job, and the groups of all splits.

@@ -53,6 +53,9 @@ class TopologyFile:
         self._read = content
         return nodes
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 def node_of(name: str, given: object) -> Node:
     """Return a node as a job file or a topology file describes it."""
