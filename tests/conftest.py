@@ -2,9 +2,11 @@
 
 from hypothesis import settings
 
+from deaf import obey_deaf
 from hot import hot_modules, is_compiled, is_stale, obey_native
 
 obey_native()
+obey_deaf()
 
 # A shared machine is slow at random; a property that is slow is found by timing, not here.
 settings.register_profile("headrace", deadline=None)

@@ -210,7 +210,7 @@ def test_validate(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("line", "seconds_max", "message"),
     [
-        ("late", 2, "did not answer within 2 s"),
+        ("late", 0.3, "did not answer within 0.3 s"),
         ("torn", 60, "ended its process with status 7"),
         ("odd", 60, "internal: the plugin raised ValueError"),
     ],

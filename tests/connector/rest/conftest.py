@@ -21,28 +21,55 @@ runtime: {tick_min_ms: 5, commit_max_seconds: 0.02, lease_seconds: 0.6, restart_
 """
 
 
+def a_state(folder: Path, toys_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a state file with a data sink `k`, in *folder*, which has a worker's file."""
+    toys.install(toys_folder, monkeypatch)
+    monkeypatch.chdir(folder)
+    (folder / "worker.yaml").write_text(WORKER)
+    (folder / "in.jsonl").write_text('{"n": 123456}\n')
+    with contextlib.closing(connect(folder / "state.db")) as connection:
+        Commands(connection).create_sink(
+            CreateSink(name="k", uri=f"pond://{folder}/out.jsonl?topic=lines")
+        )
+    return folder / "state.db"
+
+
+@contextlib.contextmanager
+def a_worker(state: Path) -> Iterator[RestWorker]:
+    """Serve, and run nothing."""
+    server = RestServer(state, log=context().log)
+    with contextlib.closing(connect(state)) as connection, serving(server) as address:
+        yield RestWorker(state.parent, Client(address.port), Commands(connection))
+
+
 @pytest.fixture
 def state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Return a state file with a data sink `k`, in a folder with a worker's file."""
-    toys.install(tmp_path_factory.mktemp("toys"), monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "worker.yaml").write_text(WORKER)
-    (tmp_path / "in.jsonl").write_text('{"n": 123456}\n')
-    with contextlib.closing(connect(tmp_path / "state.db")) as connection:
-        Commands(connection).create_sink(
-            CreateSink(name="k", uri=f"pond://{tmp_path}/out.jsonl?topic=lines")
-        )
-    return tmp_path / "state.db"
+    """Return a state file of this test's own."""
+    return a_state(tmp_path, tmp_path_factory.mktemp("toys"), monkeypatch)
 
 
 @pytest.fixture
 def served(state: Path) -> Iterator[RestWorker]:
     """Return a worker that serves, and runs nothing."""
-    server = RestServer(state, log=context().log)
-    with contextlib.closing(connect(state)) as connection, serving(server) as address:
-        yield RestWorker(state.parent, Client(address.port), Commands(connection))
+    with a_worker(state) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def shared_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a state file that no test of the module changes."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        folder, toys_folder = (tmp_path_factory.mktemp(name) for name in ("shared", "toys"))
+        yield a_state(folder, toys_folder, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def shared(shared_state: Path) -> Iterator[RestWorker]:
+    """Return a worker whose state no test of the module changes."""
+    with a_worker(shared_state) as worker:
+        yield worker
 
 
 @pytest.fixture

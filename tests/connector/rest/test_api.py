@@ -78,14 +78,14 @@ def test_sinks(served: RestWorker) -> None:
         ("", "is not a URI"),
     ],
 )
-def test_bad_uris(served: RestWorker, uri: str, message: str) -> None:
+def test_bad_uris(shared: RestWorker, uri: str, message: str) -> None:
     """A URI that can be read in two ways, or reaches where it must not, makes no sink."""
-    answer = served.client("POST", "/api/v1/sinks", {"name": "b", "uri": uri})
+    answer = shared.client("POST", "/api/v1/sinks", {"name": "b", "uri": uri})
 
     assert 400 == answer.status
     assert message in answer.json["message"]
     assert b"canary" not in answer.body
-    assert ["k"] == [s["name"] for s in served.client("GET", "/api/v1/sinks").json["sinks"]]
+    assert ["k"] == [s["name"] for s in shared.client("GET", "/api/v1/sinks").json["sinks"]]
 
 
 def test_life_of_a_source(worker: RestWorker) -> None:
@@ -152,27 +152,27 @@ def test_sources_are_listed(served: RestWorker) -> None:
         ("PATCH", "sources/o/offsets?dry_run=maybe", {"offsets": [{"partition": {}}]}, "dry_run"),
     ],
 )
-def test_refused(served: RestWorker, method: str, path: str, body: object, message: str) -> None:
+def test_refused(shared: RestWorker, method: str, path: str, body: object, message: str) -> None:
     """What the description does not allow is refused with its place."""
-    answer = served.client(method, f"/api/v1/{path}", body)
+    answer = shared.client(method, f"/api/v1/{path}", body)
 
     assert 400 == answer.status
     assert message in answer.json["message"]
 
 
-def test_plugins(served: RestWorker) -> None:
+def test_plugins(shared: RestWorker) -> None:
     """Plugins are listed, and their options have a schema."""
-    found = served.client("GET", "/api/v1/plugins").json["plugins"]
+    found = shared.client("GET", "/api/v1/plugins").json["plugins"]
     assert ("KafkaSink", "sinks") in [(plugin["class"], plugin["group"]) for plugin in found]
-    schema = served.client("GET", "/api/v1/plugins/KafkaSink/schema").json
+    schema = shared.client("GET", "/api/v1/plugins/KafkaSink/schema").json
     assert {"bootstrap.servers", "topic"} <= set(schema["required"])
     assert schema["properties"]["sasl.password"]["writeOnly"]
-    assert 404 == served.client("GET", "/api/v1/plugins/Nope/schema").status
+    assert 404 == shared.client("GET", "/api/v1/plugins/Nope/schema").status
 
 
-def test_description(served: RestWorker) -> None:
-    """The description has every path that it is served beside."""
-    described = served.client("GET", "/openapi.json").json
+def test_description(shared: RestWorker) -> None:
+    """The description has every path that it is shared beside."""
+    described = shared.client("GET", "/openapi.json").json
 
     assert "/api/v1/sources/{name}/offsets" in described["paths"]
-    assert described == served.client("GET", "/api/v1/openapi.json").json
+    assert described == shared.client("GET", "/api/v1/openapi.json").json

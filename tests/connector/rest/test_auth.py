@@ -42,9 +42,10 @@ def bearer(claims: dict[str, Any], key: Any = KEY, algorithm: str = "ES256") -> 
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.fixture
-def client(state: Path, tmp_path: Path) -> Iterator[Client]:
+@pytest.fixture(scope="module")
+def client(shared_state: Path) -> Iterator[Client]:
     """Return a client of a server that asks for a password or a token."""
+    tmp_path = shared_state.parent
     (tmp_path / "users.yaml").write_text(USERS)
     public = json.loads(ECAlgorithm(ECAlgorithm.SHA256).to_jwk(KEY.public_key()))
     (tmp_path / "jwks.json").write_text(json.dumps({"keys": [public | {"kid": "1"}]}))
@@ -55,7 +56,7 @@ def client(state: Path, tmp_path: Path) -> Iterator[Client]:
         jwt_audience="headrace",
     )
     authenticator = authenticator_of(config, tmp_path)
-    server = RestServer(state, log=context().log, authenticator=authenticator)
+    server = RestServer(shared_state, log=context().log, authenticator=authenticator)
     with serving(server) as address:
         yield Client(address.port)
 

@@ -11,7 +11,7 @@ import pytest
 import toys
 from children import RUN, until
 from headrace.connector.control.references import ROOTS_VARIABLE
-from rest_server import Client, free_port
+from rest_server import Answer, Client, free_port
 
 CANARIES = ("bad-canary-in-the-environment", "canary-in-a-file", "canary-in-a-request")
 WORKER = """\
@@ -20,11 +20,33 @@ source: {plugin: brook, path: in.jsonl}
 runtime: {tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}
 """
 PATHS = (
-    *("/", "/connectors?expand=info&expand=status", "/connectors/a", "/connectors/a/config"),
+    *("/", "/connectors?expand=info&expand=status", "/connectors/a", "/connectors/sink-a/config"),
     *("/connectors/a/tasks", "/connectors/b/status", "/connector-plugins", "/admin/loggers"),
     *("/connector-plugins/PondSink/config", "/api/v1/sinks", "/api/v1/sources", "/api/v1/plugins"),
     *("/api/v1/services", "/openapi.json", "/api/v1/plugins/PondSink/schema"),
 )
+
+
+def refused(client: Client, in_request: str) -> list[Answer]:
+    """Send a secret wherever a request could hold one; none is taken."""
+    return [
+        client("POST", "/api/v1/sinks", {"name": "x", "uri": f"pond:///x?password={in_request}"}),
+        client("PATCH", "/api/v1/sinks/sink-a", {"options": {"password": in_request}}),
+        client("POST", "/api/v1/sinks", {"name": "x", "uri": f"kafka://u:{in_request}@h?topic=x"}),
+        client("PUT", "/connector-plugins/PondSink/config/validate", {"password": in_request}),
+        client("PUT", "/connectors/x/config", {"sasl.password": in_request}),
+        client(
+            "PUT",
+            "/connectors/x/config",
+            {"connector.class": "KafkaSink", "sasl.password": in_request},
+        ),
+        client(
+            "POST",
+            "/api/v1/statements",
+            {"statement": f"ALTER DATA_SINK \"sink-a\" WITH password = '{in_request}'"},
+        ),
+        client("GET", "/connectors", None, Authorization=f"Basic {in_request}"),
+    ]
 
 
 def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,28 +80,17 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ("a", f"${{file:{tmp_path}/secrets:password}}"),
             ("b", "${env:CANARY}"),
         ):
-            sink = {"name": name, "uri": f"pond://{tmp_path}/{name}.jsonl?topic=t"}
+            sink = {"name": f"sink-{name}", "uri": f"pond://{tmp_path}/{name}.jsonl?topic=t"}
             made = client("POST", "/api/v1/sinks", {**sink, "options": {"password": password}})
             assert 201 == made.status, made.body
             config = {
                 "connector.class": "BrookBrookSource",
                 "keyspace": "s",
                 "table": name,
-                "sink": name,
+                "sink": f"sink-{name}",
             }
             assert client("POST", "/connectors", {"name": name, "config": config}).status == 201
-        answers = [
-            client(
-                "POST", "/api/v1/sinks", {"name": "x", "uri": f"pond:///x?password={in_request}"}
-            ),
-            client("PATCH", "/api/v1/sinks/a", {"options": {"password": in_request}}),
-            client(
-                "POST", "/api/v1/sinks", {"name": "x", "uri": f"kafka://u:{in_request}@h?topic=x"}
-            ),
-            client("PUT", "/connector-plugins/PondSink/config/validate", {"password": in_request}),
-            client("PUT", "/connectors/x/config", {"sasl.password": in_request}),
-            client("GET", "/connectors", None, Authorization=f"Basic {in_request}"),
-        ]
+        answers = refused(client, in_request)
         until(lambda: b"nobody may" in client("GET", "/api/v1/sources/b").body, "b never failed")
         until((tmp_path / "a.jsonl").exists, "a never wrote")
         answers += [client("GET", path) for path in PATHS]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,17 +127,19 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
         worker_main([str(file)])
 
 
-def test_taken_address(process: Process, tmp_path: Path) -> None:
+def test_taken_address(tmp_path: Path) -> None:
     """An address that is taken ends the worker with its status, and a line that says so."""
-    ended = subprocess.run(  # noqa: S603 (headrace itself)
-        [
-            *(sys.executable, "-c", RUN, "worker", str(tmp_path / "worker.yaml")),
-            *("--rest", f"127.0.0.1:{process.port}"),
-        ],
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops")))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = subprocess.run(  # noqa: S603 (headrace itself)
+            [
+                *(sys.executable, "-c", RUN, "worker", str(tmp_path / "worker.yaml")),
+                *("--rest", f"127.0.0.1:{taken.getsockname()[1]}"),
+            ],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
 
     assert 3 == ended.returncode
     assert b"error [cannot_listen]: 127.0.0.1:" in ended.stderr

@@ -59,15 +59,15 @@ def test_statements_keep_what_was_given(served: RestWorker, sink: dict[str, Any]
         ("a", {"bootstrap.servers": "PLAINTEXT://h:1"}, "bootstrap.servers"),
     ],
 )
-def test_refused(served: RestWorker, name: str, change: dict[str, str], message: str) -> None:
+def test_refused(shared: RestWorker, name: str, change: dict[str, str], message: str) -> None:
     """A config with a mistake makes nothing, and no answer repeats a secret."""
     config = SINK | {"topic": "changes"} | change
-    answer = served.client("POST", "/connectors", {"name": name, "config": config})
+    answer = shared.client("POST", "/connectors", {"name": name, "config": config})
 
     assert 400 == answer.status
     assert message in answer.json["message"]
     assert b"canary" not in answer.body
-    assert ["k"] == served.client("GET", "/connectors").json
+    assert ["k"] == shared.client("GET", "/connectors").json
 
 
 def test_kinds_stay(served: RestWorker, sink: dict[str, Any]) -> None:

@@ -30,9 +30,9 @@ CONFIG = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", 
         ("GET", "/connectors/a/tasks/99999999999999999999/status", 404),
     ],
 )
-def test_errors_are_json(served: RestWorker, method: str, path: str, status: int) -> None:
+def test_errors_are_json(shared: RestWorker, method: str, path: str, status: int) -> None:
     """Whatever is wrong with a request, its answer is an error in JSON, never a page."""
-    answer = served.client(method, path)
+    answer = shared.client(method, path)
 
     assert status == answer.status
     assert "application/json" == answer.headers["content-type"]
@@ -54,9 +54,9 @@ def test_errors_are_json(served: RestWorker, method: str, path: str, status: int
         ({"Origin": "http://evil.example"}, 403),
     ],
 )
-def test_headers(served: RestWorker, headers: dict[str, str], status: int) -> None:
+def test_headers(shared: RestWorker, headers: dict[str, str], status: int) -> None:
     """Names that are not ours, pages of others, and other media types are refused."""
-    assert status == served.client("GET", "/connectors", None, **headers).status
+    assert status == shared.client("GET", "/connectors", None, **headers).status
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_headers(served: RestWorker, headers: dict[str, str], status: int) -> No
         (b'{"name": "a\\u001bb", "config": {"connector.class": "BrookBrookSource"}}', {}, 400),
     ],
 )
-def test_bodies(served: RestWorker, body: bytes, headers: dict[str, str], status: int) -> None:
+def test_bodies(shared: RestWorker, body: bytes, headers: dict[str, str], status: int) -> None:
     """A body that is too long, compressed, or can be read in two ways changes nothing."""
-    answer = served.client("POST", "/connectors", None, body=body, **headers)
+    answer = shared.client("POST", "/connectors", None, body=body, **headers)
 
     assert status == answer.status == answer.json["error_code"]
-    assert ["k"] == served.client("GET", "/connectors").json
+    assert ["k"] == shared.client("GET", "/connectors").json
 
 
 @pytest.mark.parametrize("value", ["\x1b]52;c;x\x07", "a\u202eb", "a\x00b"])
-def test_control_characters(served: RestWorker, value: str) -> None:
+def test_control_characters(shared: RestWorker, value: str) -> None:
     """What could act on a terminal never gets into the catalogue."""
-    answer = served.client("PUT", "/connectors/a/config", {**CONFIG, "job": value})
+    answer = shared.client("PUT", "/connectors/a/config", {**CONFIG, "job": value})
 
     assert 400 == answer.status
-    assert ["k"] == served.client("GET", "/connectors").json
+    assert ["k"] == shared.client("GET", "/connectors").json
 
 
-def test_literal_secrets(served: RestWorker) -> None:
+def test_literal_secrets(shared: RestWorker) -> None:
     """A form refuses a secret that is written down, shows what to write, and repeats it not."""
     config = {"connector.class": "BusSink", "bus.stops": "a", "password": "canary-1"}
-    answer = served.client("PUT", "/connector-plugins/BusSink/config/validate", config)
+    answer = shared.client("PUT", "/connector-plugins/BusSink/config/validate", config)
     (option,) = (o for o in answer.json["configs"] if o["value"]["name"] == "password")
 
     assert 1 == answer.json["error_count"]
@@ -101,10 +101,10 @@ def test_literal_secrets(served: RestWorker) -> None:
     assert b"canary-1" not in answer.body
 
 
-def test_slow_body(served: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_body(shared: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that never arrives is given up."""
     monkeypatch.setattr(server, "READ_SECONDS_MAX", 0.2)
-    with socket.create_connection(("127.0.0.1", served.client.port), 10) as peer:
+    with socket.create_connection(("127.0.0.1", shared.client.port), 10) as peer:
         peer.sendall(
             b"POST /connectors HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
             b"Content-Type: application/json\r\n\r\n{"
@@ -116,10 +116,10 @@ def test_slow_body(served: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (408, 408) == (response.status, body["error_code"])
 
 
-def test_too_many_at_once(served: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_at_once(shared: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the bound a request is sent away at once, and may come again."""
     monkeypatch.setattr(server, "REQUESTS_MAX", 0)
-    answer = served.client("GET", "/connectors")
+    answer = shared.client("GET", "/connectors")
 
     assert (503, "1") == (answer.status, answer.headers["retry-after"])
 

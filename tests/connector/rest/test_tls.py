@@ -138,12 +138,10 @@ def keys_url(authority: Authority) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture
-def port(
-    state: Path, authority: Authority, keys_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[int]:
+@pytest.fixture(scope="module")
+def port(shared_state: Path, authority: Authority, keys_url: str) -> Iterator[int]:
     """Serve over TLS; return the port."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    state = shared_state
     certificate, key = authority.issue("server")
     hashed = HASHER.hash("ann-pw")
     users = {
@@ -164,8 +162,10 @@ def port(
     )
     authenticator = authenticator_of(config, state.parent)
     server = RestServer(state, log=context().log, authenticator=authenticator)
-    with serving(server, tls=tls_of(config, state.parent)) as address:
-        yield address.port
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SSL_CERT_FILE", str(authority.file))  # The provider's, too.
+        with serving(server, tls=tls_of(config, state.parent)) as address:
+            yield address.port
 
 
 def asked(client: Client, **headers: str) -> list[int]:
