@@ -28,6 +28,10 @@ COMMANDS: Final = {
     "accept": ("headrace.connector.control.gaps_command:accept_main", "go on without it"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "replay": ("headrace.connector.replay.entry:replay_main", "derive records anew, in bulk"),
+    "reconcile": (
+        "headrace.connector.replay.entry:reconcile_main",
+        "compare the logs with the topic",
+    ),
     "shell": ("headrace.connector.shell.main:main", "statements, CQL and help at a prompt"),
     "exec": ("headrace.connector.control.exec:main", "execute statements"),
     "registry": ("headrace.connector.serde.registry.server:main", "serve schemas to consumers"),

@@ -55,6 +55,7 @@ from headrace.plugins.records import (
     Record,
     RecordBatch,
     RecordSchema,
+    Stored,
     offset_numbers,
 )
 from headrace.plugins.references import (
@@ -125,6 +126,7 @@ __all__ = [
     "SinkOptions",
     "Source",
     "Split",
+    "Stored",
     "TransactionalWriter",
     "Transform",
     "Writer",

@@ -5,7 +5,7 @@ them to a writer, on one thread per source object. Every call has a deadline; no
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -21,6 +21,7 @@ from headrace.plugins.records import (
     NumberPosition,
     Position,
     Quarantined,
+    Stored,
 )
 
 
@@ -331,6 +332,21 @@ class Sink(ABC):
         Writes and makes nothing. Returns within seconds; what is wrong is found, not raised.
         """
         return [Finding("check", CheckResult.UNKNOWN, "this sink cannot be asked")]
+
+    def parts(self, tables: Sequence[str]) -> Sequence[str]:
+        """Return the parts of what was written of *tables*; each is read back by itself.
+
+        Raises:
+            ConfigError: what this sink wrote cannot be read back.
+
+        """
+        del tables
+        hint = "`headrace replay verify` compares folders of files"
+        raise ConfigError([Problem("sink", "what this sink wrote cannot be read back", hint)])
+
+    def read_back(self, part: str) -> Iterator[Sequence[Stored]]:
+        """Yield what is in *part*, in its order, up to what is its end now."""
+        raise NotImplementedError(f"{type(self).__name__} has no part {part}")
 
     @abstractmethod
     def open(self) -> Writer:

@@ -430,6 +430,16 @@ class RecordBatch(Batch):
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as it lies where a sink wrote it; `place` is its number there, for messages."""
+
+    place: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """What a writer is given: a batch, and its records as the bytes the sink asked for."""
 

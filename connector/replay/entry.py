@@ -12,6 +12,11 @@ def replay_main(arguments: Sequence[str]) -> int:
     return _command("command")(arguments)
 
 
+def reconcile_main(arguments: Sequence[str]) -> int:
+    """Run `headrace reconcile`."""
+    return _command("reconcile_command")(arguments)
+
+
 def _command(module: str) -> CommandMain:
     try:
         found: CommandMain = import_module(f"headrace.connector.replay.{module}").main

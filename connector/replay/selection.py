@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from headrace.connector.replay.errors import bad_option
 from headrace.plugins import OPERATIONS, EncodedRecords, Facts
+from headrace.plugins.records import MUTATION_ID_BYTES
 
 _US: Final = 1_000_000
 _RING_END: Final = 1 << 63
@@ -19,7 +20,8 @@ class Selection:
     """Changes written from `from_us` on and before `to_us`, of these tables, operations and keys.
 
     Times are in µs since 1970, and what is empty or None selects everything. `tokens` are ranges
-    without their first token and with their last. `keys` are encoded as the target has them.
+    without their first token and with their last. `keys` are encoded as the target has them;
+    `names` are single changes, as `name_of` has them.
     """
 
     tables: frozenset[str] = frozenset()
@@ -28,6 +30,7 @@ class Selection:
     to_us: int | None = None
     tokens: tuple[tuple[int, int], ...] = ()
     keys: frozenset[bytes] = frozenset()
+    names: frozenset[bytes] = frozenset()
 
     @property
     def by_record(self) -> bool:
@@ -36,6 +39,7 @@ class Selection:
             self.tables
             or self.operations
             or self.keys
+            or self.names
             or self.from_us is not None
             or self.to_us is not None
         )
@@ -68,6 +72,11 @@ class Selection:
         if self.keys:
             mask = [m and key in self.keys for m, key in zip(mask, encoded.keys, strict=True)]
         facts = encoded.facts
+        if self.names:
+            named = names_of(facts) if facts is not None else ()
+            if len(named) != len(encoded):
+                raise bad_option("selection", "these records have no names")
+            mask = [m and name in self.names for m, name in zip(mask, named, strict=True)]
         if self.operations or self.from_us is not None or self.to_us is not None:
             if facts is None or len(facts.timestamps_us) != len(encoded):
                 hint = "leave out times and operations, or what splits records into several"
@@ -91,6 +100,7 @@ class Selection:
             "to_us": self.to_us,
             "tokens": [list(each) for each in self.tokens],
             "keys": sorted(key.hex() for key in self.keys),
+            "names": sorted(name.hex() for name in self.names),
         }
 
     @classmethod
@@ -103,7 +113,23 @@ class Selection:
             to_us=given["to_us"],
             tokens=tuple((low, high) for low, high in given["tokens"]),
             keys=frozenset(bytes.fromhex(key) for key in given["keys"]),
+            names=frozenset(bytes.fromhex(name) for name in given["names"]),
         )
+
+
+def name_of(mutation: bytes, index: int) -> bytes:
+    """Return what names one change: its mutation, and its index there."""
+    return mutation + index.to_bytes(4, "big")
+
+
+def names_of(facts: Facts) -> Sequence[bytes]:
+    """Return the names of all records; none where mutations have no names."""
+    if not facts.ids:
+        return ()
+    return [
+        name_of(facts.ids[MUTATION_ID_BYTES * m : MUTATION_ID_BYTES * (m + 1)], index)
+        for m, index in zip(facts.mutations, facts.indexes, strict=True)
+    ]
 
 
 def _chosen(facts: Facts, numbers: Sequence[int]) -> Facts:

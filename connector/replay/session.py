@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.connector.replay.delivery import ShardReport
-from headrace.connector.replay.errors import SparkMissingError
+from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
 from headrace.connector.replay.work import Work
+
+T = TypeVar("T")
 
 LOCAL_MASTER: Final = "local[*]"
 # What our tasks need; what a user or a cluster sets is stronger.
@@ -93,6 +95,27 @@ def perform(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 ended(running.pop(future), future.result())
+
+
+def gather(spark: SparkSession, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+    """Run *tasks* on the cluster, each as a task of one job; return their results in order.
+
+    Raises:
+        ShardFailedError: a task died every time.
+
+    """
+    if not tasks:
+        return []
+    try:
+        found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_called).collect()
+    except (PySparkException, Py4JError) as error:
+        raise ShardFailedError(_said(error)) from error
+    results: Sequence[T] = found
+    return results
+
+
+def _called(task: Callable[[], T]) -> T:
+    return task()
 
 
 def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:

@@ -278,6 +278,16 @@ class SqliteStore(Store):
         table, text, key, value = row
         return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
 
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return all schemas, of whichever job."""
+        query = "SELECT schema_id, tbl, text, key, value FROM schemas"
+        with named_errors():
+            rows = self._connection.execute(query).fetchall()
+        return [
+            RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
+            for schema_id, table, text, key, value in rows
+        ]
+
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
         return self._kept.all() if numbers is None else iter(self._kept.numbered(numbers))

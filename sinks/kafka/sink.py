@@ -1,10 +1,19 @@
 """The Kafka sink as the framework sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaException
 
-from headrace.plugins import CheckResult, ConfigError, Context, Encoding, Finding, Problem, Sink
+from headrace.plugins import (
+    CheckResult,
+    ConfigError,
+    Context,
+    Encoding,
+    Finding,
+    Problem,
+    Sink,
+    Stored,
+)
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import EgressError, check_hosts
 from headrace.sinks.kafka.topics import Topics
@@ -31,6 +40,19 @@ class KafkaSink(Sink):
     def topic_of(self, table: str) -> str:
         """Return the topic of a table."""
         return Topics(self._config, self._context.clock, "").of(table)
+
+    def parts(self, tables: Sequence[str]) -> Sequence[str]:
+        """Return the partitions of the topics of *tables*."""
+        from headrace.sinks.kafka.reading import partitions  # noqa: PLC0415 (seldom needed)
+
+        topics = list(dict.fromkeys(self.topic_of(table) for table in tables))
+        return partitions(self._config, topics)
+
+    def read_back(self, part: str) -> Iterator[Sequence[Stored]]:
+        """Read a partition from its beginning to its end, without a group."""
+        from headrace.sinks.kafka.reading import messages  # noqa: PLC0415 (seldom needed)
+
+        return messages(self._config, part)
 
     def check(self) -> Sequence[Finding]:
         """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""

@@ -1,0 +1,66 @@
+"""Stored messages back to documents, by the schema that their header names."""
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+
+from headrace.connector.serde.schemas import SchemaUnknownError
+from headrace.plugins import BadRecordError, Document, Stored
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
+
+
+class UndecodableError(BadRecordError):
+    """A stored message is not what its schema says."""
+
+    code = "undecodable"
+
+
+class Decoder:
+    """Decodes the values of messages whose schemas are given: JSON values of Avro schemas by id."""
+
+    def __init__(
+        self, schemas: Mapping[bytes, Document], *, codec: str, prefix_bytes: int = 0
+    ) -> None:
+        """*codec* is `avro` or `json`: what values are in, behind so many bytes."""
+        self._prefix_bytes = prefix_bytes
+        self._given = schemas
+        self._codec = codec
+        self._parsed: dict[bytes, Any] = {}  # Any: fastavro's form.
+
+    def value(self, stored: Stored) -> Document | None:
+        """Return a message's value; None for a tombstone.
+
+        Raises:
+            SchemaUnknownError: its schema is not among those given.
+            UndecodableError: it does not fit.
+
+        """
+        if stored.value is None:
+            return None
+        try:
+            if self._codec == "json":
+                document: Document = json.loads(stored.value[self._prefix_bytes :])
+                return document
+            return self._avro(
+                stored.value[self._prefix_bytes :], dict(stored.headers).get(SCHEMA_ID_HEADER, b"")
+            )
+        except (ValueError, EOFError, IndexError, TypeError, StopIteration) as error:
+            raise UndecodableError(
+                f"{type(error).__name__}: {error}", place=f"message {stored.place}"
+            ) from error
+
+    def _avro(self, value: bytes, schema_id: bytes) -> Document:
+        parsed = self._parsed.get(schema_id)
+        if parsed is None:
+            if schema_id not in self._given:
+                hint = "give the job that wrote the message, with its state"
+                raise SchemaUnknownError(f"no schema has the id {schema_id.hex()!r}", hint=hint)
+            # Its names are the same in every version of a table: each has a world of its own.
+            parsed = fastavro.parse_schema(dict(self._given[schema_id]), named_schemas={})
+            self._parsed[schema_id] = parsed
+        content = io.BytesIO(value)
+        document: dict[str, Any] = fastavro.schemaless_reader(content, parsed, None)  # type: ignore[assignment]  # A record's.
+        return document

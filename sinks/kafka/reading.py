@@ -1,0 +1,93 @@
+"""Reads topics back, partition by partition, to their ends: for comparing, not for following.
+
+A throwaway consumer is assigned a partition and joins no group. The end is what the broker calls
+the end of the partition: offsets are no count, since transactions and compaction leave gaps.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from headrace.plugins import Stored
+from headrace.sinks.kafka.config import KafkaConfig
+from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
+
+MESSAGES_MAX: Final = 5_000
+WAIT_SECONDS: Final = 1.0
+SILENT_SECONDS_MAX: Final = 30  # Without a message, an error or the end.
+
+
+def partitions(config: KafkaConfig, topics: Sequence[str]) -> Sequence[str]:
+    """Return `topic:partition` for each partition of *topics*.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicMissingError: a topic is not there.
+
+    """
+    consumer = _consumer(config)
+    try:
+        known = consumer.list_topics(timeout=config.connect_timeout_ms / 1000).topics
+    except KafkaException as error:
+        raise BrokerUnreachableError(error.args[0].str(), place=config.bootstrap_servers) from error
+    finally:
+        consumer.close()
+    found = []
+    for topic in topics:
+        if topic not in known or known[topic].error is not None:
+            raise TopicMissingError("is not there", place=f"topic {topic}")
+        found += [f"{topic}:{number}" for number in sorted(known[topic].partitions)]
+    return found
+
+
+def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
+    """Yield the messages of `topic:partition` from its beginning to its end.
+
+    Raises:
+        BrokerUnreachableError: the broker does not answer, or says that it cannot.
+
+    """
+    topic, _, number = part.rpartition(":")
+    consumer = _consumer(config)
+    try:
+        consumer.assign([TopicPartition(topic, int(number), 0)])
+        silent_seconds = 0.0
+        ended = False
+        while not ended:
+            came = consumer.consume(MESSAGES_MAX, timeout=WAIT_SECONDS)
+            silent_seconds = 0.0 if came else silent_seconds + WAIT_SECONDS
+            if silent_seconds > SILENT_SECONDS_MAX:
+                raise BrokerUnreachableError("the broker is silent", place=part)
+            found = []
+            for message in came:
+                error = message.error()
+                if error is None:
+                    found.append(_stored(message))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's own)
+                    ended = True
+                elif not error.retriable():
+                    raise BrokerUnreachableError(error.str(), place=part)
+            if found:
+                yield found
+    finally:
+        consumer.close()
+
+
+def _stored(message: Message) -> Stored:
+    given: list[tuple[str, bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]
+    headers = tuple((name, value or b"") for name, value in given)
+    return Stored(message.offset() or 0, message.key(), message.value(), headers)
+
+
+def _consumer(config: KafkaConfig) -> Consumer:
+    return Consumer(
+        {
+            **config.admin_config(),
+            "group.id": "headrace-reading",  # It is asked for; nothing is joined or committed.
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
