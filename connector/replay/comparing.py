@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection, name_of, names_of
-from headrace.connector.replay.shards import Shard, batches, inside, opened
+from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.decoding import Decoder
 from headrace.plugins import (
@@ -146,7 +146,7 @@ class LogSide:
         side: _Side,
         schemas: Mapping[bytes, Document],
     ) -> None:
-        made = encoder.encode(batch, token=0)
+        made = encoded_changes(encoder, batch)
         encoded = self.comparison.selection.apply(made)
         decoder: Decoder | None = None
         for number, row in enumerate(rows_of(encoded)):

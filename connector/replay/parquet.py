@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.connector.replay.columns import ARROW_SCHEMA, record_batch
+from headrace.connector.replay.shards import encoded_changes
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, EncodedRecords, MissingRequirementError
 
 ROWS_PER_GROUP: Final = 100_000
 _REPEATED: Final = ["table", "operation", "schema_id", "copies", "index", "node", "segment"]
-_NO_TOKEN: Final = 0  # Bulk work holds no lease.
 
 
 class TargetUnwritableError(MissingRequirementError):
@@ -44,7 +44,7 @@ class ParquetFiles:
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode as the folder's format says."""
-        return self._encoder.encode(batch, token=_NO_TOKEN)
+        return encoded_changes(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
         """Write the records to the files of their tables."""

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from headrace.connector.replay.errors import DeliveryRefusedError
+from headrace.connector.replay.shards import encoded_changes
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
@@ -27,7 +28,6 @@ OUTSTANDING_RECORDS_MAX: Final = 60_000
 TRIES_MAX: Final = 8
 SETTLE_MS_MAX: Final = 120_000
 NOTES_MAX: Final = 20
-_NO_TOKEN: Final = 0  # Bulk work holds no lease.
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Sending:
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode as the sink wants it."""
         self._encoder.announce(batch.schemas())
-        return self._encoder.encode(batch, token=_NO_TOKEN)
+        return encoded_changes(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
         """Submit the records; wait while too many are outstanding."""

@@ -17,6 +17,7 @@ from headrace.connector.job import configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
     CloseReason,
@@ -24,6 +25,7 @@ from headrace.plugins import (
     Demand,
     Done,
     EncodedPosition,
+    EncodedRecords,
     Source,
     Split,
 )
@@ -31,6 +33,7 @@ from headrace.plugins import (
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
+_NO_TOKEN: Final = 0  # Bulk work holds no lease.
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
 
 
@@ -109,6 +112,23 @@ def batches(source: Source, shard: Shard) -> Iterator[Batch]:
         hint = "the source is configured otherwise than when this was planned: plan anew"
         raise bad_option("split", f"the source has no split {shard.split!r}", hint)
     yield from _read(source, split, shard)
+
+
+def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
+    """Return the batch's changes encoded; control records are the live stream's matter."""
+    made = encoder.encode(batch, token=_NO_TOKEN)
+    notices = len(batch.notices())
+    if not notices:
+        return made
+    count = len(made) - notices  # They stand last.
+    return replace(
+        made,
+        keys=made.keys[:count],
+        values=made.values[:count],
+        headers=made.headers[:count],
+        tables=made.tables[:count],
+        topics=made.topics and made.topics[:count],
+    )
 
 
 def _read(source: Source, split: Split, shard: Shard) -> Iterator[Batch]:

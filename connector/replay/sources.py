@@ -29,7 +29,7 @@ from headrace.connector.replay.columns import SPARK_SCHEMA, record_batch
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, by_node, planned
 from headrace.connector.replay.selection import Selection, time_us, token_range
-from headrace.connector.replay.shards import Shard, SourceSpec, batches, opened
+from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
 from headrace.connector.serde import Encoder
 from headrace.plugins import ConfigError, Encoding, Problem
 
@@ -121,7 +121,7 @@ class SegmentReader(DataSourceReader):
         shard = partition.shard
         with opened(shard) as source:
             for batch in batches(source, shard):
-                encoded = shard.selection.apply(encoder.encode(batch, token=0))
+                encoded = shard.selection.apply(encoded_changes(encoder, batch))
                 if len(encoded):
                     yield record_batch(encoded)
 

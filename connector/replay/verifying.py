@@ -14,7 +14,7 @@ from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.execution import Performer
 from headrace.connector.replay.parquet import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardState
-from headrace.connector.replay.shards import batches, opened
+from headrace.connector.replay.shards import batches, encoded_changes, opened
 from headrace.connector.replay.sums import Sum
 from headrace.connector.replay.work import Work
 from headrace.connector.serde import Encoder
@@ -53,7 +53,7 @@ class Check(Work):
         total = Sum()
         with opened(self.shard) as source:
             for batch in batches(source, self.shard):
-                encoded = self.shard.selection.apply(encoder.encode(batch, token=0))
+                encoded = self.shard.selection.apply(encoded_changes(encoder, batch))
                 total = total.with_all(_members(record_batch(encoded)))
         return total
 

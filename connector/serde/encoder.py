@@ -156,7 +156,8 @@ class Encoder:
         given = self._accepted(given)
         if self._codec is self._avro and not self._chain:
             made = self._shaper.reshape(given)
-            return replace(made, quarantined=[*given.quarantined, *made.quarantined])
+            facts = given.facts if len(made) == len(given) else None
+            return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
         records, lost = self._shaper.records(given)
         return self._finished(records, [*given.quarantined, *lost])
 

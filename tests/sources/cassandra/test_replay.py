@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import structlog
 
 from corpora import recording
 from headrace.connector.replay.columns import record_batch
@@ -24,6 +25,12 @@ from recorded_batches import recorded_batches
 RING = "5.0-ring"
 NODES = ("node1", "node2", "node3")
 Identity = tuple[str, str, int, bytes, int, bytes | None]
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> None:
+    """Log to where this test's output goes, not where an earlier command's went."""
+    structlog.reset_defaults()
 
 
 def ring(name: str = RING) -> dict[str, object]:
