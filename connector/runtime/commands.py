@@ -81,11 +81,12 @@ def verify_main(arguments: Sequence[str]) -> int:
         prog="headrace verify",
         description="Print the books of a job as committed; exit 4 if they do not balance.",
     )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
     parser.add_argument("--by-split", action="store_true", help="the books of each split too")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     given = parser.parse_args(arguments)
-    job = enter(given.job)
+    job = enter(given.job_file, given.job)
     store = job.open_store(create=False)
     try:
         if not store.leases():
@@ -124,9 +125,12 @@ def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
     sys.stdout.write(spans_text(books) + books_text(books))
 
 
-def enter(path: Path) -> Job:
-    """Read a job file and go to its directory, to which the paths in it are relative."""
-    job = read_job(path)
+def enter(path: Path, name: str | None = None) -> Job:
+    """Read a job file and go to its directory, to which the paths in it are relative.
+
+    *name* stands for that in the file.
+    """
+    job = read_job(path, name)
     os.chdir(job.directory)
     return job
 

@@ -297,6 +297,8 @@ class Board:
                 f"FROM {table} WHERE job = ?",
                 (fork, route.job),
             )
+        # I3: what the job did before is in its own books.
+        self._connection.execute("UPDATE heads SET counters = '{}' WHERE job = ?", (fork,))
         self._connection.execute("UPDATE routes SET job = ? WHERE source = ?", (fork, route.source))
         self.changed(fork)
 

@@ -12,8 +12,9 @@ from headrace.plugins import Headers, RecordSchema
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch, Epochs
-from headrace.sources.cassandra.errors import UnknownTableError
+from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.intake import Routes
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, TableSchema
 from headrace.sources.cassandra.schema_tables import KEYSPACE
@@ -55,6 +56,24 @@ class Deliveries:
         self._shapes: dict[tuple[bytes, bytes], TableShape] = {}
         self._plans: dict[TableSchema, TablePlan] = {}
         self._asked: set[int] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables that are delivered; none are all with CDC."""
+        return tuple(sorted(self._names))
+
+    def has_delivered(self, epoch: int, copy: Copy) -> bool:
+        """Say whether a mutation has changes of a delivered table, or cannot be told."""
+        try:
+            mutation = self.epochs[epoch].decoder.decode(
+                copy.raw,
+                messaging=copy.messaging,
+                segment_id=copy.segment,
+                position=copy.position,
+            )
+        except BadMutationError:
+            return True
+        return any(self.delivers(update.table) for update in mutation.updates)
 
     def delivers(self, table: TableSchema) -> bool:
         """Say whether changes of this version of a table are delivered."""

@@ -91,6 +91,23 @@ class Memory:
         """Let the next `keep` decide about all that waits, whatever time it is (line 18)."""
         self._swept_ms = None
 
+    def leave_out(self, is_wanted: Callable[[Copy], bool]) -> bool:
+        """Book pending mutations that nobody asks for any more as filtered (line 22).
+
+        Returns False when the bytes of some could not be read now: call it again.
+        """
+        whole = True
+        for slot in self._agreement.oldest_pending(self._agreement.pending):
+            try:
+                found = self._find(slot)
+            except RetriableError:
+                whole = False
+                continue
+            if found is not None and not is_wanted(found):
+                self._agreement.leave_out(slot)
+        self._copies.close()
+        return whole
+
     def _compare(self, wait_ms: int, outbox: Outbox) -> None:
         """Line 19."""
         for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):

@@ -179,6 +179,17 @@ class Parts:
 
         return LiveRing(config.contact, config.names, self.context)
 
+    def keyspaces_of(self, stored: Sequence[str]) -> Sequence[str]:
+        """Return the keyspaces that have numbers, those of a *stored* state too if they are known.
+
+        A keyspace that has no delivered table any more may have one again.
+        """
+        known = self.schema.keyspaces
+        for name in stored:
+            if name in known:
+                self._number(known[name])
+        return self.replicas.keyspaces
+
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
         try:

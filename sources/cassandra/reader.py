@@ -26,6 +26,7 @@ from headrace.sources.cassandra.gaps import ASSUME, PASSED, GapBook, notice_of
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.memory import Ages, Memory
+from headrace.sources.cassandra.parting import opened, without_keyspaces
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.pump import FIRST
 from headrace.sources.cassandra.replicas import SplitVersions
@@ -48,7 +49,7 @@ class CassandraReader(Reader):
         self._split = parts.splits[number]
         self._hosts = tuple(parts.config.nodes)
         self._agreement = Agreement(Groups(len(self._hosts)))
-        self._base = dict(resume.counters) if resume else {}
+        self._base = self._opening(resume) if resume else {}
         self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes
         config = parts.config
@@ -83,6 +84,8 @@ class CassandraReader(Reader):
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(parts.replicas, number, stored, self._tau)
         self._agreement.regroup(self._versions.groups)
+        self._tables = parts.deliveries.names
+        self._stored_tables = resume.tables if resume else self._tables
         if resume:
             self._restore(resume)
         self._pump.intake.judges[number] = self._memory.comparison
@@ -106,17 +109,42 @@ class CassandraReader(Reader):
         if self._versions.follow(self._agreement.tau, self._retire_ms):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
+        settled = self._leave_out()
         taken = pump.intake.take(self._number)
         lost = [*self._memory.keep(taken, caught_up=not pump.more), *self._damaged()]
         outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
+        rested = rested and not settled
         if outbox.count == 0 and not lost and not notices and rested:
             pump.intake.give_back(outbox)
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
         return self._batch(outbox, markers, lost, notices)
+
+    def _opening(self, resume: CdcState) -> dict[str, int]:
+        """Return the books to go on with; of a job that parted from another, new ones (I3)."""
+        if resume.job in {"", self._parts.context.job}:
+            return dict(resume.counters)
+        return opened(resume.counters)
+
+    def _leave_out(self) -> bool:
+        """Let what is pending of tables that the job has no more become filtered (line 22).
+
+        Returns whether the state is now that of other tables.
+        """
+        stored, tables = self._stored_tables, self._tables
+        if stored == tables:
+            return False
+        fewer = tables and not (stored and set(stored) <= set(tables))
+        if not fewer or stored is None or self._memory.leave_out(self._is_wanted):
+            self._stored_tables = tables
+        return self._stored_tables == tables
+
+    def _is_wanted(self, copy: Copy) -> bool:
+        """Say whether a mutation has changes of a delivered table, or might have."""
+        return self._parts.deliveries.has_delivered(self._epoch_of(copy).number, copy)
 
     def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
         """Book the gaps met, as the policy says, and return what consumers are told (I10)."""
@@ -161,12 +189,20 @@ class CassandraReader(Reader):
             said = f"lacks {', '.join(sorted(missing))}, whose copies still count"
             hint = "a node that left the ring is read for max_hint_window_seconds of split time"
             raise ConfigError([Problem("nodes", said, hint)])
-        wanted = self._parts.replicas.keyspaces
+        wanted = self._parts.keyspaces_of(resume.keyspaces)
         ours = {host: number for number, host in enumerate(self._hosts)}
         host_map = [ours.get(host, codes.HOST_GONE) for host in resume.hosts]
         keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
+        gone = {n for n, keyspace in enumerate(resume.keyspaces) if keyspace not in wanted}
         for chunk in resume.chunks:
-            self._agreement.restore(chunk.words, host_map, keyspace_map)
+            rows = without_keyspaces(chunk.words, gone) if gone else chunk.words
+            self._agreement.restore(rows, host_map, keyspace_map)
+        if gone:
+            pending = resume.counters.get("mutations.pending", 0)
+            self._agreement.filtered += pending - self._agreement.pending
+        if gone or any(old != new for of in (host_map, keyspace_map) for old, new in enumerate(of)):
+            self._agreement.touch(0, 1)  # All is stored anew, by the numbers of now.
+            self._chunks = RecordChunks(())
         self._agreement.tau = resume.tau
         self._agreement.number = max(self._agreement.number, resume.number)
         self._assume()
@@ -241,6 +277,8 @@ class CassandraReader(Reader):
             met_gaps=self._gaps.gaps,
             unread=self._pump.unread(self._number),
             starts=self._starts,
+            job=self._parts.context.job,
+            tables=self._stored_tables,
             topologies=self._versions.stored(),
         )
 

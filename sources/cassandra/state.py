@@ -87,6 +87,8 @@ class _Head(msgspec.Struct, frozen=True):
     gaps: tuple[StoredGap, ...] = ()
     unread: dict[str, tuple[int, ...]] = {}
     starts: dict[str, Marker] = {}
+    job: str = ""
+    tables: tuple[str, ...] | None = None
     topologies: tuple[tuple[str, int | None], ...] = ()
 
 
@@ -113,7 +115,8 @@ class CdcState(Position):
     `schemas` has, per node, the versions of the schema that what is pending and what is yet to be
     read is of, the newest last. `met_gaps` were met on the way here; `unread` has, per node, the
     ids of the segments that were listed and not begun; `starts` are the markers that reading began
-    at, where that was not the beginning.
+    at, where that was not the beginning. The books are those of `job`; all that is pending is of
+    `tables`, of which none are all, and None is not known.
     `topologies` are the versions that records are judged by (line 9).
     """
 
@@ -129,6 +132,8 @@ class CdcState(Position):
     met_gaps: tuple[StoredGap, ...] = ()
     unread: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
     starts: Mapping[str, Marker] = field(default_factory=dict, repr=False)
+    job: str = ""
+    tables: tuple[str, ...] | None = None
     topologies: tuple[StoredTopology, ...] = field(default=(), repr=False)
 
     def encode(self) -> EncodedPosition:
@@ -148,6 +153,8 @@ class CdcState(Position):
             self.met_gaps,
             dict(self.unread),
             dict(self.starts),
+            self.job,
+            self.tables,
             tuple((each.chunk.name, each.superseded) for each in self.topologies),
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
@@ -191,6 +198,8 @@ class CdcState(Position):
             met_gaps=head.gaps,
             unread=head.unread,
             starts=head.starts,
+            job=head.job,
+            tables=head.tables,
             topologies=tuple(StoredTopology(chunk(name), at) for name, at in head.topologies),
         )
 

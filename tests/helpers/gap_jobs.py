@@ -1,5 +1,7 @@
 """A job over three forged logs and the file sink, run by the command line in this process."""
 
+import contextlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +10,11 @@ from typing import Any
 import structlog
 import yaml
 
-from forged import SCHEMA, insert
+from forged import OTHER, SCHEMA, TABLE, insert
 from headrace.connector.cli import main
+from headrace.connector.control.service import ControlService
+from headrace.connector.shell.parser import parse_script
+from headrace.connector.stores.sqlite_file import connect
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 
 NODES = ("n1", "n2", "n3")
@@ -23,7 +28,7 @@ class GapJob:
     def __init__(self, folder: Path, **source: object) -> None:
         """Write the job file; *source* are options beside the nodes and the schema."""
         self.folder = folder
-        (folder / "schema.cql").write_text(SCHEMA)
+        (folder / "schema.cql").write_text(SCHEMA.replace("cdc = false", "cdc = true"))
         for node in NODES:
             (folder / node).mkdir()
         self.path = folder / "job.yaml"
@@ -47,9 +52,22 @@ class GapJob:
         nodes = {node: str(self.folder / node) for node in NODES}
         return {"nodes": nodes, "schema": str(self.folder / "schema.cql")}
 
+    def from_statements(self) -> None:
+        """Leave sink and tables to statements."""
+        del self._document["sink"]
+        self.path.write_text(yaml.safe_dump(self._document))
+
+    def execute(self, text: str) -> None:
+        """Execute statements."""
+        with contextlib.closing(connect(self.folder / "state.db")) as connection:
+            service = ControlService(connection)
+            for parsed in parse_script(text):
+                service.execute(parsed.statement)
+
     def change(self, **source: object) -> None:
-        """Give the job other options."""
-        self._document["source"] |= source
+        """Give the job other options; None takes one away."""
+        changed = self._document["source"] | source
+        self._document["source"] = {k: v for k, v in changed.items() if v is not None}
         self.path.write_text(yaml.safe_dump(self._document))
 
     def begin_at(self, start: str) -> None:
@@ -58,10 +76,17 @@ class GapJob:
         self.path.write_text(yaml.safe_dump(self._document))
 
     def log(
-        self, number: int, rows: range, *, nodes: Sequence[str] = NODES, index: str = WHOLE
+        self,
+        number: int,
+        rows: range,
+        *,
+        nodes: Sequence[str] = NODES,
+        index: str = WHOLE,
+        others: range = range(0),
     ) -> None:
-        """Write segment *number* of *nodes* with some rows."""
-        raws = [insert(b"k%d" % n, b"%c" % n) for n in rows]
+        """Write segment *number* of *nodes* with some rows, then *others* of another table."""
+        raws = [insert(b"k%d" % n, b"%c" % n, table=TABLE) for n in rows]
+        raws += [insert(b"k%d" % n, b"%c" % n, table=OTHER) for n in others]
         made = segment([raws], segment_id=SEGMENT_ID + number)
         for node in nodes:
             write_segment(
@@ -74,13 +99,21 @@ class GapJob:
             for path in (self.folder / node).glob(f"CommitLog-*-{SEGMENT_ID + number}*"):
                 path.unlink()
 
-    def run(self) -> int:
+    def run(self, *arguments: str) -> int:
         """Take what is there; return the exit status."""
-        return self._main("run", "--until-idle")
+        return self._main("run", "--until-idle", *arguments)
 
     def call(self, verb: str, *arguments: str) -> int:
         """Call another command on the job; return the exit status."""
         return self._main(verb, *arguments)
+
+    def books(self, *arguments: str) -> Mapping[str, int]:
+        """Return the source's books, which must balance, of all splits together."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert 0 == self._main("verify", "--json", *arguments)
+        books: Mapping[str, int] = json.loads(printed.getvalue())["total"]["books"]
+        return books
 
     def _main(self, verb: str, *arguments: str) -> int:
         try:

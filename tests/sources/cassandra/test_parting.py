@@ -1,0 +1,96 @@
+"""Jobs that lose tables, part, and become one again: nothing is lost, repeated or miscounted."""
+
+from pathlib import Path
+
+import pytest
+
+from gap_jobs import GapJob
+
+ALONE = ("n1",)
+OTHERS = ("n2", "n3")
+T, OTHER = "forged.t", "forged.other"
+FORK = "orders~cdc.forged.other"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
+    """Return a job on two tables, of each of which three mutations wait for a second copy."""
+    monkeypatch.chdir(tmp_path)
+    made = GapJob(tmp_path, tables=[T, OTHER])
+    made.log(0, range(3), others=range(10, 13))
+    made.log(1, range(3, 6), nodes=ALONE, others=range(13, 16))
+    return made
+
+
+def test_what_waits_for_a_dropped_table_is_filtered(job: GapJob) -> None:
+    """It is booked, not left to expire; what waits for the other tables goes on waiting."""
+    assert 0 == job.run()
+    assert 6 == job.books()["mutations.pending"]
+
+    job.change(tables=[T])
+    job.log(1, range(3, 6), nodes=OTHERS, others=range(13, 16))
+    assert 0 == job.run()
+
+    books = job.books()
+    assert (3, 0, 9) == tuple(
+        books[f"mutations.{fate}"] for fate in ("filtered", "pending", "agreed")
+    )
+    assert [*range(6), *range(10, 13)] == job.rows()
+
+
+def test_a_keyspace_that_leaves_and_comes_back(job: GapJob) -> None:
+    """Its waiting mutations are judged by its own replicas, whatever left meanwhile."""
+    schema = job.folder / "schema.cql"
+    more = schema.read_text().replace("forged", "another").replace("3b1e", "4b1e")
+    schema.write_text(schema.read_text() + more)
+    assert 0 == job.run()
+
+    for tables in (["another.t"], ["another.t", T, OTHER]):
+        job.change(tables=tables)
+        assert 0 == job.run()
+
+    job.log(1, range(3, 6), nodes=OTHERS, others=range(13, 16))
+    assert 0 == job.run()
+    assert 6 == job.books()["mutations.filtered"]
+    assert [*range(3), *range(10, 13)] == job.rows()
+
+
+def test_a_keyspace_that_is_gone_is_forgotten(job: GapJob) -> None:
+    """Where nobody knows its replicas any more, what waits is filtered, and what was is gone."""
+    assert 0 == job.run()
+    schema = job.folder / "schema.cql"
+    schema.write_text(schema.read_text().replace("forged", "another").replace("3b1e", "4b1e"))
+    job.change(tables=["another.t"])
+
+    assert 0 == job.run()
+    books = job.books()
+    assert (6, 0) == (books["mutations.filtered"], books["mutations.pending"])
+
+
+@pytest.fixture
+def shared(job: GapJob) -> GapJob:
+    """Return the same job with sink and tables of statements, when it has run."""
+    job.from_statements()
+    job.change(tables=None)
+    job.execute(
+        f"CREATE DATA_SINK k WITH 'file://{job.folder}/out.jsonl';"
+        f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = 'orders';"
+        f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = 'orders'"
+    )
+    assert 0 == job.run()
+    return job
+
+
+def test_jobs_that_part_open_their_books_anew(shared: GapJob) -> None:
+    """What waits for one table's sake is filtered in the other's job; all books balance."""
+    shared.execute(f"PAUSE DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == shared.run()
+    shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}; STOP DATA_SOURCE cdc ON TABLE {T}")
+    assert 0 == shared.run("--job", FORK)
+
+    left, right = shared.books(), shared.books("--job", FORK)
+    assert (3, 3) == (left["mutations.filtered"], left["mutations.pending"])
+    assert (6, 3, 3) == tuple(
+        right[f"mutations.{name}"] for name in ("opening", "filtered", "pending")
+    )
+    assert "entries.n1.read" not in right or 0 == right["entries.n1.read"]
