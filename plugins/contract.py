@@ -168,6 +168,16 @@ class Source(ABC):
         (position,) = positions
         return position
 
+    def read_until(self, position: Position) -> None:
+        """Let no reader go beyond *position*, which `Position.meeting` made; before any opens.
+
+        Sources whose positions meet have it.
+        """
+        raise NotImplementedError
+
+    def retire(self) -> None:
+        """Forget the job: another one has taken its positions over."""
+
     def backlog(
         self,
         split: Split,  # noqa: ARG002 (for those that override this)

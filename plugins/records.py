@@ -193,6 +193,20 @@ class Position(ABC):
         """Return the source's own counters as of here (I3); names are dotted, lower case."""
         return {}
 
+    def meeting(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
+        """Return the first place that both jobs of this and the *other* position come to.
+
+        None where that is far, or cannot be told.
+        """
+        return None
+
+    def joined(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
+        """Return one position for the tables of two jobs that stand at the same place.
+
+        None while they do not, or while what they know of it differs.
+        """
+        return None
+
     def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
         """Return, as `describe` does, where reading began; None is the beginning."""
         return ()

@@ -18,14 +18,16 @@ from headrace.connector.control.catalogue import adopt_sources
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
 from headrace.connector.job import Job, read_job, state_of
+from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.worker import Outcome, Report, Worker
 from headrace.connector.states import Desired
 from headrace.connector.stores import StateFileError, StoreUnavailableError
-from headrace.connector.stores.board import Board, Wanted
+from headrace.connector.stores.board import FORK_MARK, Board, Wanted
+from headrace.connector.stores.joins import Joins
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import HeadraceError
+from headrace.plugins import HeadraceError, Position
 
 LOOK_EVERY_SECONDS: Final = 0.2
 
@@ -48,6 +50,7 @@ class Host:
         self._wait = wait
         self._stopped = threading.Event()
         self._worker: Worker | None = None
+        self._joining: Joining | None = None
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -65,6 +68,9 @@ class Host:
 
         """
         state, name = state_of(self._path, self._name)
+        self._joining = Joining(
+            state, name, read=self._read, run_until=self._run_until, log=self._log
+        )
         whole: Report | None = None
         while True:
             wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
@@ -81,10 +87,27 @@ class Host:
         with contextlib.closing(connect(job.state)) as connection:
             note_job_file(connection, name, self._path)
         os.chdir(job.directory)
-        self._worker = Worker(job, log=self._log, wanted=wanted)
+        joining, source = self._joining, job.source
+        self._worker = Worker(
+            job,
+            log=self._log,
+            wanted=wanted,
+            yields=lambda: joining is not None and joining.is_due(source),
+        )
         if self._stopped.is_set():
             self._worker.stop()
         return self._worker.run(until_idle=until_idle)
+
+    def _run_until(self, name: str, until: Position) -> Report:
+        """Run a job up to a place, at which it becomes one with another."""
+        job = self._read(name)
+        os.chdir(job.directory)
+        with contextlib.closing(connect(job.state)) as connection:
+            wanted = Board(connection).wanted(name)
+        self._worker = Worker(job, log=self._log, wanted=wanted, until=until)
+        if self._stopped.is_set():
+            self._worker.stop()
+        return self._worker.run(until_idle=True)
 
     def _read(self, name: str) -> Job:
         try:
@@ -98,6 +121,10 @@ class Host:
         told = False
         while not self._stopped.is_set():
             wanted = _separated(state, name)
+            if wanted is not None and self._must_wait(state, name, wanted):
+                wanted = None
+            if wanted is not None and _is_over(state, name):
+                return None
             if wanted is not None and wanted.state is not Desired.STOPPED:
                 return wanted
             if wanted is not None and until_idle:
@@ -107,6 +134,23 @@ class Host:
                 self._log.info("waiting", job=name, wanted=wanted.state if wanted else "")
             self._wait(self._stopped, LOOK_EVERY_SECONDS)
         return None
+
+    def _must_wait(self, state: Path, name: str, wanted: Wanted) -> bool:
+        """Let the job become one with another if it can; say whether somebody is at it."""
+        if self._joining is None or wanted.state is not Desired.RUNNING or not state.exists():
+            return False
+        with contextlib.closing(connect(state)) as connection:
+            if Joins(connection).pair(name) is None:
+                return False
+        return self._joining.must_wait(self._read(name).source)
+
+
+def _is_over(state: Path, name: str) -> bool:
+    """Say whether a job that had parted from another is one with it again."""
+    if FORK_MARK not in name or not state.exists():
+        return False
+    with contextlib.closing(connect(state)) as connection:
+        return not Board(connection).routes(name)
 
 
 def _separated(state: Path, name: str) -> Wanted | None:

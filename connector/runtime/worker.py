@@ -51,12 +51,14 @@ from headrace.plugins import (
     Context,
     FatalError,
     HeadraceError,
+    Position,
     Problem,
     Sink,
     Source,
 )
 
 POLL_MS_MAX: Final = 1_000
+YIELD_EVERY_MS: Final = 3_000  # Looking at the states of two jobs costs.
 DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 
 
@@ -117,6 +119,7 @@ class _Course:
     outcome: Outcome = Outcome.ENDED
     paused: bool = False
     pulsed: bool = False
+    yield_ms: int = 0
     failures: dict[str, HeadraceError] = field(default_factory=dict)
 
 
@@ -124,9 +127,21 @@ class Worker:
     """See the module. `run` once; `stop` at any time."""
 
     def __init__(
-        self, job: Job, *, log: structlog.stdlib.BoundLogger, wanted: Wanted | None = None
+        self,
+        job: Job,
+        *,
+        log: structlog.stdlib.BoundLogger,
+        wanted: Wanted | None = None,
+        yields: Callable[[], bool] | None = None,
+        until: Position | None = None,
     ) -> None:
-        """Open nothing yet. *wanted* is what the board said before *job* was read."""
+        """Open nothing yet. *wanted* is what the board said before *job* was read.
+
+        *yields* is asked now and then, and says whether another job waits for this one to stop.
+        Nothing is read behind *until*.
+        """
+        self._yields = yields
+        self._until = until
         self._job = job
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
@@ -179,6 +194,8 @@ class Worker:
                 problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
                 raise ConfigError([problem])
             store.register([split.split_id for split in source.plan()])
+            if self._until is not None:
+                source.read_until(self._until)
             owner = this_process()
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
@@ -400,7 +417,7 @@ class Worker:
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:
             self._stop(hands.pipeline, course, Outcome.STOPPED)
-        elif now.mixed or now.generation != before.generation:
+        elif now.mixed or now.generation != before.generation or self._must_yield(course):
             self._stop(hands.pipeline, course, Outcome.CHANGED)
         elif WHOLE_JOB in asked:
             self._stop(hands.pipeline, course, Outcome.RESTART)
@@ -414,6 +431,13 @@ class Worker:
             course.paused = not course.paused
             commands.append(Pause(course.paused))
         return commands
+
+    def _must_yield(self, course: _Course) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if self._yields is None or now_ms < course.yield_ms:
+            return False
+        course.yield_ms = now_ms + YIELD_EVERY_MS
+        return self._yields()
 
     def _finished(self, hands: "_Hands", course: _Course, *, until_idle: bool) -> bool:
         keeper = hands.keeper

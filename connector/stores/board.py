@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS seen (
     PRIMARY KEY (job, split)
 ) STRICT;
 """
-_COPIED: Final = {
+COPIED: Final = {
     "jobs": "job_key, plan, splits",
     "leases": "split, token, beat, lease_ms",
     "heads": "split, plan, token, seq, head, chunks, counters",
@@ -131,7 +131,7 @@ class Board:
             (job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
         )
         fork = fork_name(job, source)
-        for table in _COPIED:
+        for table in COPIED:
             self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (fork,))  # noqa: S608 (constants)
         self._connection.execute(
             "INSERT INTO jobs (job, job_key, plan, splits) "
@@ -289,7 +289,7 @@ class Board:
     def _fork(self, route: Route) -> None:
         fork = fork_name(route.job, route.source)
         known = self._connection.execute("SELECT 1 FROM jobs WHERE job = ?", (fork,)).fetchone()
-        for table, columns in _COPIED.items():
+        for table, columns in COPIED.items():
             if known:  # It went its own way once: what it committed then is out of date.
                 self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (fork,))  # noqa: S608 (constants)
             self._connection.execute(

@@ -7,6 +7,7 @@ docs/agreement.md by line.
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
@@ -60,6 +61,7 @@ class LogCursor:
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
         self._unread: set[int] = set()  # Ids that were listed and not begun.
+        self.until: Marker | None = None  # Nothing behind it is read, if it is given.
         self._was_away = False  # Since the marker was reached nobody has looked at the log.
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
@@ -91,7 +93,7 @@ class LogCursor:
             LogGapError: the segment that is being read vanished before its end (I10).
 
         """
-        self._listed = self._reader.segments()
+        self._listed = self._within(self._reader.segments())
         self.fetched_ms = now_ms
         found = [s.segment_id for s in self._listed if not s.missing]
         self._unread = {n for n in {*self._unread, *found} if n > self.marker.segment_id}
@@ -100,6 +102,16 @@ class LogCursor:
         if self._current is not None:
             self._follow(self._current)
         self.at_end = False
+
+    def _within(self, listed: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
+        """Return what may be read of the segments *listed*."""
+        until = self.until
+        if until is None:
+            return listed
+        kept = [s for s in listed if (s.segment_id, 0) < (until.segment_id, until.offset)]
+        if kept and kept[-1].segment_id == until.segment_id and until.offset != END_OFFSET:
+            kept[-1] = replace(kept[-1], limit=until.offset)
+        return kept
 
     def _follow(self, current: SegmentInfo) -> None:
         """Learn how far the segment that is open may be read now."""
@@ -144,6 +156,8 @@ class LogCursor:
         if self._current is None and not self._enter_next():
             self.at_end = True
         if self._current is None:
+            if self.until is not None and self.at_end:
+                self.marker = max(self.marker, self.until)
             return
         found = self._run(intake, host, demand)
         if found == codes.FINISHED and self._current.final:
@@ -151,6 +165,8 @@ class LogCursor:
             self.close()
         elif found != codes.ENTRY:
             self.at_end = True
+            if self.until is not None and self._current.segment_id == self.until.segment_id:
+                self._reached(self.until.offset)
 
     def _run(self, intake: Intake, host: int, demand: Demand) -> int:
         """Feed a chunk to *intake*, also across damage; return what the framer found last."""

@@ -5,11 +5,13 @@ A segment is disposed of only when all of them are past it (I5), so two jobs, al
 stores, cannot rob each other. Blocking file I/O.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
@@ -24,6 +26,7 @@ from headrace.sources.cassandra.segment import index_name
 from headrace.sources.cassandra.state import Marker
 
 FOLDER: Final = ".headrace"
+_STORE_CHARS: Final = 8
 
 
 class HoldError(RetriableError):
@@ -58,10 +61,13 @@ class Disposal:
 class Hold:
     """One job's needs in one node's directory, and the disposal of what nobody needs."""
 
-    def __init__(self, log: LogDirectory, job: str, disposal: Disposal) -> None:
-        """Touch nothing yet."""
+    def __init__(
+        self, log: LogDirectory, job: str, disposal: Disposal, *, job_key: bytes = b""
+    ) -> None:
+        """Touch nothing yet; *job_key* tells jobs of one name in different stores apart."""
         self._log = log
         self._job = job
+        self._store = sha256(job_key).hexdigest()[:_STORE_CHARS]
         self._disposal = disposal
         self._folder = log.path / FOLDER
         self._noted: dict[str, object] = {}
@@ -117,6 +123,12 @@ class Hold:
                 return
             raise HoldError(str(error), place=str(self._folder)) from error
 
+    def withdraw(self, splits: Iterable[str]) -> None:
+        """Need nothing any more: the job is gone for good."""
+        for split in splits:
+            with contextlib.suppress(OSError):  # Then its segments stay, which is safe.
+                (self._folder / self._name(split)).unlink(missing_ok=True)
+
     def dispose(self) -> int:
         """Dispose of the final segments that no registered split needs; return how many.
 
@@ -136,7 +148,7 @@ class Hold:
         return count
 
     def _name(self, split: str) -> str:
-        return f"{quote(self._job, safe='')}.{quote(split, safe='')}"
+        return f"{quote(self._job, safe='')}.{quote(split, safe='')}.{self._store}"
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():

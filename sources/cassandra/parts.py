@@ -145,7 +145,8 @@ class Parts:
         if self.context.spectator:
             return {}
         disposal = _disposal(self.config.disposal)
-        holds = {n: Hold(log, self.context.job, disposal) for n, log in self.logs.items()}
+        job, key = self.context.job, self.context.job_key
+        holds = {n: Hold(log, job, disposal, job_key=key) for n, log in self.logs.items()}
         for hold in holds.values():
             hold.check()
             hold.register_all(self.splits)

@@ -75,6 +75,7 @@ class Pump:
         self.passes = 0
         self.more = False
         self.stopped_by: LogGapError | None = None
+        self._is_bounded = False
         self._gap_policy = gaps
         self._now_ms = now_ms
         self._segments_max = segments_per_batch_max
@@ -184,6 +185,12 @@ class Pump:
         lost, self._lost, self._lost_bytes = self._lost, [], 0
         return lost
 
+    def read_until(self, markers: Mapping[str, Marker]) -> None:
+        """Read nothing behind *markers*; split time stands still then."""
+        for cursor in self.cursors:
+            cursor.until = markers.get(cursor.node)
+        self._is_bounded = True
+
     def run_pass(self, demand: Demand) -> None:
         """Read on until *demand* is met, a bound is reached, or all is read that is durable."""
         self.passes += 1
@@ -259,7 +266,7 @@ class Pump:
         """Let split time grow by the clock, but only while all logs are read to their end."""
         now_ms = self._now_ms()
         fresh = all(now_ms - cursor.fetched_ms <= FETCHED_MS_MAX for cursor in self.cursors)
-        if self.more or not fresh or self.stopped_by is not None:
+        if self.more or not fresh or self.stopped_by is not None or self._is_bounded:
             self._caught_up_ms = None
             return
         if self._caught_up_ms is not None:

@@ -85,6 +85,16 @@ class CassandraSource(Source):
         """Look for segments that are missing, or in two logs; see `archive.flaws`."""
         return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
 
+    def read_until(self, position: Position) -> None:
+        """Read no log beyond its marker in *position*."""
+        assert isinstance(position, CdcState)  # noqa: S101 (from `meeting`)
+        self._parts.pump.read_until(position.markers)
+
+    def retire(self) -> None:
+        """Withdraw what the job needs of the logs."""
+        for hold in self._parts.holds.values():
+            hold.withdraw(self._parts.splits)
+
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""
         return self._parts.recovered(lost)

@@ -249,6 +249,24 @@ class CdcState(Position):
         """Return the counters (I3)."""
         return self.counters
 
+    def meeting(self, other: Position) -> "CdcState | None":
+        """Return the later place of each log, if that is in the same segment or the next."""
+        if not isinstance(other, CdcState) or self.hosts != other.hosts:
+            return None
+        none = Marker(0, 0)
+        pairs = {n: (self.markers.get(n, none), other.markers.get(n, none)) for n in self.hosts}
+        if any(abs(one.segment_id - two.segment_id) > 1 for one, two in pairs.values()):
+            return None
+        markers = {node: max(pair) for node, pair in pairs.items()}
+        return replace(self, markers=markers)
+
+    def joined(self, other: Position) -> "CdcState | None":
+        """See `parting.joined`."""
+        from headrace.sources.cassandra.parting import joined  # noqa: PLC0415 (it needs states)
+
+        assert isinstance(other, CdcState)  # noqa: S101 (of one source)
+        return joined(self, other)
+
     def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
         """Return where reading of each log began; it is known since states tell of it."""
         return [({"node": n}, marker.shown()) for n, marker in sorted(self.starts.items())]

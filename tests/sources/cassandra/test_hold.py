@@ -168,3 +168,15 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
         note.write_bytes(b"")  # So that only a new note is found.
 
     assert [True, False, True, True, True] == [bool(content) for content in written]
+
+
+def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
+    """Each leaves a note of its own, so neither can rob the other."""
+    jobs = [Hold(LogDirectory(folder), "orders", DELETE, job_key=key) for key in (b"a", b"b")]
+    for each in jobs:
+        each.register_all(["0"])
+    jobs[0].register("0", past(9), NOTHING)
+    assert 0 == jobs[0].dispose()
+
+    jobs[1].withdraw(["0"])
+    assert 3 == jobs[0].dispose()

@@ -94,3 +94,57 @@ def test_jobs_that_part_open_their_books_anew(shared: GapJob) -> None:
         right[f"mutations.{name}"] for name in ("opening", "filtered", "pending")
     )
     assert "entries.n1.read" not in right or 0 == right["entries.n1.read"]
+
+
+def test_jobs_that_want_the_same_again_become_one(
+    shared: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fork was ahead or behind: both come to one place, and one state goes on for both."""
+    shared.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == shared.run()
+    shared.log(2, range(6, 9), others=range(16, 19))
+    assert 0 == shared.run()
+    assert not set(range(16, 19)) & set(shared.rows())
+
+    shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
+    shared.log(3, range(20, 23), others=range(30, 33))
+    assert 0 == shared.run("--job", FORK)
+    assert not set(range(20, 23)) & set(shared.rows())
+    capsys.readouterr()
+    assert 0 == shared.run()
+
+    assert '"event":"joined"' in capsys.readouterr().err
+    taken = {*range(3), *range(6, 9), *range(10, 13), *range(16, 19), *range(20, 23)}
+    assert sorted(taken | set(range(30, 33))) == shared.rows()
+    assert 6 == shared.books()["mutations.pending"]
+    assert 0 == shared.run("--job", FORK)  # There is no such job any more.
+    assert [] == list((shared.folder / "n1" / ".headrace").glob("*~*"))
+
+    shared.log(4, range(3, 6), nodes=OTHERS, others=range(13, 16))
+    assert 0 == shared.run()
+    assert sorted(taken | {*range(3, 6), *range(13, 16), *range(30, 33)}) == shared.rows()
+    assert 0 == shared.books()["mutations.pending"]
+
+
+def test_a_table_that_begins_at_the_beginning_joins_when_it_has_come_so_far(
+    shared: GapJob,
+) -> None:
+    """Its job's markers do not move for it; what it has missed comes from a job beside."""
+    shared.execute(f"DROP DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == shared.run()
+    shared.log(2, range(6, 9), others=range(16, 19))
+    assert 0 == shared.run()
+    again = f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = 'orders' AND start = '%s'"
+    shared.execute(again % "earliest")
+    assert 0 == shared.run()
+    before = shared.rows()
+
+    assert 0 == shared.run("--job", FORK)
+    assert sorted([*before, *range(10, 13), *range(16, 19)]) == shared.rows()
+    shared.log(4, range(3, 6), nodes=OTHERS, others=range(13, 16))
+    assert 0 == shared.run()
+    assert sorted([*before, *range(10, 13), *range(16, 19), *range(3, 6), *range(13, 16)]) == (
+        shared.rows()
+    )
+    assert 0 == shared.books()["mutations.pending"]
+    assert 3 == shared.books()["mutations.filtered"]
