@@ -10,7 +10,6 @@ from enum import Enum
 
 import structlog
 
-from headrace.connector.job import EARLIEST
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.ledger import PRODUCE_STAGE, Ledger, Settled, Shipment
@@ -18,7 +17,7 @@ from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
-from headrace.connector.stores import Commit, Counters, SplitState, Store, add_counters
+from headrace.connector.stores import Commit, Counters, Store, add_counters
 from headrace.plugins import (
     AbortedError,
     Batch,
@@ -79,7 +78,6 @@ class Surroundings:
     settle_ms_max: int
     tick_ms: int
     post: Callable[[Verdict], None]
-    start: str = EARLIEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +262,6 @@ class SplitRun:
         state = around.store.load(self.split, self.lease.token)
         crash.reached("loaded")
         resume = None
-        if state.position is None and around.start != EARLIEST:
-            state = self._begin(state)
         if state.position is not None:
             resume = around.source.decode_position(state.position)
         self._plan, self._seq, self._counters = state.plan, state.seq, state.counters
@@ -276,30 +272,6 @@ class SplitRun:
         self._reader = reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
         return reader
-
-    def _begin(self, state: SplitState) -> SplitState:
-        """Commit where a split begins that has committed nothing, before anything is read.
-
-        Else `latest` would be another place after a crash.
-        """
-        around = self._around
-        position = around.source.locate(Split(self.split), None, around.start)
-        if position is None:
-            return state
-        commit = Commit(
-            split=self.split,
-            plan=state.plan,
-            token=self.lease.token,
-            owner=around.worker,
-            previous=state.seq,
-            seq=state.seq + 1,
-            position=position.encode(),
-            counters=state.counters,
-        )
-        refusal = around.store.commit([commit]).get(self.split)
-        if refusal is not None:
-            raise refusal
-        return replace(state, seq=commit.seq, position=commit.position)
 
     def _read(self, reader: Reader, demand: Demand) -> Progress:
         if self._read_last is None:

@@ -33,10 +33,11 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.pipeline import Limits, Pipeline
+from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.runtime.starting import begin, limits_of
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
@@ -194,12 +195,13 @@ class Worker:
                 problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
                 raise ConfigError([problem])
             store.register([split.split_id for split in source.plan()])
+            begin(store, source, self._job.start)
             if self._until is not None:
                 source.read_until(self._until)
             owner = this_process()
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
-                _limits(self._job),
+                limits_of(self._job),
                 ThreadWake(),
                 self._inbox.put,
                 until_idle=until_idle,
@@ -251,7 +253,6 @@ class Worker:
             job=self._job.name,
             worker=owner.worker,
             errors=self._errors,
-            start=self._job.start,
             settle_ms_max=_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,
             post=post,
@@ -494,21 +495,6 @@ def _dismiss(store: Store, owner: Owner, log: structlog.stdlib.BoundLogger) -> N
         store.dismiss(owner.worker)
     except StoreUnavailableError as error:  # The leases run out by themselves.
         log.warning("store_unavailable", error=str(error))
-
-
-def _limits(job: Job) -> Limits:
-    runtime = job.runtime
-    return Limits(
-        tick_ms=runtime.tick_min_ms,
-        commit_ms_max=_ms(runtime.commit_max_seconds),
-        commit_bytes_max=runtime.commit_max_bytes,
-        outstanding_bytes_max=runtime.outstanding_bytes_max,
-        outstanding_records_max=runtime.outstanding_records_max,
-        batch_bytes_max=runtime.batch_bytes_max,
-        batch_records_max=runtime.batch_records_max,
-        retry_ms_max=_ms(runtime.retry_seconds_max),
-        stop_ms_max=_ms(runtime.stop_seconds_max),
-    )
 
 
 def _ms(seconds: float) -> int:

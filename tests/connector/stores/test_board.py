@@ -117,7 +117,7 @@ def test_separate(board: Board, connection: sqlite3.Connection, tmp_path: Path) 
     assert (RUNNING, 4, False) == wanted(board)
     assert PAUSED is board.wanted("j~x").state
     fork = SqliteStore.open(tmp_path / "state.db", "j~x")
-    assert [replace(state, token=0) for state in store.states()] == [
+    assert [replace(state, token=0, counters={}) for state in store.states()] == [
         replace(state, token=0) for state in fork.states()
     ]
     assert store.job_key() == fork.job_key()

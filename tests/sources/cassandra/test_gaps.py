@@ -107,7 +107,7 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
     (first, *_) = job.notices()
     assert place(0, END) == first["from"]
     assert place(3, 0) == first["to"]
-    assert ["forged.t"] == first["tables"]
+    assert ["forged.t", "forged.other"] == first["tables"]
     assert 0 == job.call("verify")
     books = capsys.readouterr().out
     assert "gaps: n1 2" in books
