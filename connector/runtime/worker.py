@@ -37,7 +37,7 @@ from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
-from headrace.connector.runtime.starting import begin, limits_of
+from headrace.connector.runtime.starting import begin, in_ms, limits_of
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
@@ -148,7 +148,7 @@ class Worker:
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
         self._errors = ErrorPolicy.of(
-            job.sink_config, retry_ms_max=_ms(job.runtime.retry_seconds_max)
+            job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max)
         )
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
 
@@ -195,7 +195,7 @@ class Worker:
                 problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
                 raise ConfigError([problem])
             store.register([split.split_id for split in source.plan()])
-            begin(store, source, self._job.start)
+            begin(self._job, source)
             if self._until is not None:
                 source.read_until(self._until)
             owner = this_process()
@@ -253,7 +253,7 @@ class Worker:
             job=self._job.name,
             worker=owner.worker,
             errors=self._errors,
-            settle_ms_max=_ms(runtime.settle_seconds_max),
+            settle_ms_max=in_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,
             post=post,
         )
@@ -269,11 +269,11 @@ class Worker:
     ) -> _Course:
         """Keep the leases while the data thread runs; return how it went."""
         runtime = self._job.runtime
-        lease_ms = _ms(runtime.lease_seconds)
+        lease_ms = in_ms(runtime.lease_seconds)
         store.enroll(owner)
         policy = RestartPolicy(
             restarts_max=0 if until_idle else runtime.restarts_max,
-            pause_ms=_ms(runtime.restart_pause_seconds),
+            pause_ms=in_ms(runtime.restart_pause_seconds),
         )
         hands = _Hands(
             notes,
@@ -282,7 +282,7 @@ class Worker:
             SplitWatch(
                 worker=owner.worker,
                 generation=self._wanted.generation,
-                stall_ms=_ms(runtime.stall_seconds),
+                stall_ms=in_ms(runtime.stall_seconds),
                 policy=policy,
             ),
             self._clock.monotonic_ms(),
@@ -341,7 +341,7 @@ class Worker:
 
     def _check_hung(self, hands: "_Hands") -> None:
         runtime, pipeline = self._job.runtime, hands.pipeline
-        bound_ms = max(_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
+        bound_ms = max(in_ms(runtime.call_seconds_max), 2 * runtime.tick_min_ms)
         now_ms = self._clock.monotonic_ms()
         if pipeline.pass_ms is None:
             hands.watch.silent(now_ms - hands.since_ms, "the sink is being opened")
@@ -495,7 +495,3 @@ def _dismiss(store: Store, owner: Owner, log: structlog.stdlib.BoundLogger) -> N
         store.dismiss(owner.worker)
     except StoreUnavailableError as error:  # The leases run out by themselves.
         log.warning("store_unavailable", error=str(error))
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)

@@ -26,8 +26,8 @@ from headrace.connector.stores import (
 from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN, Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_losses import Losses
-from headrace.connector.stores.sqlite_state import StateWriter, load, replace_positions
-from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
+from headrace.connector.stores.sqlite_state import StateWriter, load
+from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["SqliteStore", "connect", "transaction"]
 
@@ -123,13 +123,6 @@ class SqliteStore(Store):
                 (json.dumps([*known, *new]), self._job),
             )
         return int(plan)
-
-    def begin(self, positions: Mapping[str, EncodedPosition]) -> None:
-        """Give positions to splits that have never committed any; others keep theirs."""
-        with transaction(self._connection):
-            rows = self._rows("SELECT split FROM heads WHERE job = ? AND head IS NULL AND seq = 0")
-            new = {split: positions[split] for (split,) in rows if split in positions}
-            replace_positions(self._connection, self._job, new)
 
     def enroll(self, owner: Owner) -> None:
         """See `Store.enroll`."""

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.state import CdcState, Chunk, StoredVersion
+from headrace.sources.cassandra.chunks import Chunk
+from headrace.sources.cassandra.record_rows import PIECE_WORDS
+from headrace.sources.cassandra.state import CdcState, StoredVersion
 
 _Row = list[int]  # The words of a record, and of the places of its copies.
 _Name = tuple[int, int]  # A digest.
@@ -24,17 +26,17 @@ def opened(counters: Mapping[str, int]) -> dict[str, int]:
     return {"mutations.opening": pending, _PENDING: pending}
 
 
-def without_keyspaces(content: bytes, gone: Collection[int]) -> bytes:
+def without_keyspaces(words: memoryview, gone: Collection[int]) -> memoryview:
     """Return rows of records without those of the keyspaces numbered *gone*.
 
     Nobody knows their replicas any more, so nothing can be said of their mutations.
     """
-    kept = bytearray()
-    for row in _rows(content):
+    kept = array("Q")
+    for row in _rows(words):
         keyspace = row[codes.META] >> _KEYSPACE_SHIFT & _KEYSPACE_BITS
         if _kind(row) == codes.FREE or keyspace not in gone:
-            kept += array("Q", row).tobytes()
-    return bytes(kept)
+            kept.extend(row)
+    return memoryview(kept.tobytes()).cast("Q")
 
 
 def joined(base: CdcState, other: CdcState) -> CdcState | None:
@@ -57,14 +59,13 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
             return None
         twice += name in rows and _is_pending(row) and _is_pending(rows[name])
         rows[name] = made
-    content = b"".join(array("Q", row).tobytes() for row in rows.values())
     return replace(
         base,
         tau=tau,
         number=base.number + other.number,
         keyspaces=tuple(keyspaces),
         counters=_books(base, other, twice=twice, pending=pending - twice),
-        chunks=(Chunk(content),),
+        chunks=tuple(map(Chunk, _pieces(rows.values()))),
         needs={},
         schemas=_schemas(base, other),
         met_gaps=(*base.met_gaps, *(g for g in other.met_gaps if g.name not in _gap_names(base))),
@@ -72,12 +73,23 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
     )
 
 
+def _pieces(rows: Iterable[_Row]) -> Iterator[bytes]:
+    piece = array("Q")
+    for row in rows:
+        if piece and len(piece) + len(row) > PIECE_WORDS:
+            yield piece.tobytes()
+            piece = array("Q")
+        piece.extend(row)
+    if piece:
+        yield piece.tobytes()
+
+
 def _records(state: CdcState, keyspaces: list[str], shift: int, number: int) -> dict[_Name, _Row]:
     """Return the rows of all records by digest, with the numbers and times of the joined state."""
     found: dict[_Name, _Row] = {}
     numbers = [keyspaces.index(keyspace) for keyspace in state.keyspaces]
     for chunk in state.chunks:
-        for row in _rows(chunk.rows):
+        for row in _rows(chunk.words):
             if _kind(row) == codes.FREE:
                 found.pop((row[codes.D0], row[codes.D1]), None)
             else:
@@ -94,8 +106,7 @@ def _records(state: CdcState, keyspaces: list[str], shift: int, number: int) -> 
     return found
 
 
-def _rows(content: bytes) -> Iterator[_Row]:
-    words = memoryview(content).cast("Q")
+def _rows(words: memoryview) -> Iterator[_Row]:
     at = 0
     while at < len(words):
         end = at + codes.RECORD_WORDS
