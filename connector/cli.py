@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "gaps": ("headrace.connector.control.gaps_command:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.control.gaps_command:accept_main", "go on without it"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
+    "backfill": ("headrace.connector.replay.entry:backfill_main", "send what a table holds now"),
     "replay": ("headrace.connector.replay.entry:replay_main", "derive records anew, in bulk"),
     "reconcile": (
         "headrace.connector.replay.entry:reconcile_main",

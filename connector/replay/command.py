@@ -181,7 +181,7 @@ def _run(given: argparse.Namespace, table: RunTable) -> int:
     with performer(given.master) as perform:
         execute(table, run, perform)
     rows = table.shards(run.run)
-    sys.stdout.write(_summary(run, rows))
+    sys.stdout.write(summary(run, rows))
     return 0
 
 
@@ -224,7 +224,7 @@ def _status(given: argparse.Namespace, table: RunTable) -> int:
     for row in rows:
         told = row.report.get("problem") or f"{row.report.get('delivered', 0)} changes"
         sys.stdout.write(f"{row.shard.number:>5}  {row.state:<11}  {row.shard.split}  {told}\n")
-    sys.stdout.write(_summary(run, rows))
+    sys.stdout.write(summary(run, rows))
     return 0
 
 
@@ -233,7 +233,7 @@ def _verify(given: argparse.Namespace, table: RunTable) -> int:
     with performer(given.master) as perform:
         different = verify(table, run, perform)
     rows = table.shards(run.run)
-    sys.stdout.write(_summary(run, rows))
+    sys.stdout.write(summary(run, rows))
     return DIFFERENCES_STATUS if different else 0
 
 
@@ -242,7 +242,8 @@ def _states(rows: Sequence[ShardRow]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _summary(run: Run, rows: Sequence[ShardRow]) -> str:
+def summary(run: Run, rows: Sequence[ShardRow]) -> str:
+    """Return what a run came to, in words."""
     delivered = sum(row.report.get("delivered", 0) for row in rows)
     cpu = sum(row.report.get("cpu_seconds", 0) for row in rows)
     notes = [note for row in rows for note in row.report.get("notes", ())]

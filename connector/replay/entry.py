@@ -17,6 +17,11 @@ def reconcile_main(arguments: Sequence[str]) -> int:
     return _command("reconcile_command")(arguments)
 
 
+def backfill_main(arguments: Sequence[str]) -> int:
+    """Run `headrace backfill`."""
+    return _command("backfill_command")(arguments)
+
+
 def _command(module: str) -> CommandMain:
     try:
         found: CommandMain = import_module(f"headrace.connector.replay.{module}").main

@@ -97,7 +97,7 @@ def _compared(
             lambda tables: _parts(text, tables),
             comparison,
             gather,
-            known=_schemas(text),
+            known=known_schemas(text),
             now_s=now_s,
         )
 
@@ -130,7 +130,7 @@ def _parts(text: JobText, tables: Sequence[str]) -> Sequence[str]:
         return sink.parts(tables)
 
 
-def _schemas(text: JobText) -> Mapping[bytes, Document]:
+def known_schemas(text: JobText) -> Mapping[bytes, Document]:
     """Return the schemas of values that the job's state knows."""
     if not text.state.exists():
         return {}

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import job_text
+from headrace.connector.replay.backfill_command import table_source
 from headrace.connector.replay.columns import SPARK_SCHEMA, record_batch
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, by_node, planned
@@ -66,8 +67,8 @@ class SegmentPartition(InputPartition):
 class SegmentReader(DataSourceReader):
     """Plans on the driver, reads in the tasks."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        """Check the options.
+    def __init__(self, options: Mapping[str, str], spec: SourceSpec | None = None) -> None:
+        """Check the options; they name the source, unless *spec* is given.
 
         Raises:
             ConfigError: with all mistakes found.
@@ -80,7 +81,7 @@ class SegmentReader(DataSourceReader):
         ]
         if problems:
             raise ConfigError(problems)
-        self._spec = spec_of(options)
+        self._spec = spec or spec_of(options)
         self._format = options.get("format", "avro")
         self._shards = int(options.get("shards", "0"))
         self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
@@ -142,6 +143,31 @@ class SegmentSource(DataSource):
         """Return what reads once through."""
         del schema
         return SegmentReader(dict(self.options))
+
+
+class TableSource(DataSource):
+    """`spark.read.format("headrace.table")`: what a table holds now, with its write times."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.table"
+
+    def schema(self) -> str:
+        """Return the columns; `key` and `value` are as a message's."""
+        return SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> SegmentReader:
+        """Return what reads once through. Options: `job`, `table`, and those of segments."""
+        del schema
+        options = dict(self.options)
+        table = options.pop("table", "")
+        if "job" not in options or not table:
+            raise bad_option("table", "`job` and `table` are required", "a job file, and ks.table")
+        text = job_text(Path(options.pop("job")).absolute())
+        given = table_source(text, table)
+        spec = SourceSpec(given=given, directory=str(text.directory), job=text.name)
+        return SegmentReader(options, spec)
 
 
 def spec_of(options: Mapping[str, str]) -> SourceSpec:

@@ -63,6 +63,11 @@ class ChangeRecord(Record):
         self._change = change
         self._provenance = provenance
 
+    @property
+    def change(self) -> Change:
+        """What was written."""
+        return self._change
+
     def document(self) -> Document:
         """Return the change as JSON has it."""
         return _document(self._change, self._provenance)

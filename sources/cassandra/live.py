@@ -50,7 +50,7 @@ def read_live_schema(contact: Contact) -> Schema:
         ConfigError: the certificates cannot be used.
 
     """
-    with _connected(contact) as session:
+    with connected(contact) as session:
         return _Reading(session).schema()
 
 
@@ -70,7 +70,14 @@ def connected_cluster(contact: Contact) -> Cluster:
 
 
 @contextmanager
-def _connected(contact: Contact) -> Iterator[Session]:
+def connected(contact: Contact) -> Iterator[Session]:
+    """Give a session with the contact points.
+
+    Raises:
+        ClusterUnreachableError: no contact point answers or lets us in, or what is done fails.
+        ConfigError: the certificates cannot be used.
+
+    """
     cluster = _cluster(contact, follows_ring=False)
     try:
         with _named_errors(contact):

@@ -107,6 +107,22 @@ def test_a_mistake_is_named(spark: SparkSession) -> None:
         spark.read.format("headrace.segments").option("pth", "x").load("/").count()
 
 
+def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of segments written to `headrace.sink` reach the sink of the job."""
+    given = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **options()}}
+    given["sink"] = {"plugin": "files", "path": "out.jsonl"}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(given))
+    changes = spark.read.format("headrace.segments").option("format", "json")
+    frame = changes.option("job", str(path)).load().where("operation = 'DELETE'")
+
+    frame.write.format("headrace.sink").option("job", str(path)).mode("append").save()
+
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert {"DELETE"} == {line["op"] for line in lines}
+    assert frame.count() == len(lines)
+
+
 def test_replay_on_spark(
     spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Message, Producer
 from corpora import recording
 from deliveries import consume
 from headrace.connector.cli import main
+from headrace.connector.replay.topics import TopicReader
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 
 RING = "5.0-ring"
@@ -137,3 +138,20 @@ def test_missing_topic(world: World, capsys: pytest.CaptureFixture[str]) -> None
 
     assert 0 != main(["reconcile", str(path), "--master", "none", NOW])
     assert "topic nowhere" in capsys.readouterr().err
+
+
+def test_topic_as_rows(world: World) -> None:
+    """Spark's reader of topics gives every message, decoded by the schema in its header."""
+    reader = TopicReader({"job": str(world.folder / "whole.yaml")})
+
+    rows = [
+        row
+        for partition in reader.partitions()
+        for batch in reader.read(partition)
+        for row in batch.select(["offset", "table", "mutation", "key"]).to_pylist()
+    ]
+
+    messages = consume(world.broker.bootstrap_servers, "whole")
+    assert {message.key() for message in messages} == {row["key"] for row in rows}
+    assert len(messages) == len(rows)
+    assert all(row["table"] and len(row["mutation"]) == 16 for row in rows)

@@ -1,0 +1,231 @@
+"""`headrace.topic` and `headrace.sink` for Spark: what a sink wrote, and writing to it.
+
+Imports pyspark. Each part of a topic is a task, read to its end; a writer's task ends when all of
+its records are settled, and fails otherwise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.columns import SPARK_SCHEMA
+from headrace.connector.replay.command import new_run
+from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
+from headrace.connector.replay.reconcile_command import known_schemas
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.sending import Sending
+from headrace.connector.replay.shards import inside
+from headrace.plugins import (
+    Document,
+    EncodedRecords,
+    Headers,
+    HeadraceError,
+    NumberPosition,
+    RecordBatch,
+    Stored,
+)
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
+
+TOPIC_SCHEMA: Final = f"part string, `offset` bigint, {SPARK_SCHEMA}"
+_SCHEMA: Final = pa.schema(
+    [
+        ("part", pa.string()),
+        ("offset", pa.int64()),
+        ("table", pa.string()),
+        ("operation", pa.string()),
+        ("write_time", pa.timestamp("us", tz="UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("schema_id", pa.binary()),
+        ("mutation", pa.binary()),
+        ("index", pa.int32()),
+        ("copies", pa.int32()),
+        ("node", pa.string()),
+        ("segment", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
+_INDEX_BYTES: Final = 4
+
+
+def _job(options: Mapping[str, str]) -> JobText:
+    if "job" not in options:
+        raise bad_option("job", "is required", "the job file whose sink is meant")
+    return job_text(Path(options["job"]).absolute())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition(InputPartition):
+    """One task's work."""
+
+    part: str
+
+
+class TopicReader(DataSourceReader):
+    """Reads what a job's sink wrote of the tables that are named."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Look for the schemas that the job's state has. Raises ConfigError."""
+        text = _job(options)
+        self._tables = [t.strip() for t in options.get("tables", "").split(",") if t.strip()]
+        self._comparison = Comparison(
+            sink=dict(text.sink), directory=str(text.directory), buckets=1, selection=Selection()
+        )
+        self._schemas: Mapping[bytes, Document] = known_schemas(text)
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Return one for each part of the sink's topics."""
+        tables = self._tables or [""]
+        with self._sink() as (sink, _):
+            return [TopicPartition(part) for part in sink.parts(tables)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part; those that cannot be decoded without what they say."""
+        assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
+        decoder = decoder_of(self._comparison, self._schemas)
+        with self._sink() as (sink, _):
+            for records in sink.read_back(partition.part):
+                rows = []
+                for stored in records:
+                    row = None
+                    try:
+                        row = row_of(stored, decoder)
+                    except HeadraceError:
+                        row = None
+                    rows.append(_columns(partition.part, stored, row))
+                columns = [
+                    pa.array([each[n] for each in rows], pa.int64()).cast(_SCHEMA.field(n).type)
+                    if n == "write_time"
+                    else pa.array([each[n] for each in rows], _SCHEMA.field(n).type)
+                    for n in _SCHEMA.names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+    def _sink(self) -> Any:  # noqa: ANN401 (a context manager of two)
+        return sink_and_encoder(self._comparison.sink, "topic")
+
+
+def _columns(part: str, stored: Stored, row: Any) -> dict[str, Any]:  # noqa: ANN401 (a row or None)
+    told: dict[str, Any] = dict.fromkeys(_SCHEMA.names)
+    told |= {
+        "part": part,
+        "offset": stored.place,
+        "key": stored.key,
+        "value": stored.value,
+        "schema_id": dict(stored.headers).get(SCHEMA_ID_HEADER),
+    }
+    if row is not None:
+        told |= {
+            "table": row.table,
+            "operation": row.operation,
+            "write_time": row.time_us,
+            "mutation": row.name[:-_INDEX_BYTES],
+            "index": int.from_bytes(row.name[-_INDEX_BYTES:], "big"),
+            "copies": row.copies,
+        }
+    return told
+
+
+class TopicSource(DataSource):
+    """`spark.read.format("headrace.topic")`: what the sink of a job has written."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.topic"
+
+    def schema(self) -> str:
+        """Return the columns: those of segments, and where the message lies."""
+        return TOPIC_SCHEMA
+
+    def reader(self, schema: StructType) -> TopicReader:
+        """Return what reads once through."""
+        del schema
+        return TopicReader(dict(self.options))
+
+
+@dataclass
+class Delivered(WriterCommitMessage):
+    """What one task has delivered."""
+
+    records: int
+    rejected: int
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Writes rows with the columns of segments to the sink of a job; see `docs/spark.md`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Read the job. Raises ConfigError."""
+        text = _job(options)
+        self._given = dict(text.sink)
+        self._directory = str(text.directory)
+        self._suffix = options.get("suffix", "")
+        self._run = options.get("run") or new_run("spark")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
+        """Deliver a task's rows; return when all are settled."""
+        records = 0
+        with inside(self._directory), sink_and_encoder(self._given, self._run) as (sink, encoder):
+            sending = Sending(sink, encoder, run=self._run, attempt=1, suffix=self._suffix)
+            try:
+                for rows in iterator:
+                    encoded = encoded_rows(rows)
+                    records += len(encoded)
+                    sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
+                sending.finish()
+                return Delivered(records, sending.rejected)
+            finally:
+                sending.close()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Fail the query when records were refused for good: nobody else would hear of it."""
+        rejected = sum(each.rejected for each in messages if isinstance(each, Delivered))
+        if rejected:
+            raise DeliveryRefusedError(f"{rejected} records were refused for good")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what was delivered: consumers know a change that comes again by its name."""
+
+
+class SinkTarget(DataSource):
+    """`frame.write.format("headrace.sink")`: rows into the sink of a job."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.sink"
+
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: FBT001 (Spark's)
+        """Return what writes; nothing can be overwritten."""
+        missing = {"table", "key", "value"} - set(schema.fieldNames())
+        if missing or overwrite:
+            hint = 'mode("append"), with the columns of headrace.segments'
+            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        return SinkWriter(dict(self.options))
+
+
+def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
+    """Return rows as a sink takes them."""
+    columns = {n: rows.column(i).to_pylist() for i, n in enumerate(rows.schema.names)}
+    shared: dict[bytes | None, Headers] = {None: ()}
+    ids = columns.get("schema_id") or [None] * rows.num_rows
+    headers = [
+        shared.setdefault(each, ((SCHEMA_ID_HEADER, each),) if each is not None else ())
+        for each in ids
+    ]
+    return EncodedRecords(columns["key"], columns["value"], headers, columns["table"])

@@ -1,0 +1,240 @@
+"""The source `cassandra-table`: what is in a table now, by ranges of tokens, with write times.
+
+For bulk work: it ends, and a range that is read again gives the same changes. Blocking network I/O.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, Session
+from cassandra.protocol import ResultMessage, _ProtocolHandler, read_int
+from cassandra.query import SimpleStatement, tuple_factory
+
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    ConfigError,
+    Context,
+    Demand,
+    Done,
+    Idle,
+    NumberPosition,
+    Position,
+    Problem,
+    Reader,
+    RecordBatch,
+    Source,
+    Split,
+    option,
+)
+from headrace.sources.cassandra.avro import Provenance
+from headrace.sources.cassandra.batch import ChangeRecord
+from headrace.sources.cassandra.contact import Contact
+from headrace.sources.cassandra.deliveries import Deliveries, TableShape
+from headrace.sources.cassandra.live import ClusterUnreachableError, connected, read_live_schema
+from headrace.sources.cassandra.schema import TableSchema
+from headrace.sources.cassandra.snapshot import Selected, Snapshot, identity
+
+PAGE_ROWS: Final = 1_000
+REQUEST_SECONDS_MAX: Final = 120.0
+NODE: Final = "table"  # What stands for the node in a change's origin.
+_LOWEST, _RING = -(1 << 63), 1 << 64
+_FIRST_WITH_TIMES: Final = 5  # The release that tells times of elements.
+
+
+class TableQueryError(ClusterUnreachableError):
+    """A range of a table could not be read."""
+
+    code = "table_query"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """Options of the source `cassandra-table`."""
+
+    table: str = option("The table: keyspace.table.")
+    contact_points: tuple[str, ...] = option("host:port of live nodes.")
+    username: str | None = option("Who asks.", default=None)
+    password: str | None = option("Who asks proves it with that.", default=None, secret=True)
+    tls_ca: str | None = option("Certificates, in PEM: nodes are asked by TLS.", default=None)
+    splits: int = option("Ranges of tokens.", default=64, minimum=1, maximum=4096)
+    read_consistency: str = option(
+        "The level of reads.",
+        default="LOCAL_QUORUM",
+        choices=("ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "ALL"),
+    )
+
+    @property
+    def contact(self) -> Contact:
+        """Whom to ask, and as whom."""
+        return Contact(self.contact_points, self.username, self.password, self.tls_ca)
+
+
+class TableSource(Source):
+    """See the module."""
+
+    config_class = TableConfig
+    config: TableConfig
+
+    def __init__(self, config: TableConfig, context: Context) -> None:
+        """Connect to nothing yet."""
+        super().__init__(config, context)
+        self._tokens: Sequence[tuple[int, int]] = ()
+        self._table: TableSchema | None = None
+
+    def plan(self) -> Sequence[Split]:
+        """Return ranges of tokens, each `after:until`, those that were asked for."""
+        table = self.table
+        if table.is_counter:
+            raise ConfigError([Problem("table", f"{table.qualified} holds counters")])
+        edges = [_LOWEST + _RING * n // self.config.splits for n in range(self.config.splits + 1)]
+        edges[-1] -= 1
+        whole = list(pairwise(edges))
+        wanted = self._tokens or [(edges[0], edges[-1])]
+        parts = [
+            (max(low, after), min(high, until)) for low, high in whole for after, until in wanted
+        ]
+        return [Split(f"{after}:{until}") for after, until in parts if after < until]
+
+    def limit(
+        self, *, until: Position | None = None, tokens: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """Read only these ranges of tokens; a table has no position to end at."""
+        if until is not None:
+            raise ConfigError([Problem("--until", "a table has no positions")])
+        self._tokens = tokens
+
+    def open(self, split: Split, resume: Position | None) -> Reader:
+        """Begin to read a range, behind the token that *resume* holds."""
+        after, _, until = split.split_id.partition(":")
+        start = resume.number if isinstance(resume, NumberPosition) else int(after)
+        return TableReader(self.config, self.table, split.split_id, start, int(until))
+
+    @classmethod
+    def first_position(cls) -> None:
+        """Return nothing: a range begins where it is named to."""
+
+    @property
+    def table(self) -> TableSchema:
+        """The table as it is now.
+
+        Raises:
+            ConfigError: there is none of that name.
+            ClusterUnreachableError: no contact point answers.
+
+        """
+        if self._table is None:
+            self._table = read_live_schema(self.config.contact).table(self.config.table)
+            if self._table is None:
+                problem = Problem("table", f"{self.config.table} is not in the schema")
+                raise ConfigError([problem])
+        return self._table
+
+
+class TableReader(Reader):
+    """One range of tokens, page by page."""
+
+    def __init__(
+        self, config: TableConfig, table: TableSchema, split: str, after: int, until: int
+    ) -> None:
+        """Connect when the first page is asked for."""
+        self._config = config
+        self._split = split
+        self._range = after, until
+        self._deliveries = Deliveries((table.qualified,), lambda _: 0)
+        self._shape: TableShape = self._deliveries.shape(table)
+        self._table = table
+        self._announced = False
+        self._pages: Iterator[Sequence[tuple[bytes | None, ...]]] | None = None
+
+    def read(self, demand: Demand) -> Batch | Idle | Done:
+        """Return the changes of the next page. It may be more than *demand*: a page is small."""
+        del demand
+        if self._pages is None:
+            self._pages = self._queried()
+        rows = next(self._pages, None)
+        if rows is None:
+            return Done()
+        records = [
+            ChangeRecord(change, self._provenance(identity(change)), self._shape.schema)
+            for row in rows
+            for change in self._snapshot.changes(row)
+        ]
+        announced = [] if self._announced else [self._shape.schema]
+        self._announced = True
+        last = int.from_bytes(rows[-1][0] or b"", "big", signed=True) if rows else self._range[1]
+        # Rows of the last partition may follow: it is read once more after a restart.
+        end = NumberPosition(max(self._range[0], last - 1))
+        size = sum(len(part or b"") for row in rows for part in row)
+        return RecordBatch(self._split, end, size, records, announced, more=True)
+
+    def close(self, reason: CloseReason) -> None:
+        """Disconnect."""
+        del reason
+        if self._pages is not None:
+            self._pages.close()  # type: ignore[attr-defined]  # It is a generator.
+            self._pages = None
+
+    def _queried(self) -> Iterator[Sequence[tuple[bytes | None, ...]]]:
+        with connected(self._config.contact) as session:
+            selected = Selected(self._table, _tells_times(session))
+            self._snapshot = Snapshot(selected)
+            profile = session.execution_profile_clone_update(
+                EXEC_PROFILE_DEFAULT,
+                row_factory=tuple_factory,
+                request_timeout=REQUEST_SECONDS_MAX,
+                consistency_level=ConsistencyLevel.name_to_value[self._config.read_consistency],
+            )
+            session.client_protocol_handler = RawProtocol
+            statement = SimpleStatement(selected.statement(), fetch_size=PAGE_ROWS)
+            try:
+                result = session.execute(statement, self._range, execution_profile=profile)
+                while True:
+                    rows = result.current_rows
+                    if rows:
+                        yield rows
+                    if not result.has_more_pages:
+                        return
+                    result.fetch_next_page()
+            except (NoHostAvailable, DriverException) as error:
+                raise TableQueryError(
+                    f"{type(error).__name__}: {error}",
+                    place=f"table {self._table.qualified}, tokens {self._split}",
+                    hint="run it again: ranges that were read are not read once more",
+                ) from error
+
+    @staticmethod
+    def _provenance(name: bytes) -> Provenance:
+        return Provenance(
+            mutation_id=name, index=0, of=1, copies=0, node=NODE, segment_id=0, position=0
+        )
+
+
+class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types.
+    """Rows as the bytes that the node sent: as a log has them."""
+
+    def recv_results_rows(self, f: Any, *arguments: Any) -> None:  # noqa: ANN401 (the driver's)
+        """Read the rows of an answer."""
+        _, user_types, metadata, *_ = arguments
+        self.recv_results_metadata(f, user_types)
+        columns = self.column_metadata or metadata
+        self.column_names = [column[2] for column in columns]
+        self.column_types = [column[3] for column in columns]
+        self.parsed_rows = [tuple(self.recv_row(f, len(columns))) for _ in range(read_int(f))]
+
+
+class RawProtocol(_ProtocolHandler):  # type: ignore[misc]  # The driver has no types.
+    """Answers with raw rows."""
+
+    message_types_by_opcode = _ProtocolHandler.message_types_by_opcode | {
+        ResultMessage.opcode: RawResult
+    }
+
+
+def _tells_times(session: Session) -> bool:
+    """Say whether the node tells the write times of elements."""
+    row = session.execute("SELECT release_version FROM system.local").one()
+    return int(str(row.release_version).partition(".")[0]) >= _FIRST_WITH_TIMES
