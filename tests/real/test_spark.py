@@ -114,12 +114,12 @@ def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(given))
     changes = spark.read.format("headrace.segments").option("format", "json")
-    frame = changes.option("job", str(path)).load().where("operation = 'DELETE'")
+    frame = changes.option("job", str(path)).load().where("operation = 'UPDATE'")
 
     frame.write.format("headrace.sink").option("job", str(path)).mode("append").save()
 
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert {"DELETE"} == {line["op"] for line in lines}
+    assert {"UPDATE"} == {line["op"] for line in lines}
     assert frame.count() == len(lines)
 
 
