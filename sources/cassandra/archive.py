@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from headrace.plugins import CheckResult, Finding
-from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
+from headrace.sources.cassandra.directory import NodeLog, SegmentInfo
 
 # Ids of one run of a node follow each other; a restart begins with the time in ms.
 RUN_GAP_MAX: Final = 1_000
@@ -14,7 +14,7 @@ FINDINGS_MAX: Final = 100
 
 
 def flaws(
-    logs: Mapping[str, LogDirectory], *, from_ms: int | None, to_ms: int | None
+    logs: Mapping[str, NodeLog], *, from_ms: int | None, to_ms: int | None
 ) -> Sequence[Finding]:
     """Return what is missing or doubled, the worst first.
 

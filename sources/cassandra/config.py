@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.agent_protocol import AgentAccess
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.gaps import FAIL, POLICIES
 from headrace.sources.cassandra.keys import KeyOptions
@@ -12,7 +13,7 @@ from headrace.sources.cassandra.topology import LEVELS
 from headrace.sources.cassandra.topology_file import node_problems
 
 LIVE: Final = "live"
-_NODE_TEXTS = ("path", "commitlog", "host")  # Besides what a ring says of a node.
+_NODE_TEXTS = ("path", "commitlog", "host", "url")  # Besides what a ring says of a node.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class CassandraConfig:
 
     nodes: Mapping[str, object] = option(
         "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …, "
-        "commitlog: …, host: …}."
+        "commitlog: …, host: …}; of a node elsewhere its agent: {url: https://host:9142, …}."
     )
     schema: str | None = option(
         "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
@@ -36,6 +37,14 @@ class CassandraConfig:
         "Whose certificates the contact points may have, in PEM: they are asked by TLS.",
         default=None,
     )
+    agent_token: str | None = option("What the agents ask for.", default=None, secret=True)
+    agent_ca: str | None = option(
+        "Whose certificates the agents may have, in PEM; default: the machine's.", default=None
+    )
+    agent_certificate: str | None = option(
+        "The certificate to come to the agents with, in PEM.", default=None
+    )
+    agent_key: str | None = option("Its key, in PEM.", default=None)
     consistency: str = option("How many copies must agree.", default="QUORUM", choices=LEVELS)
     datacenter: str | None = option(
         "Which data centre LOCAL_ONE and LOCAL_QUORUM mean; default: the only one.", default=None
@@ -107,6 +116,11 @@ class CassandraConfig:
         }
 
     @property
+    def agent_access(self) -> AgentAccess:
+        """With what the agents are asked."""
+        return AgentAccess(self.agent_token, self.agent_ca, self.agent_certificate, self.agent_key)
+
+    @property
     def contact(self) -> Contact:
         """Which nodes are asked, and as whom."""
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
@@ -153,8 +167,13 @@ def _node_problems(key: str, node: object) -> Iterator[Problem]:
     if not isinstance(node, Mapping):
         yield Problem(key, f"expected a path, found {node!r}", "node1: path/to/cdc_raw")
         return
+    if ("path" in node) is ("url" in node):
+        yield Problem(key, "expected a path or a url", "{path: path/to/cdc_raw}")
+    url = str(node.get("url", "https://"))
+    if not url.startswith(("https://", "http://127.", "http://localhost:", "http://[::1]:")):
+        yield Problem(f"{key}.url", f"expected https, found {url!r}", "https://host:9142")
     for name in _NODE_TEXTS:
-        text = node.get(name, "" if name == "path" else "default")
+        text = node.get(name, "default")
         if not isinstance(text, str) or not text:
             yield Problem(f"{key}.{name}", f"expected a text, found {text!r}")
     yield from node_problems(key, node, _NODE_TEXTS)

@@ -60,6 +60,22 @@ class LogReader(Protocol):
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
 
 
+class NodeLog(LogReader, Protocol):
+    """A node's log as a job has it: it can be ended early, and surveyed."""
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place."""
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a listed segment's file."""
+
+    def close(self) -> None:
+        """Give back connections. Safe to call twice, and not the end."""
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a listed segment was written to last, in ms since 1970."""
+
+
 class SegmentFile:
     """A segment in a file; `bytes_read` counts what was read of it."""
 
@@ -137,7 +153,7 @@ class LogDirectory:
             for segment_id, name in sorted(indexed.items())
             if segment_id in logs or segment_id < newest
         ]
-        return found if self._until is None else list(_ended(found, *self._until))
+        return found if self._until is None else list(ended(found, *self._until))
 
     def _info(self, segment_id: int, name: str, newest: int) -> SegmentInfo:
         index = self._index(name)
@@ -163,6 +179,23 @@ class LogDirectory:
     def open(self, segment: SegmentInfo) -> SegmentFile:
         """Open a listed segment."""
         return SegmentFile(self.path / segment.name)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a segment's file; 0 when it was disposed of just now."""
+        try:
+            return (self.path / segment.name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a segment was written to last, in ms since 1970; 0 when it is gone."""
+        try:
+            return (self.path / segment.name).stat().st_mtime * 1000
+        except FileNotFoundError:
+            return 0
 
     def _names(self) -> frozenset[str]:
         try:
@@ -195,7 +228,8 @@ class LogDirectory:
             raise _unreadable(self.path / index_name(name), error) from error
 
 
-def _ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
+def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
+    """Yield what is listed of a log that is to end at *offset* of segment *last*."""
     for info in found:
         if info.segment_id < last or (info.segment_id == last and offset == END_OFFSET):
             yield info

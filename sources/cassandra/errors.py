@@ -169,6 +169,12 @@ class LogUnreadableError(RetriableError):
     code = "log_unreadable"
 
 
+class AgentUnavailableError(LogUnreadableError):
+    """The agent of a node does not answer; the logs of the others are read meanwhile."""
+
+    code = "agent_unavailable"
+
+
 class LogGapError(FatalError):
     """Part of a log vanished before it was read (I10): `gap` says which."""
 

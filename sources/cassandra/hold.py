@@ -61,13 +61,11 @@ class Disposal:
 class Hold:
     """One job's needs in one node's directory, and the disposal of what nobody needs."""
 
-    def __init__(
-        self, log: LogDirectory, job: str, disposal: Disposal, *, job_key: bytes = b""
-    ) -> None:
-        """Touch nothing yet; *job_key* tells jobs of one name in different stores apart."""
+    def __init__(self, log: LogDirectory, job: str, disposal: Disposal, *, store: str = "") -> None:
+        """Touch nothing yet; *store* is the job's `store_mark`."""
         self._log = log
         self._job = job
-        self._store = sha256(job_key).hexdigest()[:_STORE_CHARS]
+        self._store = store
         self._disposal = disposal
         self._folder = log.path / FOLDER
         self._noted: dict[str, object] = {}
@@ -163,6 +161,11 @@ class Hold:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise HoldError(str(error), place=str(path)) from error
+
+
+def store_mark(job_key: bytes) -> str:
+    """Return what tells jobs of one name in different stores apart, and does not tell the key."""
+    return sha256(job_key).hexdigest()[:_STORE_CHARS]
 
 
 def _need_in(path: Path) -> _Need:

@@ -1,21 +1,23 @@
 """What the readers of a job share, each part made when it is first asked for. For one thread."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
-from headrace.plugins import ConfigError, Context, Problem, Quarantined
+from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.config import LIVE, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.errors import TopologyError
+from headrace.sources.cassandra.errors import AgentUnavailableError, TopologyError
 from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.hold import Disposal, Hold
+from headrace.sources.cassandra.hold import Disposal, Hold, store_mark
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import LogTables
@@ -34,6 +36,9 @@ from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
 
+if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a node.
+    from headrace.sources.cassandra.remote import RemoteHold, RemoteLog
+
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 
@@ -47,6 +52,7 @@ class Parts:
         self.context = context
         self.part = RingPart(config.splits)
         self._reported: set[bytes | str] = set()
+        self._unreachable: set[str] = set()
 
     def check(self) -> None:
         """Find now what would stop every split later: the schema, tables, replicas, directories.
@@ -60,7 +66,8 @@ class Parts:
         """
         _ = self.replicas
         for log in self.logs.values():
-            log.segments()
+            with contextlib.suppress(AgentUnavailableError):  # The others do not wait for it.
+                log.segments()
         _ = self.holds
         _ = self.keys
 
@@ -119,34 +126,40 @@ class Parts:
         return sorted({table.keyspace for table in self.tables})
 
     @cached_property
-    def logs(self) -> Mapping[str, LogDirectory]:
+    def logs(self) -> "Mapping[str, LogDirectory | RemoteLog]":
         """Each node's log, in the order that numbers the hosts."""
-        paths = {
-            n: v["path"] if isinstance(v, Mapping) else v for n, v in self.config.nodes.items()
-        }
         owners: dict[str, str] = {}
-        for name, path in paths.items():
-            owner = owners.setdefault(os.path.realpath(str(path)), name)
+        logs: dict[str, LogDirectory | RemoteLog] = {}
+        access = self.config.agent_access
+        for name, given in self.config.nodes.items():
+            node = given if isinstance(given, Mapping) else {"path": given}
+            if "url" in node:
+                place = str(node["url"])
+                logs[name] = _remote().RemoteLog(
+                    _remote().Agent(place, access, self.context.clock.monotonic_ms)
+                )
+            else:
+                place = os.path.realpath(str(node["path"]))
+                commitlog = Path(str(node["commitlog"])) if "commitlog" in node else None
+                logs[name] = LogDirectory(Path(str(node["path"])), commitlog)
+            owner = owners.setdefault(place, name)
             if owner != name:  # One copy would count for two.
                 raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
-        commitlogs = {
-            name: Path(str(node["commitlog"]))
-            for name, node in self.config.nodes.items()
-            if isinstance(node, Mapping) and "commitlog" in node
-        }
-        return {
-            name: LogDirectory(Path(str(path)), commitlogs.get(name))
-            for name, path in paths.items()
-        }
+        return logs
 
     @cached_property
-    def holds(self) -> Mapping[str, Hold]:
+    def holds(self) -> "Mapping[str, Hold | RemoteHold]":
         """The job's hold in each node's directory; a spectator has none."""
         if self.context.spectator:
             return {}
         disposal = _disposal(self.config.disposal)
         job, key = self.context.job, self.context.job_key
-        holds = {n: Hold(log, job, disposal, job_key=key) for n, log in self.logs.items()}
+        holds: dict[str, Hold | RemoteHold] = {
+            n: Hold(log, job, disposal, store=store_mark(key))
+            if isinstance(log, LogDirectory)
+            else _remote().RemoteHold(log.agent, job, store_mark(key))
+            for n, log in self.logs.items()
+        }
         for hold in holds.values():
             hold.check()
             hold.register_all(self.splits)
@@ -280,6 +293,7 @@ class Parts:
         nodes = self._ring.changed(self.context.clock.monotonic_ms())
         if nodes is not None:
             self.replicas.follow_nodes(nodes)
+        self._report_unreachable(self.pump.unreachable)
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
             self._reported.add(place)
@@ -301,11 +315,25 @@ class Parts:
                 hint="dropped tables are skipped; for a new table give the job a fresh schema",
             )
 
+    def _report_unreachable(self, unreachable: Mapping[str, HeadraceError]) -> None:
+        for node in unreachable.keys() - self._unreachable:
+            self.context.log.warning(
+                "log_unreachable",
+                node=node,
+                error=str(unreachable[node]),
+                hint="the other logs are read; nothing expires meanwhile",
+            )
+        for node in self._unreachable - unreachable.keys():
+            self.context.log.info("log_reachable", node=node)
+        self._unreachable = set(unreachable)
+
     def close(self) -> None:
         """Close the logs, if they were opened."""
         for name in ("pump", "copies", "_ring"):
             if name in self.__dict__:
                 self.__dict__[name].close()
+        for log in self.__dict__.get("logs", {}).values():
+            log.close()
 
 
 def _table_problem(name: str, table: TableSchema | None) -> Problem | None:
@@ -314,6 +342,12 @@ def _table_problem(name: str, table: TableSchema | None) -> Problem | None:
     if table.is_counter:
         return Problem("tables", f"{name} holds counters", _COUNTER_HINT)
     return None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
+
+
+def _remote() -> ModuleType:
+    from headrace.sources.cassandra import remote  # noqa: PLC0415 (needs a while, seldom needed)
+
+    return remote
 
 
 def _disposal(given: object) -> Disposal:

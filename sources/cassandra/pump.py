@@ -13,7 +13,7 @@ from headrace.plugins import Demand, HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor
 from headrace.sources.cassandra.directory import LogReader
-from headrace.sources.cassandra.errors import LogGapError
+from headrace.sources.cassandra.errors import AgentUnavailableError, LogGapError
 from headrace.sources.cassandra.gaps import FAIL, START
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
@@ -48,7 +48,9 @@ class Lost:
 class Pump:
     """All logs, all owned splits. `passes` counts how often the logs were read on.
 
-    `damage` are the damaged places met so far. Nothing is read while there is a `stopped_by`.
+    `damage` are the damaged places met so far, `unreachable` are logs that cannot be asked now:
+    the others are read, and split time stands still (line 8). Nothing is read while there is a
+    `stopped_by`.
     """
 
     def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
@@ -72,6 +74,7 @@ class Pump:
             for host, (node, reader) in enumerate(logs.items())
         ]
         self.damage: dict[str, HeadraceError] = {}
+        self.unreachable: dict[str, HeadraceError] = {}
         self.passes = 0
         self.more = False
         self.stopped_by: LogGapError | None = None
@@ -221,6 +224,8 @@ class Pump:
                 self.cursors[host].advance(self.intake, host, demand)
             except LogGapError as error:
                 self._meet(self.cursors[host], error)
+            except AgentUnavailableError as error:
+                self._leave(self.cursors[host], error)
             budget -= CHUNK_BYTES
         stopped = self.stopped_by is not None
         self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)
@@ -229,8 +234,17 @@ class Pump:
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
         try:
             cursor.refresh(now_ms)
+            self.unreachable.pop(cursor.node, None)
         except LogGapError as error:
             self._meet(cursor, error)
+        except AgentUnavailableError as error:
+            self._leave(cursor, error)
+
+    def _leave(self, cursor: LogCursor, error: AgentUnavailableError) -> None:
+        """Read nothing of a log before it can be listed again."""
+        self.unreachable[cursor.node] = error
+        cursor.at_end = True
+        cursor.fetched_ms = 0
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
         """Tell the splits of a gap; go on behind it, or read nothing more (line 21)."""
@@ -265,7 +279,9 @@ class Pump:
     def _grow_time(self) -> None:
         """Let split time grow by the clock, but only while all logs are read to their end."""
         now_ms = self._now_ms()
-        fresh = all(now_ms - cursor.fetched_ms <= FETCHED_MS_MAX for cursor in self.cursors)
+        fresh = not self.unreachable and all(
+            now_ms - cursor.fetched_ms <= FETCHED_MS_MAX for cursor in self.cursors
+        )
         if self.more or not fresh or self.stopped_by is not None or self._is_bounded:
             self._caught_up_ms = None
             return

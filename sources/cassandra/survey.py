@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.plugins import Backlog, ConfigError, Problem
-from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, SegmentInfo
+from headrace.sources.cassandra.directory import NO_LIMIT, NodeLog, SegmentInfo
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.state import CdcState, Marker
 
-Logs = Mapping[str, LogDirectory]
+Logs = Mapping[str, NodeLog]
 
 _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
 _HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
@@ -82,7 +82,7 @@ def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
     return node or holders[0]
 
 
-def _end(log: LogDirectory) -> Mapping[str, int | str] | None:
+def _end(log: NodeLog) -> Mapping[str, int | str] | None:
     """Return where *log* ends now; None if there is nothing in it."""
     segments = log.segments()
     if not segments:
@@ -94,18 +94,18 @@ def _end(log: LogDirectory) -> Mapping[str, int | str] | None:
     }
 
 
-def _from_time(log: LogDirectory, time_ms: float) -> Mapping[str, int | str] | None:
+def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
     """Return the start of the first segment written to at or after a time; else the end.
 
     Nothing that was logged later lies before it. What was logged earlier can lie behind it.
     """
     for segment in log.segments():
-        if _modified_ms(log, segment) >= time_ms:
+        if log.modified_ms(segment) >= time_ms:
             return {"segment_id": segment.segment_id, "position": 0}
     return _end(log)
 
 
-def _left(log: LogDirectory, segment: SegmentInfo, marker: Marker) -> int:
+def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
     """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
     if segment.segment_id < marker.segment_id:
         return 0
@@ -114,18 +114,8 @@ def _left(log: LogDirectory, segment: SegmentInfo, marker: Marker) -> int:
         return max(0, segment.limit - read)
     if read == END_OFFSET:
         return 0
-    try:
-        size = (log.path / segment.name).stat().st_size
-    except FileNotFoundError:  # It was disposed of just now.
-        return 0
-    return max(1, size - read)
-
-
-def _modified_ms(log: LogDirectory, segment: SegmentInfo) -> float:
-    try:
-        return (log.path / segment.name).stat().st_mtime * 1000
-    except FileNotFoundError:
-        return 0
+    size = log.size_of(segment)
+    return max(1, size - read) if size else 0
 
 
 def _no_position(message: str, hint: str) -> ConfigError:

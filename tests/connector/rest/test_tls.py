@@ -1,26 +1,21 @@
 """Over TLS: with a password, a token whose keys come by https, and a client's own certificate."""
 
-import datetime as dt
 import http.server
-import ipaddress
 import json
 import ssl
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import argon2
 import jwt
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from jwt.algorithms import ECAlgorithm
 
+from authority import Authority
 from headrace.connector.rest.command import authenticator_of, tls_of
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
@@ -33,72 +28,6 @@ from rest_server import Client, basic, serving
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUER, AUDIENCE = "https://id.example", "headrace"
-
-
-@dataclass
-class Authority:
-    """A certificate authority of one test, and the folder that has what it issued."""
-
-    folder: Path
-    name: str
-
-    def __post_init__(self) -> None:
-        """Sign itself."""
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._subject = _named(self.name)
-        builder = _builder(self._subject, self._subject, self._key.public_key())
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
-        )
-        self.file = self._write(self.name, builder.sign(self._key, hashes.SHA256()))
-
-    def issue(self, name: str, *, days: int = 1) -> tuple[Path, Path]:
-        """Return certificate and key of *name*, which is also called localhost."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        builder = _builder(_named(name), self._subject, key.public_key(), days=days)
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = self._write(name, builder.sign(self._key, hashes.SHA256()))
-        kept = self.folder / f"{name}.key"
-        kept.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        return certificate, kept
-
-    def trusting(self, own: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """Return a client's context that trusts this authority."""
-        made = ssl.create_default_context(cafile=str(self.file))
-        if own:
-            made.load_cert_chain(*own)
-        return made
-
-    def _write(self, name: str, certificate: x509.Certificate) -> Path:
-        file = self.folder / f"{name}.pem"
-        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        return file
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int = 1
-) -> x509.CertificateBuilder:
-    end = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(end - dt.timedelta(days=2))
-        .not_valid_after(end)
-    )
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,14 @@ import pytest
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
-from headrace.sources.cassandra.hold import FOLDER, Disposal, Hold, HoldDeniedError, HoldError
+from headrace.sources.cassandra.hold import (
+    FOLDER,
+    Disposal,
+    Hold,
+    HoldDeniedError,
+    HoldError,
+    store_mark,
+)
 from headrace.sources.cassandra.state import Marker
 
 DELETE = Disposal(keep=False)
@@ -172,7 +179,8 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
 
 def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
     """Each leaves a note of its own, so neither can rob the other."""
-    jobs = [Hold(LogDirectory(folder), "orders", DELETE, job_key=key) for key in (b"a", b"b")]
+    marks = [store_mark(key) for key in (b"a", b"b")]
+    jobs = [Hold(LogDirectory(folder), "orders", DELETE, store=mark) for mark in marks]
     for each in jobs:
         each.register_all(["0"])
     jobs[0].register("0", past(9), NOTHING)

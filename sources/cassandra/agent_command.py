@@ -1,0 +1,187 @@
+"""`headrace agent`: serves the log of the node it runs on, until SIGTERM."""
+
+import argparse
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from headrace.plugins import (
+    ConfigError,
+    MissingRequirementError,
+    Problem,
+    option,
+    parse_config,
+    resolve,
+)
+from headrace.sources.cassandra.agent_server import AgentServer
+from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.hold import Disposal
+
+NICE: Final = 10  # The node's own threads go first.
+STOP_SECONDS_MAX: Final = 5.0
+_ARCHIVE: Final = "archive:"
+_LOOPBACK: Final = ("localhost", "::1", "[::1]")
+
+
+class AgentListenError(MissingRequirementError):
+    """The agent cannot listen where it should."""
+
+    code = "agent_cannot_listen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """The options of the agent."""
+
+    cdc_raw: str = option("The node's cdc_raw directory.")
+    commitlog: str | None = option(
+        "The node's commit log directory: says sooner after a crash that a segment is final.",
+        default=None,
+    )
+    listen: str = option("host:port to listen on.", default="127.0.0.1:9142")
+    token: str | None = option("What readers must know.", default=None, secret=True)
+    tls_certificate: str | None = option("The agent's certificates, in PEM.", default=None)
+    tls_key: str | None = option("The key of the first of them, in PEM.", default=None)
+    tls_client_ca: str | None = option(
+        "Whose certificates readers must come with, in PEM.", default=None
+    )
+    rate_bytes: int | None = option("At most so much is sent a second.", default=None, minimum=1)
+    disposal: str = option(
+        "What becomes of a final segment that no job needs: keep, delete or archive:DIR.",
+        default="keep",
+    )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def disposal_of(self) -> Disposal:
+        """What becomes of segments."""
+        if self.disposal.startswith(_ARCHIVE):
+            return Disposal(keep=False, archive=Path(self.disposal.removeprefix(_ARCHIVE)))
+        return Disposal(keep=self.disposal == "keep")
+
+    def __post_init__(self) -> None:
+        """Check what one option's type cannot say."""
+        problems = []
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit():
+            problems.append(Problem("listen", f"{self.listen!r} is not host:port"))
+        if self.disposal not in {"keep", "delete"} and not self.disposal.removeprefix(
+            _ARCHIVE
+        ).startswith("/"):
+            problems.append(Problem("disposal", "expected keep, delete or archive:/a/directory"))
+        if (self.tls_certificate is None) is not (self.tls_key is None):
+            problems.append(Problem("tls_key", "belongs to tls_certificate: give both"))
+        if self.tls_client_ca and not self.tls_certificate:
+            problems.append(Problem("tls_client_ca", "needs tls_certificate"))
+        near = host in _LOOPBACK or host.startswith("127.")
+        if not near and not (self.tls_certificate and (self.token or self.tls_client_ca)):
+            hint = "give tls_certificate, tls_key, and token or tls_client_ca"
+            said = f"{host} can be reached by others: TLS and authentication are needed"
+            problems.append(Problem("listen", said, hint))
+        if problems:
+            raise ConfigError(problems)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the server's side of TLS, if it is wanted. Raises ConfigError."""
+        if self.tls_certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+            if self.tls_client_ca is not None:
+                context.load_verify_locations(self.tls_client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError([Problem("tls_certificate", f"cannot be used: {error}")]) from error
+        return context
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM. Returns the exit status."""
+    config = _config(arguments)
+    os.nice(NICE)
+    return asyncio.run(_serve(config))
+
+
+def server_of(config: AgentConfig) -> AgentServer:
+    """Return the server, after a look at its directory.
+
+    Raises:
+        MissingRequirementError: the directory cannot be read, or not written for `disposal`.
+
+    """
+    log = LogDirectory(
+        Path(config.cdc_raw), None if config.commitlog is None else Path(config.commitlog)
+    )
+    log.segments()
+    return AgentServer(
+        log,
+        config.disposal_of,
+        token=config.token,
+        rate_bytes=config.rate_bytes,
+        events=structlog.stdlib.get_logger(),
+    )
+
+
+async def _serve(config: AgentConfig) -> int:
+    server = server_of(config)
+    runner = web.AppRunner(
+        server.application(),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=STOP_SECONDS_MAX,
+    )
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    await runner.setup()
+    host, port = config.address
+    try:
+        try:
+            site = web.TCPSite(runner, host, port, ssl_context=config.tls())
+            await site.start()
+        except OSError as error:
+            raise AgentListenError(f"{error.strerror}", place=config.listen) from error
+        at = runner.addresses[0]
+        structlog.stdlib.get_logger().info("agent_started", host=at[0], port=at[1])
+        await over.wait()
+    finally:
+        await runner.cleanup()
+        server.close()
+    return 0
+
+
+def _config(arguments: Sequence[str]) -> AgentConfig:
+    parser = argparse.ArgumentParser(
+        prog="headrace agent",
+        description="Serve the log of the Cassandra node on this machine to workers elsewhere.",
+    )
+    parser.add_argument("--cdc-raw", required=True, metavar="DIR", help="the node's cdc_raw")
+    parser.add_argument("--commitlog", metavar="DIR", help="the node's commit log directory")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default: 127.0.0.1:9142")
+    parser.add_argument("--token", metavar="REFERENCE", help="what readers must know: ${file:…}")
+    parser.add_argument("--tls-certificate", metavar="PEM", help="the agent's certificates")
+    parser.add_argument("--tls-key", metavar="PEM", help="the key of the first of them")
+    parser.add_argument("--tls-client-ca", metavar="PEM", help="whose certificates readers have")
+    parser.add_argument("--rate-bytes", metavar="SIZE", help="sent a second at most: 50MiB")
+    parser.add_argument(
+        "--disposal", metavar="HOW", help="of what no job needs: keep, delete or archive:DIR"
+    )
+    given = {name: text for name, text in vars(parser.parse_args(arguments)).items() if text}
+    if "token" in given:
+        given["token"] = resolve(given["token"], place="--token")
+    return parse_config(AgentConfig, given, place="headrace agent")

@@ -1,0 +1,281 @@
+"""The agent of a node: serves the segments in its `cdc_raw`, keeps what jobs need, and deletes.
+
+Answers are streamed as fast as the reader takes them and the rate allows; a file that was opened
+stays readable after its name is gone. Belongs to the event loop's thread; files are read on others.
+"""
+
+import asyncio
+import hmac
+import os
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import hdrs, web
+
+from headrace.plugins import HeadraceError, MissingRequirementError
+from headrace.sources.cassandra.agent_protocol import (
+    NEEDS_BYTES_MAX,
+    NEEDS_PATH,
+    RANGE_BYTES_MAX,
+    SEGMENTS_PATH,
+    SPLITS_MAX,
+    Listed,
+    Listing,
+    Need,
+    Needs,
+    Refusal,
+)
+from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
+from headrace.sources.cassandra.hold import Disposal, Hold
+from headrace.sources.cassandra.segment import parse_name
+from headrace.sources.cassandra.state import Marker
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PIECE_BYTES: Final = 256 * 1024  # Read, counted and sent at once.
+SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
+OPEN_MAX: Final = 64
+REQUESTS_MAX: Final = 64
+_RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+
+
+class _RefusedError(Exception):
+    """A request that is answered with its reason."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.refusal = Refusal(code, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An open segment; `mark` tells it from another file of its name."""
+
+    descriptor: int
+    mark: str
+
+
+class Pace:
+    """Spreads bytes over time. A piece may go at once, and the next waits for it."""
+
+    def __init__(self, bytes_per_second: int | None) -> None:
+        """None is as fast as can be."""
+        self._rate = bytes_per_second
+        self._free = 0.0
+
+    def pause(self, count: int, now: float) -> float:
+        """Return for how many seconds *count* bytes must wait at *now*."""
+        if self._rate is None:
+            return 0.0
+        begin = max(self._free, now)
+        self._free = begin + count / self._rate
+        return begin - now
+
+
+class AgentServer:
+    """See the module. `sent_bytes` counts what went out of segments."""
+
+    def __init__(
+        self,
+        log: LogDirectory,
+        disposal: Disposal,
+        *,
+        token: str | None,
+        rate_bytes: int | None,
+        events: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """Without a *token* everybody who gets a connection may read."""
+        self._log = log
+        self._disposal = disposal
+        self._token = None if token is None else token.encode()
+        self._pace = Pace(rate_bytes)
+        self._events = events
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
+        self._under_way = 0
+        self.sent_bytes = 0
+
+    def application(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(middlewares=[self._refusals], client_max_size=NEEDS_BYTES_MAX)
+        app.router.add_get(SEGMENTS_PATH, self._segments)
+        app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
+        app.router.add_put(NEEDS_PATH, self._need)
+        app.router.add_post(NEEDS_PATH, self._needs)
+        app.router.add_delete(NEEDS_PATH, self._needs)
+        return app
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+        self._one_by_one.shutdown()
+
+    @web.middleware
+    async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._under_way += 1
+        try:
+            self._let_in(request)
+            return await handler(request)
+        except _RefusedError as refused:
+            return _json(refused.refusal, refused.status)
+        except HeadraceError as error:
+            status = 409 if isinstance(error, MissingRequirementError) else 500
+            return _json(Refusal(error.code, str(error)), status)
+        finally:
+            self._under_way -= 1
+
+    def _let_in(self, request: web.Request) -> None:
+        given = request.headers.get("Authorization", "").encode()
+        if self._token is not None and not hmac.compare_digest(given, b"Bearer " + self._token):
+            raise _RefusedError(401, "agent_refused", "the token is missing, or another one")
+        if self._under_way > REQUESTS_MAX:
+            raise _RefusedError(503, "agent_busy", f"{REQUESTS_MAX} requests are under way")
+
+    async def _segments(self, request: web.Request) -> web.Response:
+        del request
+        listed = await self._alone(lambda: [self._listed(each) for each in self._log.segments()])
+        return _json(Listing(listed))
+
+    def _listed(self, info: SegmentInfo) -> Listed:
+        size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
+        return Listed(info.segment_id, info.name, info.limit, info.missing, size, modified_ms)
+
+    async def _range(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if parse_name(name) is None:  # Nothing else is ever opened.
+            raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
+        first, last = _asked(request.headers.get("Range", ""))
+        file = await self._alone(lambda: self._file(name))
+        if request.headers.get("If-Match", file.mark) != file.mark:
+            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        size = os.fstat(file.descriptor).st_size
+        if first >= size:
+            raise _RefusedError(416, "behind_end", f"{name} ends at {size}")
+        return await self._stream(request, file, first, min(last + 1, size))
+
+    async def _stream(
+        self, request: web.Request, file: _File, begin: int, end: int
+    ) -> web.StreamResponse:
+        descriptor = os.dup(file.descriptor)  # It may be closed for others meanwhile.
+        try:
+            response = web.StreamResponse(status=206, headers={"ETag": file.mark})
+            response.content_type = "application/octet-stream"
+            response.content_length = end - begin
+            await response.prepare(request)
+            while begin < end:
+                count = min(PIECE_BYTES, end - begin)
+                await asyncio.sleep(self._pace.pause(count, time.monotonic()))
+                piece = await asyncio.to_thread(os.pread, descriptor, count, begin)
+                if not piece or not await self._took(request, response, piece):
+                    _break(request)  # It is shorter than it was, or nobody takes it.
+                    return response
+                begin += len(piece)
+                self.sent_bytes += len(piece)
+        finally:
+            os.close(descriptor)
+        return response
+
+    async def _took(self, request: web.Request, response: web.StreamResponse, piece: bytes) -> bool:
+        try:
+            async with asyncio.timeout(SLOW_SECONDS_MAX):
+                await response.write(piece)
+        except TimeoutError:
+            self._events.warning("slow_reader", peer=request.remote, path=request.path)
+            return False
+        except ConnectionError:
+            return False
+        return True
+
+    async def _need(self, request: web.Request) -> web.Response:
+        need = _body(await request.read(), Need)
+        marker = Marker(need.segment, need.offset)
+
+        def note() -> int:
+            hold = Hold(self._log, need.job, self._disposal, store=need.store)
+            hold.register(need.split, marker, frozenset(need.segments))
+            return hold.dispose()
+
+        return _json({"disposed": await self._alone(note)})
+
+    async def _needs(self, request: web.Request) -> web.Response:
+        needs = _body(await request.read(), Needs)
+        if len(needs.splits) > SPLITS_MAX:
+            raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
+        hold = Hold(self._log, needs.job, self._disposal, store=needs.store)
+
+        def note() -> None:
+            hold.check()
+            hold.register_all(needs.splits)
+
+        withdrawn = request.method == hdrs.METH_DELETE
+        await self._alone((lambda: hold.withdraw(needs.splits)) if withdrawn else note)
+        return _json({})
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._one_by_one, work)
+
+    def _file(self, name: str) -> _File:
+        """Return the open file of *name*: the one that has it now, or the last one that had."""
+        path, known = self._log.path / name, self._files.get(name)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            if known is None:
+                raise _RefusedError(404, "segment_gone", f"there is no {name}") from None
+            return known
+        if known is not None and known.mark == _mark(found):
+            self._files.move_to_end(name)
+            return known
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        if known is not None:
+            os.close(known.descriptor)
+        self._files[name] = file = _File(descriptor, _mark(os.fstat(descriptor)))
+        self._files.move_to_end(name)
+        if len(self._files) > OPEN_MAX:
+            os.close(self._files.popitem(last=False)[1].descriptor)
+        return file
+
+
+def _asked(text: str) -> tuple[int, int]:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise _RefusedError(400, "bad_range", "expected Range: bytes=FIRST-LAST")
+    first, last = int(match[1]), int(match[2])
+    if last < first or last - first >= RANGE_BYTES_MAX:
+        said = f"expected 1 to {RANGE_BYTES_MAX} bytes, found {last - first + 1}"
+        raise _RefusedError(416, "bad_range", said)
+    return first, last
+
+
+def _body(content: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise _RefusedError(400, "bad_request", str(error)) from error
+
+
+def _json(document: object, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(document), status=status, content_type="application/json"
+    )
+
+
+def _mark(found: os.stat_result) -> str:
+    return f'"{found.st_dev:x}-{found.st_ino:x}"'
+
+
+def _break(request: web.Request) -> None:
+    """Let the reader see that the answer is not whole."""
+    if request.transport is not None:
+        request.transport.abort()

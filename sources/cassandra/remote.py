@@ -1,0 +1,309 @@
+"""A node's log on another machine: its segments come from the node's agent, over HTTP.
+
+The same promises as a directory: what was opened stays the same file, or says that it is not.
+Blocking network I/O with time-outs; for one thread.
+"""
+
+import contextlib
+import http.client
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.sources.cassandra.agent_protocol import (
+    NEEDS_PATH,
+    RANGE_BYTES_MAX,
+    SEGMENTS_PATH,
+    AgentAccess,
+    Listed,
+    Listing,
+    Need,
+    Needs,
+    Refusal,
+)
+from headrace.sources.cassandra.directory import SegmentInfo, ended
+from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
+from headrace.sources.cassandra.state import Marker
+
+T = TypeVar("T")
+
+REQUEST_SECONDS_MAX: Final = 10.0
+PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
+AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
+_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
+_OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
+_REFUSED: Final = (401, 403)
+
+
+class AgentRefusedError(MissingRequirementError):
+    """The agent of a node does not let us in, or is none."""
+
+    code = "agent_refused"
+
+
+class Agent:
+    """One connection to an agent. After a failure it is not tried again for a while."""
+
+    def __init__(self, url: str, access: AgentAccess, now_ms: Callable[[], int]) -> None:
+        """Connect to nothing yet; *now_ms* is a clock that never goes back."""
+        self.url = url.rstrip("/")
+        self._access = access
+        self._now_ms = now_ms
+        self._connection: http.client.HTTPConnection | None = None
+        self._pause_ms = 0
+        self._not_before_ms = 0
+        self._why = ""
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes, str]:
+        """Return status, body and ETag of an answer.
+
+        Raises:
+            AgentUnavailableError: there is none, or one that asks to come again.
+            AgentRefusedError: we are not let in.
+
+        """
+        if self._now_ms() < self._not_before_ms:
+            raise AgentUnavailableError(self._why, place=self.url)
+        try:
+            status, content, mark = self._exchange(method, path, body, dict(headers or {}))
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failed(f"{type(error).__name__}: {error}") from error
+        if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise self._failed(_refusal(content))
+        self._pause_ms = 0
+        if status in _REFUSED:
+            raise AgentRefusedError(
+                _refusal(content), place=self.url, hint="give agent_token, or agent_certificate"
+            )
+        return status, content, mark
+
+    def ask_for(self, kind: type[T], method: str, path: str, body: object = None) -> T:
+        """Return an answer's document. Raises as `ask`."""
+        content = b"" if body is None else msgspec.json.encode(body)
+        status, answer, _ = self.ask(method, path, content)
+        try:
+            if status == _OK:
+                return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError as error:
+            raise AgentRefusedError(f"is no agent: {error}", place=self.url) from error
+        raise AgentRefusedError(_refusal(answer), place=self.url, hint="is it an agent's URL?")
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes, str]:
+        if self._access.token is not None:
+            headers["Authorization"] = f"Bearer {self._access.token}"
+        was_open = self._connection is not None
+        connection = self._connection = self._connection or self._new()
+        try:
+            connection.request(method, path, body or None, headers)
+            response = connection.getresponse()
+            content = response.read(_LISTING_BYTES_MAX)
+        except (OSError, http.client.HTTPException):
+            self.close()
+            if was_open:  # An agent closes what is idle for long.
+                return self._exchange(method, path, body, headers)
+            raise
+        return response.status, content, response.headers.get("ETag", "")
+
+    def _new(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(
+                host, port, timeout=REQUEST_SECONDS_MAX, context=_tls(self._access)
+            )
+        return http.client.HTTPConnection(host, port, timeout=REQUEST_SECONDS_MAX)
+
+    def _failed(self, why: str) -> AgentUnavailableError:
+        self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
+        self._not_before_ms = self._now_ms() + self._pause_ms
+        self._why = why
+        self.close()
+        return AgentUnavailableError(why, place=self.url, hint="is `headrace agent` running there?")
+
+
+class RemoteSegment:
+    """An open segment. Of a final one some is fetched ahead."""
+
+    def __init__(self, agent: Agent, segment: SegmentInfo) -> None:
+        """Learn which file it is.
+
+        Raises:
+            FileNotFoundError: it has vanished.
+
+        """
+        self._agent = agent
+        self._path = f"{SEGMENTS_PATH}/{quote(segment.name, safe='')}"
+        self._place = f"{agent.url}: {segment.name}"
+        self._final = segment.final
+        self._mark = ""
+        self._ahead, self._ahead_at = b"", 0
+        self.bytes_read = 0
+        self._ahead = self._fetch(0, AHEAD_BYTES if self._final else 1)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+        wanted = min(len(buffer), RANGE_BYTES_MAX)
+        content = self._kept(offset, wanted)
+        if not content and self._final:
+            self._ahead = self._fetch(offset, max(wanted, AHEAD_BYTES))
+            self._ahead_at = offset
+            content = self._ahead[:wanted]
+        elif not content:
+            content = self._fetch(offset, wanted)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        """Forget what was fetched."""
+        self._ahead = b""
+
+    def _kept(self, offset: int, wanted: int) -> bytes:
+        begin = offset - self._ahead_at
+        if not self._final or begin < 0:
+            return b""
+        return self._ahead[begin : begin + wanted]
+
+    def _fetch(self, offset: int, count: int) -> bytes:
+        headers = {"Range": f"bytes={offset}-{offset + count - 1}"}
+        if self._mark:
+            headers["If-Match"] = self._mark
+        status, content, mark = self._agent.ask("GET", self._path, headers=headers)
+        if status == _PART:
+            self._mark = self._mark or mark
+            self.bytes_read += len(content)
+            return content
+        if status == _BEHIND:
+            return b""
+        if status == _GONE and not self._mark:
+            raise FileNotFoundError(self._place)
+        what = "another file has its name now" if status == _CHANGED else _refusal(content)
+        raise LogUnreadableError(f"cannot be read: {what}", place=self._place)
+
+
+class RemoteLog:
+    """The log of a node as its agent serves it; see `LogDirectory`."""
+
+    def __init__(self, agent: Agent) -> None:
+        """Ask nothing yet."""
+        self.agent = agent
+        self._until: tuple[int, int] | None = None
+        self._listed: dict[str, Listed] = {}
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place."""
+        self._until = (segment_id, offset)
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that hold CDC data now, by ascending id. Raises as `Agent.ask`."""
+        listed = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH).segments
+        self._listed = {each.name: each for each in listed}
+        found = [SegmentInfo(each.id, each.name, each.limit, each.missing) for each in listed]
+        return found if self._until is None else list(ended(found, *self._until))
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        self.agent.close()
+
+    def open(self, segment: SegmentInfo) -> RemoteSegment:
+        """Open a listed segment. Raises FileNotFoundError when it has vanished."""
+        return RemoteSegment(self.agent, segment)
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a segment's file when it was listed; 0 where there is none."""
+        listed = self._listed.get(segment.name)
+        return listed.bytes if listed else 0
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a segment was written to last, in ms since 1970."""
+        listed = self._listed.get(segment.name)
+        return listed.modified_ms if listed else 0
+
+
+class RemoteHold:
+    """One job's needs, kept by the node's agent, which alone deletes; see `Hold`."""
+
+    def __init__(self, agent: Agent, job: str, store: str) -> None:
+        """Ask nothing yet; *store* is the job's `store_mark`."""
+        self._agent = agent
+        self._job = job
+        self._store = store
+        self._noted: dict[str, Need] = {}
+        self._splits: list[str] = []  # That the agent has to be told of.
+
+    def check(self) -> None:
+        """Nothing: `register_all` shows whether the agent can keep needs."""
+
+    def register_all(self, splits: Iterable[str]) -> None:
+        """Let every split of the job that left no note yet need everything.
+
+        An agent that does not answer is told when it does: till then it keeps what it kept.
+        """
+        self._splits = list(splits)
+        with contextlib.suppress(AgentUnavailableError):
+            self._tell_splits()
+
+    def register(self, split: str, marker: Marker, pending: AbstractSet[int]) -> None:
+        """Note what *split* needs from now on; see `Hold.register`.
+
+        An agent that does not answer learns it with what the split needs later.
+        """
+        need = Need(
+            self._job, self._store, split, marker.segment_id, marker.offset, sorted(pending)
+        )
+        if self._noted.get(split) == need:
+            return
+        with contextlib.suppress(AgentUnavailableError):
+            self._tell_splits()
+            self._agent.ask_for(dict, "PUT", NEEDS_PATH, need)
+            self._noted[split] = need
+
+    def withdraw(self, splits: Iterable[str]) -> None:
+        """Need nothing any more; an agent that does not answer keeps its segments."""
+        with contextlib.suppress(AgentUnavailableError):
+            self._agent.ask_for(dict, "DELETE", NEEDS_PATH, self._needs(splits))
+
+    def _needs(self, splits: Iterable[str]) -> Needs:
+        return Needs(self._job, self._store, list(splits))
+
+    def _tell_splits(self) -> None:
+        if self._splits:
+            self._agent.ask_for(dict, "POST", NEEDS_PATH, self._needs(self._splits))
+            self._splits = []
+
+    def dispose(self) -> int:
+        """Return 0: the agent disposes of segments when it learns of needs."""
+        return 0
+
+
+def _tls(access: AgentAccess) -> ssl.SSLContext:
+    """Return what the agents' certificates are checked with. Raises ConfigError."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca)
+        if access.certificate is not None:
+            context.load_cert_chain(access.certificate, access.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError([Problem("agent_ca", f"cannot be used: {error}")]) from error
+    return context
+
+
+def _refusal(content: bytes) -> str:
+    try:
+        said = msgspec.json.decode(content, type=Refusal)
+    except msgspec.MsgspecError:
+        return "the answer is none of an agent's"
+    return f"{said.code}: {said.message}"
