@@ -119,6 +119,7 @@ class Provenance:
     node: str
     segment_id: int
     position: int
+    fate: str = ""
 
 
 def avro_key(change: Change) -> Json:

@@ -42,6 +42,8 @@ _PLACES: Final = {
 }
 _FACT_WORDS: Final = 4
 _ID_BYTES: Final = 16
+FATE_HEADER: Final = "agreement"
+_FATES: Final = {codes.LATE: "late", codes.ASSUMED: "assumed", codes.EXPIRED: "expired"}
 _JSON: Final = msgspec.json.Encoder()
 
 
@@ -58,6 +60,7 @@ class ChangeRecord(Record):
             operation=change.operation,
             timestamp_us=change.timestamp_us,
             schema=schema,
+            headers=((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else (),
             origin=_origin(provenance),
         )
         self._change = change
@@ -225,6 +228,7 @@ class MutationBatch(Batch):
                             node=node,
                             segment_id=segment,
                             position=position,
+                            fate=_FATES.get(mail[codes.MAIL_FLAGS], ""),
                         ),
                     )
                     for index, change in enumerate(changes)
@@ -277,7 +281,23 @@ def _origin(provenance: Provenance) -> dict[str, str | int]:
     }
 
 
+class FlaggedBatch(MutationBatch):
+    """A batch with mutations that did not agree as others do: each record of them says so.
+
+    It is rare, so it is made record by record.
+    """
+
+    encodings: ClassVar[frozenset[str]] = frozenset()
+
+
+def batch_class(outbox: Outbox) -> type[MutationBatch]:
+    """Return what a batch of *outbox* must be."""
+    flags = outbox.meta[codes.MAIL_FLAGS : outbox.count * codes.MAIL_WIDTH : codes.MAIL_WIDTH]
+    return FlaggedBatch if flags.tobytes().strip(b"\0") else MutationBatch
+
+
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
+    fate = {FATE_HEADER: provenance.fate} if provenance.fate else {}
     return {
         **change_document(change),
         **provenance_document(
@@ -289,4 +309,5 @@ def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
             copies=provenance.copies,
             node=provenance.node,
         ),
+        **fate,
     }

@@ -18,7 +18,7 @@ from headrace.plugins import (
 )
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.batch import MutationBatch
+from headrace.sources.cassandra.batch import MutationBatch, batch_class
 from headrace.sources.cassandra.chunks import RecordChunks
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch
@@ -215,7 +215,7 @@ class CassandraReader(Reader):
         notices: Sequence[Notice],
     ) -> MutationBatch:
         parts = self._parts
-        return MutationBatch(
+        return batch_class(outbox)(
             self._split,
             self._state(markers),
             outbox,

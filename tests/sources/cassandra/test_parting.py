@@ -1,10 +1,18 @@
 """Jobs that lose tables, part, and become one again: nothing is lost, repeated or miscounted."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from children import until
 from gap_jobs import GapJob
+from headrace.connector.runtime.hosting import Host
+from headrace.connector.stores.board import Board
+from headrace.connector.stores.sqlite_file import connect
+from headrace.plugins.testing.doubles import context
 
 ALONE = ("n1",)
 OTHERS = ("n2", "n3")
@@ -148,3 +156,38 @@ def test_a_table_that_begins_at_the_beginning_joins_when_it_has_come_so_far(
     )
     assert 0 == shared.books()["mutations.pending"]
     assert 3 == shared.books()["mutations.filtered"]
+
+
+@contextlib.contextmanager
+def running(job: GapJob, name: str) -> Iterator[None]:
+    """Run a job on a thread while the block runs."""
+    host = Host(job.path, log=context().log, job=name)
+    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
+    thread.start()
+    try:
+        yield
+    finally:
+        host.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_jobs_that_run_become_one(shared: GapJob) -> None:
+    """While data comes, both stop for a moment, and one goes on for both: all of it comes once."""
+    shared.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == shared.run()
+    shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
+
+    def jobs() -> set[str]:
+        with contextlib.closing(connect(shared.folder / "state.db")) as connection:
+            return {route.job for route in Board(connection).routes()}
+
+    with running(shared, "orders"), running(shared, FORK):
+        shared.log(2, range(20, 23), others=range(30, 33))
+        until(lambda: jobs() == {"orders"}, "they never became one")
+        shared.log(3, range(23, 26), others=range(33, 36))
+        everything = [*range(3), *range(10, 13), *range(20, 26), *range(30, 36)]
+        until(lambda: everything == shared.rows(), "something is missing")
+
+    assert everything == shared.rows()
+    assert 6 == shared.books()["mutations.pending"]
