@@ -28,6 +28,7 @@ source:
   consistency: ONE
   splits: 1
 runtime: {{tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}}
+rest: {{hosts: changes.example}}
 """
 CONFIG = {
     "connector.class": "CassandraCdcSource",
@@ -83,6 +84,8 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     """It runs what is created, replaces what is killed, and settles everything at the end."""
     made = process.client("POST", "/connectors", {"name": "o", "config": CONFIG})
     assert 201 == made.status
+    assert process.client("GET", "/", None, Host="changes.example").status == 200
+    assert process.client("GET", "/", None, Host="other.example").status == 421
     until(lambda: process.state() is Observed.RUNNING, "the job never ran")
     before = process.job_pid()
     assert before not in (0, process.child.pid)

@@ -2,13 +2,14 @@
 
 import threading
 import time
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 
 from children import until
 from headrace.connector.job import Job, RuntimeConfig
+from headrace.connector.runtime.starting import limits_of
 from headrace.connector.runtime.worker import PluginHungError, Report, Worker
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
@@ -109,6 +110,25 @@ def test_stops_when_asked(tmp_path: Path) -> None:
     assert [None, None] == [row.owner for row in store.leases()]
     assert [] == list(store.workers())
     store.close()
+
+
+def test_bounds_of_the_file(tmp_path: Path) -> None:
+    """Each bound that a job's file gives is the pipeline's, in its unit."""
+    given = RuntimeConfig(
+        tick_min_ms=1,
+        commit_max_seconds=0.002,
+        commit_max_bytes=3,
+        outstanding_bytes_max=4,
+        outstanding_records_max=5,
+        batch_bytes_max=6,
+        batch_records_max=7,
+        retry_seconds_max=0.008,
+        stop_seconds_max=0.009,
+    )
+
+    assert (1, 2, 3, 4, 5, 6, 7, 8, 9) == astuple(
+        limits_of(replace(job_of(tmp_path, JsonlessSink), runtime=given))
+    )
 
 
 def _delivered(store: SqliteStore) -> list[int]:
