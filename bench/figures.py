@@ -40,7 +40,7 @@ class Figure:
 def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequence[Figure]:
     """Return all figures, in the order in which they are printed."""
     read = _Reading(samples, recordings)
-    return [*_hot_path(read), *_workers(read), *_memory(read)]
+    return [*_hot_path(read), *_workers(read), *_bulk(read), *_memory(read)]
 
 
 def _hot_path(read: "_Reading") -> Sequence[Figure]:
@@ -129,6 +129,36 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
             {"bare produce": median(produce)},
             goal=5.5,
             alarm=8,
+        ),
+    ]
+
+
+def _bulk(read: "_Reading") -> Sequence[Figure]:
+    """Return what bulk work takes; each of its four shards looks at all entries of all logs."""
+    return [
+        Figure(
+            "one log of 13 columns -> Arrow columns of its changes",
+            "µs",
+            read.per_change("bulk.arrow"),
+            read.bare("wide", 1, _NS_PER_US),
+            goal=2,
+            alarm=4,
+        ),
+        Figure(
+            "replay of three copies of 13 columns, four shards -> Parquet",
+            "µs",
+            read.per_change("bulk.parquet"),
+            {"to records": median(read.per_change("wide.readers"))},
+            goal=6,
+            alarm=12,
+        ),
+        Figure(
+            "the same -> Kafka",
+            "µs",
+            read.per_change("bulk.kafka"),
+            {"bare produce": median(read.per_change("kafka.produce"))},
+            goal=12,
+            alarm=20,
         ),
     ]
 

@@ -87,6 +87,11 @@ def _one_run(
         yield f"fold.{columns}", _probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}
     yield from _worker("kafka", jobs, wide, kafka)
+    job = jobs.write(wide, wide.nodes, null)
+    yield "bulk.arrow", _complete(wide, _probe("arrow", job=job))
+    yield "bulk.parquet", _complete(wide, _probe("shards", job=job, folder="out"))
+    job = jobs.write(wide, wide.nodes, kafka | {"topic": "replayed"})
+    yield "bulk.kafka", _complete(wide, _probe("shards", job=job, folder=""))
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
     yield "kafka.produce", _complete(wide, _probe("produce", job=job))
 

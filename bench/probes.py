@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import structlog
 
+from bench.bulk import arrow, shards
 from bench.recordings import open_segment, segments
 from bench.wide import wide_ddl, wide_updates
 from headrace.connector.job import Job, read_job
@@ -271,7 +272,10 @@ def _memory_bytes_max() -> int:
     return int(kilobytes) * 1024
 
 
-PROBES: Final = {p.__name__: p for p in (bare, frame, intake, fold, readers, run, imports, produce)}
+PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
+    p.__name__: p
+    for p in (bare, frame, intake, fold, readers, run, imports, produce, arrow, shards)
+}
 
 
 if __name__ == "__main__":
