@@ -73,14 +73,39 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.serde.transforms.builtin:ReplaceFieldConfig": "exclude include renames",
         "connector.serde.transforms.builtin:TimestampConverterConfig": "field target_type",
     },
+    "sources/cassandra/test_gaps.py::test_what_was_listed_before_the_process_died_is_remembered": {
+        "sources.cassandra.config:CassandraConfig": "segments_per_batch_max",
+    },
     "sources/cassandra/test_into_kafka.py::test_confluents_deserializer_reads_every_message": {
         "connector.serde.registry_client:RegistryConfig": "url",
+    },
+    "sources/cassandra/test_live_files.py::test_who_lags_behind_a_node_without_room_is_told": {
+        "sources.cassandra.config:CassandraConfig": "gaps",
+    },
+    "sources/cassandra/test_memory.py::"
+    "test_an_expired_mutation_is_dropped_or_published_with_its_copies": {
+        "sources.cassandra.config:CassandraConfig": "consistency",
+    },
+    "sources/cassandra/test_parts.py::test_w03_counters_are_passed_over_by_name": {
+        "sources.cassandra.config:CassandraConfig": "schema tables",
+    },
+    "sources/cassandra/test_pump.py::test_time_passes_only_while_all_is_read": {
+        "sources.cassandra.config:CassandraConfig": "expiry_seconds",
     },
     "sources/cassandra/test_reader.py::test_a_node_that_the_state_knows_cannot_be_left_out": {
         "connector.stores.cassandra_session:CassandraStoreConfig": "consistency",
     },
+    "sources/cassandra/test_reader.py::test_released_segments_go_but_for_those_of_pending_copies": {
+        "sources.cassandra.config:CassandraConfig": "disposal",
+    },
     "sources/cassandra/test_starts.py::test_the_state_says_where_reading_began": {
         "connector.job:JobFile": "start",
+    },
+    "sources/cassandra/test_survey.py::test_a_spectator_leaves_nothing": {
+        "sources.cassandra.config:CassandraConfig": "nodes",
+    },
+    "sources/cassandra/test_transcode.py::test_an_agreed_ring_is_encoded_as_its_records_are": {
+        "sources.cassandra.config:CassandraConfig": "splits",
     },
 }
 
@@ -130,11 +155,17 @@ _OPEN: Final = {
         "bootstrap_servers librdkafka sasl_password topic"
     ),
     "sinks.null:NullConfig": "format",
+    "sources.cassandra.agent_command:AgentConfig": (
+        "cdc_raw commitlog disposal listen rate_bytes tls_certificate tls_client_ca tls_key token"
+    ),
     "sources.cassandra.config:CassandraConfig": (
-        "complete_seconds consistency contact_points datacenter disposal expired "
-        "expiry_seconds gaps key_password keystore keystore_password "
-        "max_hint_window_seconds memory_seconds nodes password raw_key records_max "
-        "schema segments_per_batch_max splits tables tls_ca topology username"
+        "agent_ca agent_certificate agent_key agent_token complete_seconds "
+        "contact_points datacenter expired key_password keystore keystore_password "
+        "max_hint_window_seconds memory_seconds password raw_key records_max tls_ca "
+        "topology username"
+    ),
+    "sources.cassandra.table_source:TableConfig": (
+        "contact_points password read_consistency splits table tls_ca username"
     ),
     "sources.files:FileSourceConfig": "path",
 }
