@@ -292,7 +292,8 @@ class FlaggedBatch(MutationBatch):
 
 def batch_class(outbox: Outbox) -> type[MutationBatch]:
     """Return what a batch of *outbox* must be."""
-    flags = outbox.meta[codes.MAIL_FLAGS : outbox.count * codes.MAIL_WIDTH : codes.MAIL_WIDTH]
+    meta = memoryview(outbox.meta)  # As Python has it: of machine code's it can do less.
+    flags = meta[codes.MAIL_FLAGS : outbox.count * codes.MAIL_WIDTH : codes.MAIL_WIDTH]
     return FlaggedBatch if flags.tobytes().strip(b"\0") else MutationBatch
 
 
