@@ -5,8 +5,10 @@ And the way back for consumers: claims resolved, chunks joined.
 
 import hashlib
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +35,7 @@ from headrace.plugins.codecs import (
 _MARGIN_BYTES: Final = 64  # What lengths and a column's name may add.
 _CUTS_MAX: Final = 64
 _NAME_BYTES: Final = 32
+_HOUR_S: Final = 3_600
 
 
 class ValueTooLargeError(FatalError):
@@ -52,6 +55,13 @@ class DirectoryConfig:
     """Options of the claim store `directory`."""
 
     path: str = option("The folder; it is made if it is not there.")
+    retention_hours: int | None = option(
+        "Values that were kept longer ago are removed: give more than the topics' retention. By "
+        "default nothing is.",
+        name="retention.hours",
+        default=None,
+        minimum=1,
+    )
 
 
 class DirectoryClaimStore(ClaimStore):
@@ -59,6 +69,11 @@ class DirectoryClaimStore(ClaimStore):
 
     config_class = DirectoryConfig
     config: DirectoryConfig
+
+    def __init__(self, config: DirectoryConfig) -> None:
+        """Remove what is too old with the first value, and then every hour in which one comes."""
+        super().__init__(config)
+        self._swept_s: float | None = None
 
     def put(self, name: str, content: bytes) -> str:
         """Write the file, whole or not at all; return its path within the folder."""
@@ -71,7 +86,20 @@ class DirectoryClaimStore(ClaimStore):
             half.replace(path)
         except OSError as error:
             raise ClaimLostError(str(error), place=str(path)) from error
+        self._sweep()
         return place
+
+    def _sweep(self) -> None:
+        """Remove what is too old; what cannot be removed is tried again an hour later."""
+        hours = self.config.retention_hours
+        now_s = time.time()  # As files have it.
+        if hours is None or (self._swept_s is not None and now_s - self._swept_s < _HOUR_S):
+            return
+        self._swept_s = now_s
+        for path in Path(self.config.path).glob("[0-9a-f][0-9a-f]/*"):
+            with suppress(OSError):
+                if path.stat().st_mtime < now_s - hours * _HOUR_S:
+                    path.unlink()
 
 
 class LargeValues:

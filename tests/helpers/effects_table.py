@@ -47,6 +47,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/runtime/test_worker.py::test_hanging_plugin_ends_the_process": {
         "connector.job:RuntimeConfig": "call_seconds_max",
     },
+    "connector/serde/test_large.py::test_old_claims_are_removed": {
+        "connector.serde.large:DirectoryConfig": "retention_hours",
+    },
     "connector/serde/test_schema_files.py::test_each_schema_is_a_file": {
         "connector.serde.schema_files:SchemaFolderConfig": "path",
     },

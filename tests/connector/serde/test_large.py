@@ -1,6 +1,8 @@
 """Values that are too large for a message, and their way back."""
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -131,6 +133,19 @@ def test_a_claim_leads_back_to_the_value(tmp_path: Path) -> None:
     assert whole == resolved(found.values[1], headers, tmp_path)
     assert found.values[0] == resolved(found.values[0], dict(found.headers[0]), tmp_path)
     assert b'{"id":7}' == found.keys[1]
+
+
+def test_old_claims_are_removed(tmp_path: Path) -> None:
+    """With the first value after a start, those that were not sent within the retention."""
+    large = {"large_policy": "claim-check", "folder": tmp_path}
+    old, young = (encoded(change(n, "x" * 5_000), **large) for n in (1, 2))  # type: ignore[arg-type]
+    paths = [tmp_path / json.loads(each.values[0])["claim"] for each in (old, young)]
+    os.utime(paths[0], (time.time() - 7_300,) * 2)
+    store = DirectoryClaimStore(DirectoryConfig(path=str(tmp_path), retention_hours=2))
+
+    store.put("ff" * 16, b"new")
+
+    assert [False, True] == [path.exists() for path in paths]
 
 
 def test_a_claim_that_holds_something_else_is_refused(tmp_path: Path) -> None:

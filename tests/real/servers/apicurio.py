@@ -1,0 +1,64 @@
+"""A schema registry that others wrote: Apicurio's, with its memory for a store."""
+
+import contextlib
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from servers.java import java
+from servers.maven import CACHE, artefact
+from servers.process import HOST, ServerProcess, free_ports
+
+VERSION: Final = "3.3.3"
+_ARCHIVE: Final = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
+_JAVA: Final = 25
+_API: Final = "/apis/ccompat/v7"  # Confluent's interface.
+
+
+@contextlib.contextmanager
+def apicurio(folder: Path) -> Iterator[str]:
+    """Run one in the new *folder*; give the address of its Confluent interface."""
+    folder.mkdir(parents=True)
+    port, management = free_ports(2)
+    settings = {
+        "quarkus.http.host": HOST,
+        "quarkus.http.port": port,
+        "quarkus.management.enabled": "true",
+        "quarkus.management.host": HOST,
+        "quarkus.management.port": management,
+        "apicurio.storage.kind": "sql",
+        "apicurio.storage.sql.kind": "h2",
+        "apicurio.datasource.url": "jdbc:h2:mem:registry",
+    }
+    command = [
+        java(_JAVA),
+        *("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *(f"-D{name}={value}" for name, value in settings.items()),
+        *("-jar", str(_unpacked() / "quarkus-run.jar")),
+    ]
+    address = f"http://{HOST}:{port}{_API}"
+    with ServerProcess(command, folder) as process:
+        process.wait_until(lambda: _answers(f"{address}/subjects"))
+        yield address
+
+
+def _unpacked() -> Path:
+    """Return the folder of its files, which are fetched and unpacked the first time."""
+    folder = CACHE / f"apicurio-{VERSION}"
+    if not folder.exists():
+        half = folder.with_suffix(".half")
+        with tarfile.open(artefact(_ARCHIVE)) as archive:
+            archive.extractall(half, filter="data")
+        half.rename(folder)
+    return folder
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 (a test's server)
+            return bool(answer.status == 200)
+    except OSError:
+        return False

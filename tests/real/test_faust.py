@@ -1,0 +1,126 @@
+"""A Faust app in a process of its own: its table is what the server selects."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+from servers.cassandra import Cassandra
+from servers.process import HOST, ServerProcess, free_ports
+from stream import HEADRACE
+
+pytestmark = pytest.mark.real
+
+SECONDS_MAX = 180
+TABLES = (
+    "CREATE KEYSPACE rows WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    (
+        "CREATE TABLE rows.t (k int, a int, b text, v text, n bigint, tags set<text>, "
+        "attrs map<text, int>, items list<text>, s text static, PRIMARY KEY (k, a, b)) "
+        "WITH CLUSTERING ORDER BY (a DESC, b ASC) AND cdc = true"
+    ),
+)
+STATEMENTS = (
+    "INSERT INTO rows.t (k, a, b, v, n) VALUES (1, 1, 'x', 'late', 1) USING TIMESTAMP 2000000",
+    "INSERT INTO rows.t (k, a, b, v) VALUES (1, 1, 'x', 'early') USING TIMESTAMP 1000000",
+    "UPDATE rows.t USING TIMESTAMP 3000000 SET n = 7 WHERE k = 1 AND a = 1 AND b = 'x'",
+    "UPDATE rows.t USING TIMESTAMP 3000000 SET s = 'static' WHERE k = 1",
+    (
+        "INSERT INTO rows.t (k, a, b, tags, attrs, items) "
+        "VALUES (1, 2, 'y', {'p', 'q'}, {'m': 1}, ['l'])"
+    ),
+    (
+        "UPDATE rows.t SET tags = tags - {'p'}, attrs['n'] = 2, items = items + ['r'] "
+        "WHERE k = 1 AND a = 2 AND b = 'y'"
+    ),
+    "UPDATE rows.t SET tags = tags + {'z'} WHERE k = 1 AND a = 2 AND b = 'y'",
+    *(
+        "INSERT INTO rows.t (k, a, b, v) VALUES (2, N, 'x', 'v')".replace("N", str(a))
+        for a in range(6)
+    ),
+    "DELETE FROM rows.t WHERE k = 2 AND a > 1 AND a <= 3",
+    "DELETE FROM rows.t WHERE k = 2 AND a = 0",
+    "DELETE v FROM rows.t WHERE k = 2 AND a = 1 AND b = 'x'",
+    "INSERT INTO rows.t (k, a, b, v) VALUES (3, 1, 'x', 'gone')",
+    "DELETE FROM rows.t WHERE k = 3",
+    "INSERT INTO rows.t (k, a, b, v) VALUES (4, 1, 'x', 'short') USING TTL 1",
+    "UPDATE rows.t SET v = 'no liveness' WHERE k = 5 AND a = 1 AND b = 'x'",
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path, node: Cassandra, session: Session, bootstrap_servers: str) -> Path:
+    """Return the job of a table that is there."""
+    for statement in TABLES:
+        session.execute(statement)
+    source = {
+        "plugin": "cassandra",
+        "contact_points": f"{node.host}:{node.port}",
+        "nodes": {"node1": str(node.cdc_raw)},
+        "tables": "rows.t",
+        "consistency": "ONE",
+        "splits": 1,
+    }
+    sink = {"plugin": "kafka", "bootstrap.servers": bootstrap_servers, "topic": "faust-rows"}
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps({"job": "r", "state": "s.db", "source": source, "sink": sink}))
+    return path
+
+
+def by_text(row: Any) -> str:  # noqa: ANN401 (JSON)
+    """Return what rows are sorted by."""
+    return json.dumps(row, sort_keys=True)
+
+
+def shown(port: int) -> list[Any]:
+    """Return the app's rows; none while it is not there."""
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/rows/rows.t/", timeout=5) as answer:
+            found: list[Any] = json.load(answer)
+    except OSError:
+        return []
+    return sorted(found, key=by_text)
+
+
+def selected(session: Session) -> Iterator[Any]:
+    """Yield the server's rows as JSON."""
+    for row in session.execute("SELECT JSON * FROM rows.t"):
+        yield json.loads(row[0])
+
+
+def test_its_table_is_what_select_shows(
+    tmp_path: Path, job: Path, session: Session, bootstrap_servers: str
+) -> None:
+    """Write times, TTLs, deletions of every kind and collections are folded as Cassandra does."""
+    for statement in STATEMENTS:
+        session.execute(statement)
+    (port,) = free_ports(1)
+    app = [
+        *(sys.executable, "-m", "headrace.connector.streams.app"),
+        *("--bootstrap-servers", bootstrap_servers, "--topic", "faust-rows"),
+        *("--state", str(tmp_path / "s.db"), "--port", str(port)),
+        *("--folder", str(tmp_path / "faust")),
+    ]
+    run = [*HEADRACE, "run", str(job), "--until-idle"]
+    deadline = time.monotonic() + SECONDS_MAX
+    expected: list[Any] = []
+    found: list[Any] = [None]
+    (tmp_path / "app").mkdir()
+    process: ServerProcess | None = None
+    try:
+        while found != expected or not expected:
+            assert time.monotonic() < deadline, (found, expected)
+            subprocess.run(run, check=True, cwd=tmp_path, timeout=SECONDS_MAX)  # noqa: S603 (ours)
+            process = process or ServerProcess(app, tmp_path / "app")
+            expected = sorted(selected(session), key=by_text)
+            found = shown(port)
+    finally:
+        if process is not None:
+            process.stop()
+    assert {1, 2, 5} == {row["k"] for row in found}
