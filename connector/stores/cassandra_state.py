@@ -5,7 +5,6 @@ that no other owner ever writes or removes them. Rules cite docs/agreement.md by
 """
 
 import json
-import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,13 +22,13 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import CassandraSession
+from headrace.connector.stores.ring_parts import token_range
 from headrace.connector.stores.sqlite_state import counters_of, counters_text
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 SNAPSHOT_SECONDS: Final = 60
 SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024  # Half of what a node takes as one write.
 READS_MAX: Final = 5  # Of a state that somebody replaces meanwhile.
-_PART: Final = re.compile(r"(\d+)-of-(\d+)")
 _HEAD: Final = (
     "SELECT plan, fence, owner, seq, head, chunks, counters FROM heads WHERE job = ? AND split = ?"
 )
@@ -245,19 +244,6 @@ class CassandraHeads:
             place=f"job {self._job}, split {split}",
             hint="restore the keyspace from a backup; starting over would repeat or lose changes",
         )
-
-
-def token_range(split: str) -> tuple[int, int, int]:
-    """Return number, first token and the token behind the last one of a split of the ring.
-
-    A split that is no part of a ring has none of them.
-    """
-    part = _PART.fullmatch(split)
-    if part is None:
-        return 0, 0, 0
-    number, count = int(part[1]), int(part[2])
-    first, behind = (-(-(n << 32) // count) - (1 << 31) << 32 for n in (number - 1, number))
-    return number & 0x7FFF, first, behind
 
 
 def _state(split: str, row: Row, chunks: Mapping[str, bytes]) -> SplitState:

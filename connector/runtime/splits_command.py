@@ -1,0 +1,107 @@
+"""`headrace splits`: who owns the splits of a job, and what each has still to read."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.job import Job
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.commands import enter
+from headrace.connector.stores import LeaseRow, SplitState, Store
+from headrace.connector.stores.board import Seen
+from headrace.connector.stores.ring_parts import token_range
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import Context, RetriableError, Source, Split
+
+Fact = str | int | None
+HEADINGS: Final = ("split", "from", "to", "owner", "token", "commits", "lag", "state", "since")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each split; return 0."""
+    parser = argparse.ArgumentParser(
+        prog="headrace splits", description="Who owns each split of a job, and how far it is."
+    )
+    parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
+    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    given = parser.parse_args(arguments)
+    job = enter(given.job_file, given.job)
+    store = job.open_store(create=False)
+    try:
+        found = facts_of(job, store)
+    finally:
+        store.close()
+    if given.json:
+        sys.stdout.writelines(json.dumps(facts) + "\n" for facts in found)
+    else:
+        lines = [HEADINGS, *(tuple(map(_shown, facts.values())) for facts in found)]
+        sys.stdout.writelines("\t".join(line) + "\n" for line in lines)
+    return 0
+
+
+def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
+    """Return what is known of each split, under HEADINGS. The lag is in bytes; None: not known."""
+    states = {state.split: state for state in store.states()}
+    workers = {row.owner.worker: row.owner for row in store.workers()}
+    context = Context(
+        job=job.name,
+        clock=SystemClock(),
+        job_key=store.job_key(),
+        log=structlog.stdlib.get_logger(),
+        spectator=True,
+    )
+    source = job.source(job.source_config, context)
+    try:
+        lags = {split: _lag(source, state) for split, state in states.items()}
+    finally:
+        source.close()
+    seen = _seen(job) if job.state.exists() else {}
+    found = []
+    for row in store.leases():
+        worker, note = workers.get(row.owner or ""), seen.get(row.split)
+        _, first, behind = token_range(row.split)
+        is_range = first != behind
+        facts: tuple[Fact, ...] = (
+            row.split,
+            first if is_range else None,
+            behind if is_range else None,
+            f"{worker.host}:{worker.pid}" if worker else row.owner,
+            row.token,
+            states[row.split].seq if row.split in states else None,
+            lags.get(row.split),
+            row.problem or (_state(row) if note is None else note.state.value),
+            None if note is None else note.since_ms,
+        )
+        found.append(dict(zip(HEADINGS, facts, strict=True)))
+    return found
+
+
+def _seen(job: Job) -> Mapping[str, Seen]:
+    """Return what the workers of this machine, or of its state file, saw last."""
+    notes = SqliteStore.open(job.state, job.name, create=False)
+    try:
+        return notes.board.seen(job.name)
+    finally:
+        notes.close()
+
+
+def _lag(source: Source, state: SplitState) -> int | None:
+    position = None if state.position is None else source.decode_position(state.position)
+    try:
+        return sum(part.size_bytes for part in source.backlog(Split(state.split), position))
+    except RetriableError:  # A node that does not answer.
+        return None
+
+
+def _state(row: LeaseRow) -> str:
+    return "UNASSIGNED" if row.owner is None else "OWNED"
+
+
+def _shown(fact: Fact) -> str:
+    return "-" if fact is None else str(fact)

@@ -1,0 +1,28 @@
+"""`headrace splits` over a job that ran."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gap_jobs import GapJob
+
+
+def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each split has its range of the ring, its last token, its commits and what is left."""
+    made = GapJob(tmp_path)
+    made.log(1, range(5))
+    assert 0 == made.run()
+    made.log(2, range(5, 9))
+    capsys.readouterr()
+    assert 0 == made.call("splits", "--json")
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+
+    assert ("1-of-2", -(2**63), 0) == (first["split"], first["from"], first["to"])
+    assert ("2-of-2", 0, 2**63) == (second["split"], second["from"], second["to"])
+    assert (None, 1, True) == (first["owner"], first["token"], first["commits"] > 0)
+    assert first["lag"] > 0
+    assert first["since"] > 0
+    assert 0 == made.call("splits")
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert ("split\tfrom\tto", 2) == (head[:13], len(lines))
