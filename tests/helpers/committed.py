@@ -10,13 +10,13 @@ def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Messag
     """Return all committed messages of *topic*; underscores in *options* stand for dots."""
     consumer = Consumer(
         {
-            **{key.replace("_", "."): value for key, value in options.items()},
             "bootstrap.servers": bootstrap_servers,
             "group.id": "committed",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "log_level": 0,
+            **{key.replace("_", "."): value for key, value in options.items()},
         }
     )
     try:

@@ -3,55 +3,121 @@
 import base64
 import contextlib
 import os
+import signal
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
 from servers.maven import ServerError, jars, program
 from servers.process import HOST, ServerProcess, free_ports
 
-VERSION: Final = "4.3.1"
-_COORDINATES: Final = (
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    f"org.apache.kafka:kafka-tools:{VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # The artefacts bring no backend.
+
+@dataclass(frozen=True)
+class Release:
+    """A release of Kafka; the artefacts bring no logging backend, so each names its own."""
+
+    version: str
+    backend: str
+    java_options: tuple[str, ...]
+    """How the backend finds `log.config` in the folder of the server."""
+
+
+RELEASE: Final = Release(
+    "4.3.1",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    ("-Dlog4j2.configurationFile=log.yaml",),
 )
-_FORMAT_SECONDS_MAX: Final = 60
-_LOG4J: Final = """\
+RELEASE_3: Final = Release(
+    "3.9.2", "org.slf4j:slf4j-reload4j:1.7.36", ("-Dlog4j.configuration=file:log.properties",)
+)
+_TOOL_SECONDS_MAX: Final = 120
+_LOGS: Final = {
+    "log.yaml": """\
 Configuration:
   Appenders:
     Console: {name: OUT, PatternLayout: {pattern: "%p %d{HH:mm:ss.SSS} %c{1} %m%n"}}
   Loggers:
     Root: {level: WARN, AppenderRef: [{ref: OUT}]}
-"""
+""",
+    "log.properties": """\
+log4j.rootLogger=WARN, OUT
+log4j.appender.OUT=org.apache.log4j.ConsoleAppender
+log4j.appender.OUT.layout=org.apache.log4j.PatternLayout
+log4j.appender.OUT.layout.ConversionPattern=%p %d{HH:mm:ss.SSS} %c{1} %m%n
+""",
+}
 
 
 class Kafka:
     """A broker whose files lie in one folder. Entering the context starts it, leaving ends it."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make its storage in the new *folder*."""
+    def __init__(
+        self, folder: Path, *, release: Release = RELEASE, users: Mapping[str, str] | None = None
+    ) -> None:
+        """Make its storage in the new *folder*.
+
+        With *users* and their passwords it takes clients over SASL_SSL only, and allows them what
+        access lists say; `internal_servers` is for the test itself, which may do everything.
+        """
         folder.mkdir(parents=True)
         self._folder = folder
-        port, controller_port = free_ports(2)
+        self._release = release
+        port, internal_port, controller_port = free_ports(3)
         self.bootstrap_servers = f"{HOST}:{port}"
+        self.internal_servers = f"{HOST}:{internal_port}" if users else self.bootstrap_servers
         controller = f"{HOST}:{controller_port}"
-        properties = _properties(folder, self.bootstrap_servers, controller)
+        properties = _properties(folder, self.internal_servers, controller)
+        if users:
+            properties |= _secured(folder, properties, self.bootstrap_servers)
         lines = [f"{key}={value}\n" for key, value in properties.items()]
         (folder / "server.properties").write_text("".join(lines), encoding="utf-8")
-        (folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
-        _format(folder)
+        for name, text in _LOGS.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        self._format(users or {})
         self._process: ServerProcess | None = None
+
+    @property
+    def ca_location(self) -> str:
+        """The certificate that clients trust, where there are users."""
+        return str(self._folder / CERTIFICATE)
+
+    def client(self, user: str, password: str) -> dict[str, str]:
+        """Return what a client of that user connects with."""
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": user,
+            "sasl.password": password,
+            "ssl.ca.location": self.ca_location,
+        }
+
+    def tool(self, main_class: str, *arguments: str) -> str:
+        """Run one of Kafka's own command-line tools and return what it prints."""
+        done = subprocess.run(  # noqa: S603 (Kafka's own tool)
+            self._java(main_class, *arguments),
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=_TOOL_SECONDS_MAX,
+            check=False,
+        )
+        if done.returncode:
+            raise ServerError(f"{main_class} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
 
     def start(self) -> None:
         """Start it, again or for the first time, and wait until it answers."""
-        command = _java(self._folder, "kafka.Kafka", str(self._folder / "server.properties"))
+        command = self._java("kafka.Kafka", "server.properties")
         self._process = ServerProcess(command, self._folder)
         client = AdminClient(
             {
-                "bootstrap.servers": self.bootstrap_servers,
+                "bootstrap.servers": self.internal_servers,
                 "log_level": 0,
                 "reconnect.backoff.max.ms": 200,
             }
@@ -62,6 +128,44 @@ class Kafka:
         """End it with SIGKILL, as a crash would."""
         assert self._process is not None
         self._process.kill()
+
+    def pause(self) -> None:
+        """Stop it as it is: it takes connections and bytes, and answers nothing."""
+        assert self._process is not None
+        self._process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send(signal.SIGCONT)
+
+    def _format(self, users: Mapping[str, str]) -> None:
+        cluster_id = base64.urlsafe_b64encode(b"\x00" + os.urandom(15)).decode()[:22]
+        scram = [
+            part
+            for name, password in users.items()
+            for part in ("--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]")
+        ]
+        self.tool(
+            "kafka.tools.StorageTool",
+            *("format", "--cluster-id", cluster_id, "--config", "server.properties", *scram),
+        )
+
+    def _java(self, main_class: str, *arguments: str) -> list[str]:
+        version = self._release.version
+        coordinates = (
+            f"org.apache.kafka:kafka_2.13:{version}",
+            f"org.apache.kafka:kafka-tools:{version}",
+            self._release.backend,
+        )
+        return [
+            program("java"),
+            *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *("-Djava.awt.headless=true", *self._release.java_options),
+            *("-cp", jars(f"kafka-{version}", *coordinates)),
+            main_class,
+            *arguments,
+        ]
 
     def __enter__(self) -> Self:
         """Start it."""
@@ -101,29 +205,22 @@ def _properties(folder: Path, address: str, controller: str) -> dict[str, object
     }
 
 
-def _java(folder: Path, main_class: str, *arguments: str) -> list[str]:
-    return [
-        program("java"),
-        *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.yaml'}",
-        *("-cp", jars(f"kafka-{VERSION}", *_COORDINATES)),
-        main_class,
-        *arguments,
-    ]
-
-
-def _format(folder: Path) -> None:
-    cluster_id = base64.urlsafe_b64encode(b"\x00" + os.urandom(15)).decode()[:22]
-    command = _java(
-        folder,
-        "kafka.tools.StorageTool",
-        *("format", "--cluster-id", cluster_id, "--config", str(folder / "server.properties")),
-    )
-    done = subprocess.run(  # noqa: S603 (Kafka's own tool)
-        command, capture_output=True, text=True, timeout=_FORMAT_SECONDS_MAX, check=False
-    )
-    if done.returncode:
-        raise ServerError(f"Kafka's storage cannot be made:\n{done.stdout}{done.stderr}")
+def _secured(folder: Path, properties: Mapping[str, object], address: str) -> Mapping[str, object]:
+    """Return what a broker has besides whose clients have names and rights."""
+    make_certificate(folder)
+    protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    return {
+        "listeners": f"SASL_SSL://{address},{properties['listeners']}",
+        "advertised.listeners": f"SASL_SSL://{address},{properties['advertised.listeners']}",
+        "listener.security.protocol.map": protocols,
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": scram,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / KEY_STORE,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # Which is who comes by the other listeners.
+    }
 
 
 def _answers(client: AdminClient) -> bool:

@@ -56,6 +56,10 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it by force at once."""
         self._process.kill()
