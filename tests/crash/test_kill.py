@@ -54,7 +54,7 @@ def _numbers(job: JobFolder) -> list[tuple[tuple[int, int], int]]:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_at_each_step(lines: JobFolder, step: str) -> None:
-    """After SIGKILL at any step a restart delivers the rest, and at most a window again."""
+    """K03: after SIGKILL at any step a restart delivers the rest, and at most a window again."""
     assert -signal.SIGKILL == lines.finish(crash_at=f"{step}:{TURNS[step]}"), lines.log()
     assert 0 == lines.finish(), lines.log()
 
@@ -85,7 +85,7 @@ def test_kill_at_random_moments(lines: JobFolder, seed: int) -> None:
 
 
 def test_terminate_is_clean(lines: JobFolder) -> None:
-    """SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
+    """O11: SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
     with lines.running() as child:
         until(lambda: len(lines.changes()) > LINES, "it never began")
         assert 0 == stop(child), lines.log()

@@ -1,5 +1,7 @@
-"""A broker that dies and comes back costs nothing but duplicates."""
+"""A broker that dies and comes back costs nothing but duplicates; one that stops, no memory."""
 
+import json
+import re
 import time
 from pathlib import Path
 from shutil import copytree
@@ -8,6 +10,8 @@ import pytest
 from servers.kafka import Kafka
 from stream import Listener, Worker, fact_of
 
+from children import JobFolder, until
+from committed import committed
 from corpora import recording
 
 pytestmark = pytest.mark.real
@@ -17,7 +21,7 @@ CHANGES = 6_451
 
 
 def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
-    """What was not acknowledged comes again once the broker is back; the worker goes on alone."""
+    """K04: what was not acknowledged comes again; the worker goes on alone."""
     ring = copytree(recording("5.0-ring"), tmp_path / "ring")
     with Kafka(tmp_path / "broker") as kafka:
         job = {
@@ -64,3 +68,52 @@ def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
 
     assert CHANGES == len(received)
     assert "split_pauses" in worker.log.read_text()
+
+
+LINES = 100_000
+LINE = json.dumps({"text": "x" * 500}) + "\n"  # 50 MB in all.
+GROWTH_BYTES_MAX = 30_000_000
+
+
+def test_a_paused_broker_costs_no_memory(tmp_path: Path) -> None:
+    """K06: one that takes bytes and never answers has the reading wait, and is waited for."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "in.jsonl").write_text(LINE * LINES)
+    with Kafka(tmp_path / "broker") as kafka:
+        document = {
+            "job": "paused",
+            "state": "state.db",
+            "source": {"plugin": "files", "path": "in.jsonl"},
+            "sink": {
+                "plugin": "kafka",
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "topic": "paused",
+                "format": "json",
+            },
+            "runtime": {"outstanding_bytes_max": 1_000_000, "commit_max_bytes": 2_000_000},
+        }
+        (tmp_path / "job" / "job.yaml").write_text(json.dumps(document))
+        job = JobFolder(tmp_path / "job", str)
+        with job.running() as child:
+            until(lambda: len(committed(kafka.bootstrap_servers, "paused")) > 0, "it never began")
+            before = resident_bytes(child.pid)
+            kafka.pause()
+            growth = 0
+            paused_until = time.monotonic() + 5
+            while time.monotonic() < paused_until:  # A broker's pause is real time.
+                growth = max(growth, resident_bytes(child.pid) - before)
+                time.sleep(0.05)
+            kafka.resume()
+            until(
+                lambda: len(committed(kafka.bootstrap_servers, "paused")) >= LINES,
+                "something is missing",
+            )
+
+    assert growth < GROWTH_BYTES_MAX
+
+
+def resident_bytes(pid: int) -> int:
+    """Return what a process has in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) * 1024

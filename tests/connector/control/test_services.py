@@ -51,7 +51,7 @@ def test_effects(key: str, value: str, shows: Any) -> None:  # noqa: ANN401 (a q
 
 
 def test_every_key_has_an_effect() -> None:
-    """No key is taken without a word about what it does."""
+    """O09: no key is taken without a word about what it does."""
     assert set(declared_options(CdcService)) == {key for key, _, _ in EFFECTS}
 
 

@@ -112,7 +112,7 @@ def both(ask: Callable[[str], None]) -> None:
 
 
 def test_sink_moves_without_loss(stream: Stream) -> None:
-    """A live change of where a sink writes drains, and goes on there; nothing is lost or twice."""
+    """O10: a live change of where a sink writes drains and goes on there; no loss, no repeat."""
     with stream.running():
         for number in range(4):
             stream.write()

@@ -190,7 +190,7 @@ def taken(ledger: Ledger) -> Settled:
 
 
 def test_settled_behind_a_gap_is_not_committed() -> None:
-    """A batch settled before its predecessor waits for it (I1, R3)."""
+    """K09: a batch settled before its predecessor waits for it (I1, R3)."""
     ledger = Ledger("a", last_seq=7)
     first, second = add(ledger, b"x", end=1), add(ledger, b"y", end=2)
     ledger.settle(second, 1, 1, ())

@@ -248,7 +248,7 @@ def test_is_idle_only_after_a_second_look(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_resumes_where_it_was(rig: Rig) -> None:
-    """A new owner goes on after the committed position, under the next token."""
+    """K01: a new owner goes on after the committed position, under the next token."""
     rig.open({"a": 10})
     rig.gain()
     rig.until(lambda: 10 == rig.committed())

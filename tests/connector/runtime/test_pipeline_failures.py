@@ -37,7 +37,7 @@ def rig(path: Path) -> Iterator[Rig]:
 
 
 def test_retriable_failure_is_sent_again_in_order(rig: Rig) -> None:
-    """After a pause the split goes on from the first failure, and nothing overtakes it (I4)."""
+    """K05: the split goes on from the first failure, and nothing overtakes it (I4)."""
     rig.open({"a": 25})
     rig.script.extend([Fate.RETRY_LAST])
     rig.gain()

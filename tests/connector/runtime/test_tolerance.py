@@ -56,7 +56,7 @@ def test_connects_time_for_retries_wins(asked: int, expected: int) -> None:
 
 
 def test_every_option_has_an_effect() -> None:
-    """Each key of Kafka Connect, and the budget, is heeded."""
+    """O09: each key of Kafka Connect, and the budget, is heeded."""
     assert policy_of(
         tolerance="none",
         retry_delay_max_ms="500",

@@ -63,7 +63,7 @@ def test_only_changes_are_told() -> None:
 
 @pytest.mark.parametrize(("still_ms", "state"), [(999, "RUNNING"), (1_000, "STALLED")])
 def test_stalled(still_ms: int, state: str) -> None:
-    """RUNNING is progress: who stands still for long says so, and what holds it up."""
+    """O08: RUNNING is progress: who stands still for long says so, and what holds it up."""
     made = watch()
     shown(made)
     made.pulse(pulse(0, still_ms), still_ms)

@@ -80,7 +80,7 @@ def documents(found: EncodedRecords) -> Sequence[Document]:
 
 
 def test_by_default_the_sink_decides() -> None:
-    """It rejects what it does not take, and that is a dead letter."""
+    """O06: it rejects what it does not take, and that is a dead letter."""
     small, large = change(1), change(2, "x" * 5_000)
 
     assert 5_000 < len(encoded(small, large).values[1])
@@ -96,7 +96,7 @@ def test_a_split_can_stop_at_a_large_value() -> None:
 
 
 def test_a_table_can_have_a_policy_of_its_own() -> None:
-    """Which overrules the one for all."""
+    """O06: which overrules the one for all."""
     found = encoded(change(1, "x" * 5_000), large_policy="fail", large_policy_ks_t="dlq")
 
     assert 1 == len(found)
@@ -113,7 +113,7 @@ def test_a_table_can_have_a_policy_of_its_own() -> None:
     ids=["text", "bytes", "both", "characters of two bytes"],
 )
 def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) -> None:
-    """The longest columns are cut until the value fits; their beginnings stay."""
+    """O06: the longest columns are cut until the value fits; their beginnings stay."""
     small, cut = documents(encoded(change(1), change(2, note, blob), large_policy="truncate"))
 
     assert ([], names) == (small["truncatedFields"], cut["truncatedFields"])

@@ -18,7 +18,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
 from headrace.connector.stores.sqlite_state import replace_positions
 from headrace.connector.stores.transactional import TransactionalStore
-from headrace.plugins import AbortedError, EncodedPosition, FencedError
+from headrace.plugins import AbortedError, EncodedPosition, FencedError, LeaseLostError
 from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.doubles import ChaosConfig, DrivenClock, context
 from stores import SqliteDriver
@@ -267,3 +267,15 @@ def test_entries_that_are_not_read_yet_are_asked_for_again(
     with pytest.raises(StoreUnavailableError, match="could not be read yet"):
         process.found()
     assert 1 == process.found()[0]
+
+
+def test_two_owners_of_one_state(process: Process, path: Path, sink: TransactionalSink) -> None:
+    """K02: the second one's claim ends the first one's right, in the file and in the sink."""
+    second = Process(path, sink)
+    second.found()
+    with pytest.raises(LeaseLostError, match="head carries token 2, mine is 1"):
+        process.commit(1, 2)
+    second.commit(1, 2)
+    second.store.close()
+
+    assert {"head"} == set(sink.entries["a"])

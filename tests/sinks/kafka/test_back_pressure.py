@@ -1,9 +1,15 @@
-"""A broker that is gone costs memory up to the bound, and no more."""
+"""A broker that is slow or gone costs memory up to the bound, and no more."""
 
 import json
 import re
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from children import until
 from headrace.connector.job import read_job
@@ -17,6 +23,35 @@ LINE = json.dumps({"text": "x" * 500}) + "\n"  # 100 MB in all.
 GROWTH_BYTES_MAX = 50_000_000
 
 
+@dataclass
+class Slow:
+    """A worker in this process, and the cluster that it writes to."""
+
+    cluster: MockCluster
+    folder: Path
+
+    def delivered(self) -> int:
+        """Return how many lines are delivered, by the committed books."""
+        if not (self.folder / "state.db").exists():
+            return 0
+        store = SqliteStore.open(self.folder / "state.db", "lines")
+        counts = [c.delivered for s in store.states() for c in s.counters.values()]
+        store.close()
+        return sum(counts)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the worker on a thread."""
+        worker = Worker(read_job(self.folder / "job.yaml"), log=context().log)
+        thread = threading.Thread(target=worker.run, kwargs={"until_idle": False})
+        thread.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            thread.join(60)
+
+
 def resident_bytes() -> int:
     """Return what this process has in memory."""
     status = Path("/proc/self/status").read_text()
@@ -24,21 +59,14 @@ def resident_bytes() -> int:
     return int(kilobytes) * 1024
 
 
-def test_a_broker_that_is_gone_stops_the_reading(tmp_path: Path) -> None:
-    """The worker reads its bound and waits; when the broker is back, the rest follows."""
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Slow]:
+    """Return a job over much more than may be in memory."""
     (tmp_path / "in.jsonl").write_text(LINE * LINES)
-    state = tmp_path / "state.db"
-
-    def delivered() -> int:
-        store = SqliteStore.open(state, "lines")
-        counts = [c.delivered for s in store.states() for c in s.counters.values()]
-        store.close()
-        return sum(counts)
-
     with MockCluster() as cluster:
         job = {
             "job": "lines",
-            "state": str(state),
+            "state": str(tmp_path / "state.db"),
             "source": {"plugin": "files", "path": str(tmp_path / "in.jsonl")},
             "sink": {
                 "plugin": "kafka",
@@ -54,24 +82,42 @@ def test_a_broker_that_is_gone_stops_the_reading(tmp_path: Path) -> None:
             },
         }
         (tmp_path / "job.yaml").write_text(json.dumps(job))
-        before = resident_bytes()
-        worker = Worker(read_job(tmp_path / "job.yaml"), log=context().log)
-        thread = threading.Thread(target=worker.run, kwargs={"until_idle": False})
-        thread.start()
-        try:
-            until(lambda: delivered() > 0, "nothing was delivered")
-            cluster.down()
-            seen = [-1, -1, delivered()]
-            until(lambda: _settled(seen, delivered()), "it never stood still")
-            standing = delivered()
-            growth = resident_bytes() - before
-            cluster.up()
-            until(lambda: delivered() > standing, "nothing followed")
-        finally:
-            worker.stop()
-            thread.join(60)
+        yield Slow(cluster, tmp_path)
+
+
+def test_a_broker_that_is_gone_stops_the_reading(slow: Slow) -> None:
+    """K06: the worker reads its bound and waits; when the broker is back, the rest follows."""
+    before = resident_bytes()
+    with slow.running():
+        until(lambda: slow.delivered() > 0, "nothing was delivered")
+        slow.cluster.down()
+        seen = [-1, -1, slow.delivered()]
+        until(lambda: _settled(seen, slow.delivered()), "it never stood still")
+        standing = slow.delivered()
+        growth = resident_bytes() - before
+        slow.cluster.up()
+        until(lambda: slow.delivered() > standing, "nothing followed")
 
     assert standing < LINES
+    assert growth < GROWTH_BYTES_MAX
+
+
+def test_a_slow_broker_is_not_outrun(slow: Slow) -> None:
+    """K06: what is read keeps to the broker's pace, whatever the source has."""
+    slow.cluster.delay(300)
+    before = resident_bytes()
+    growth = 0
+    with slow.running():
+        until(lambda: slow.delivered() > 0, "nothing was delivered")
+        first = slow.delivered()
+        for _ in range(100):
+            growth = max(growth, resident_bytes() - before)
+            time.sleep(0.02)  # The broker's time is real.
+        until(lambda: slow.delivered() > first, "it stands still")
+        reached = slow.delivered()
+        slow.cluster.delay(0)
+
+    assert reached < LINES
     assert growth < GROWTH_BYTES_MAX
 
 

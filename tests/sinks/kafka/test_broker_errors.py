@@ -64,7 +64,7 @@ def submitted(writer: KafkaWriter) -> tuple[int, Sequence[Failure]]:
 def test_what_the_client_repeats_itself_is_not_told(
     cluster: MockCluster, writer: KafkaWriter, error: int
 ) -> None:
-    """A passing error ends in delivery, once and in order."""
+    """O12: a passing error ends in delivery, once and in order."""
     cluster.answer(error, error)
 
     assert (3, []) == submitted(writer)
@@ -82,7 +82,7 @@ def test_what_the_client_repeats_itself_is_not_told(
 def test_a_refusal_is_fatal(
     cluster: MockCluster, writer: KafkaWriter, error: int, code: str
 ) -> None:
-    """What no repetition changes stops the split, with the broker's reason."""
+    """O12: what no repetition changes stops the split, with the broker's reason."""
     cluster.answer(error, error, error)
 
     _, failures = submitted(writer)

@@ -28,7 +28,7 @@ def topics_of(**options: str) -> Topics:
     ],
 )
 def test_a_topic_is_made_of_the_tables_name(options: dict[str, str], expected: str) -> None:
-    """The forms CEP-44 has: static, keyspace, table, both, and a map."""
+    """O01: the forms CEP-44 has: static, keyspace, table, both, and a map."""
     assert expected == topics_of(**options).of("shop.orders")
 
 

@@ -54,7 +54,7 @@ def test_a_sink_that_wants_no_header_gets_none(batches: Sequence[Batch]) -> None
 
 
 def test_headers_of_a_record_say_what_its_envelope_says(batches: Sequence[Batch]) -> None:
-    """Each is the fact of the change it stands on, as text."""
+    """O03: each is the fact of the change it stands on, as text."""
     made = headers_of(batches, *RECORD_HEADERS)
     records = [record for batch in batches for record in batch.records()]
 

@@ -95,7 +95,7 @@ def encoded(name: str, **wanted: Any) -> tuple[EncodedRecords, list[Record]]:  #
     ],
 )
 def test_avro_and_json_have_equal_content(name: str, envelope: str, types: str) -> None:
-    """Key and value of every change are the same data in both, and fit their schemas."""
+    """O05: key and value of every change are the same data in both, and fit their schemas."""
     form: dict[str, Any] = {"envelope": envelope, "types": types, "key": "primary"}
     avro, records = encoded(name, codec="avro", **form)
     texts, _ = encoded(name, codec="json", **form)
@@ -192,7 +192,7 @@ def test_flat_rows_have_columns_as_fields() -> None:
 
 
 def test_debezium_says_what_its_connector_says() -> None:
-    """i, u, d and r; written columns are structs that are set, others null; ranges have bounds."""
+    """O04: i, u, d and r; written columns are structs, others null; ranges have bounds."""
     made, records = encoded("4.1-ops", codec="json", envelope="debezium", key="primary")
     ops = {
         "INSERT": "i",
