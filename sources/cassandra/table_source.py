@@ -68,6 +68,12 @@ class TableConfig:
     )
 
     @property
+    def level(self) -> int:
+        """The level of reads, as the driver numbers them."""
+        number: int = ConsistencyLevel.name_to_value[self.read_consistency]
+        return number
+
+    @property
     def contact(self) -> Contact:
         """Whom to ask, and as whom."""
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
@@ -186,7 +192,7 @@ class TableReader(Reader):
                 EXEC_PROFILE_DEFAULT,
                 row_factory=tuple_factory,
                 request_timeout=REQUEST_SECONDS_MAX,
-                consistency_level=ConsistencyLevel.name_to_value[self._config.read_consistency],
+                consistency_level=self._config.level,
             )
             session.client_protocol_handler = RawProtocol
             statement = SimpleStatement(selected.statement(), fetch_size=PAGE_ROWS)

@@ -110,6 +110,17 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/test_transcode.py::test_an_agreed_ring_is_encoded_as_its_records_are": {
         "sources.cassandra.config:CassandraConfig": "splits",
     },
+    "sources/cassandra/test_table_source.py::test_options": {
+        "sources.cassandra.table_source:TableConfig": (
+            "contact_points password read_consistency tls_ca username"
+        ),
+    },
+    "sources/cassandra/test_table_source.py::test_ranges_cover_the_ring": {
+        "sources.cassandra.table_source:TableConfig": "splits",
+    },
+    "sources/cassandra/test_table_source.py::test_tables_that_cannot_be_read": {
+        "sources.cassandra.table_source:TableConfig": "table",
+    },
 }
 
 EFFECTS: Final = {
@@ -166,9 +177,6 @@ _OPEN: Final = {
         "contact_points datacenter expired key_password keystore keystore_password "
         "max_hint_window_seconds memory_seconds password raw_key records_max tls_ca "
         "topology username"
-    ),
-    "sources.cassandra.table_source:TableConfig": (
-        "contact_points password read_consistency splits table tls_ca username"
     ),
     "sources.files:FileSourceConfig": "path",
 }
