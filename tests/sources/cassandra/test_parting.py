@@ -2,17 +2,26 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from children import until
+from forged import OTHER as OTHER_ID
+from forged import SCHEMA, TABLE, mutation, update
 from gap_jobs import GapJob
+from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.stores.board import Board
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins.testing.doubles import context
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.state import CdcState
+from node_logs import batches, forged_nodes, open_all, source
 
 ALONE = ("n1",)
 OTHERS = ("n2", "n3")
@@ -191,3 +200,56 @@ def test_jobs_that_run_become_one(shared: GapJob) -> None:
 
     assert everything == shared.rows()
     assert 6 == shared.books()["mutations.pending"]
+
+
+PLACES = st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=3, unique=True)
+# For each mutation: the nodes that log it before the two become one, and whether it is of both.
+HISTORY = st.lists(st.tuples(PLACES, st.sampled_from(["t", "other", "both"])), max_size=12)
+
+
+@settings(max_examples=20)
+@given(history=HISTORY, tau=st.integers(0, 10_000))
+def test_joined_books_balance_and_nothing_is_forgotten(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[list[str], str]], tau: int
+) -> None:
+    """Two jobs over the same logs make one state: what agreed is known, what waits still waits."""
+    folder = tmp_path_factory.mktemp("logs")
+    raws = [_mutation(number, kind) for number, (_, kind) in enumerate(history)]
+    logs = {
+        node: [raw for raw, (nodes, _) in zip(raws, history, strict=True) if node in nodes]
+        for node in ("n1", "n2", "n3")
+    }
+    options = forged_nodes(folder, logs, SCHEMA.replace("cdc = false", "cdc = true"))
+    base, other = (_read({**options, "splits": 1, "tables": [table]}) for table in (T, OTHER))
+    both = base.joined(replace(other, job="orders~x", tau=other.tau + tau))
+    assert both is not None
+    assert both == CdcState.decode(both.encode())
+
+    assert () == both.contradictions()
+    assert [] == differences(SplitBooks("", both.books(), {}))
+    pending = [nodes for nodes, _ in history if len(nodes) == 1]
+    assert len(pending) == both.books()["mutations.pending"]
+
+    number = SEGMENT_ID + 1
+    made = segment([raws], segment_id=number)
+    for node in logs:
+        write_segment(folder / node, made.content, segment_id=number)
+    made_source = source({**options, "splits": 1, "tables": [T, OTHER]}, job="orders")
+    found = list(batches(open_all(made_source, {"1-of-1": both}).values()))
+    late = sum(1 + (kind == "both") for nodes, kind in history if len(nodes) == 1)
+    assert late == sum(1 for batch in found for _ in batch.records())
+    for batch in found[-1:]:
+        assert [] == differences(SplitBooks("", batch.end.books(), {}))
+        assert 0 == batch.end.books()["mutations.pending"]
+
+
+def _mutation(number: int, kind: str) -> bytes:
+    tables = {"t": [TABLE], "other": [OTHER_ID], "both": [TABLE, OTHER_ID]}[kind]
+    return mutation(*[update(b"k%d" % number, b"v", table=table) for table in tables])
+
+
+def _read(options: Mapping[str, object]) -> CdcState:
+    """Return the state at the end of the logs; jobs that parted share their key."""
+    found = list(batches(open_all(source(options, job="orders")).values()))
+    assert isinstance(found[-1].end, CdcState)
+    return found[-1].end
