@@ -84,6 +84,7 @@ class Pump:
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
         self._caught_up_ms: int | None = None
+        self._fresh_until_ms = 0  # Line 8: so long what was listed then says all.
         self._lost: list[Lost] = []
         self._lost_bytes = 0
 
@@ -277,18 +278,21 @@ class Pump:
             self._lost_bytes += len(item.content)
 
     def _grow_time(self) -> None:
-        """Let split time grow by the clock, but only while all logs are read to their end."""
+        """Let split time grow by the clock, but only while all logs are read to their end.
+
+        Of a time in which nobody looked, as when the machine slept, the first seconds count.
+        """
         now_ms = self._now_ms()
-        fresh = not self.unreachable and all(
-            now_ms - cursor.fetched_ms <= FETCHED_MS_MAX for cursor in self.cursors
-        )
+        fresh_until_ms = min(cursor.fetched_ms for cursor in self.cursors) + FETCHED_MS_MAX
+        fresh = not self.unreachable and now_ms <= fresh_until_ms
         if self.more or not fresh or self.stopped_by is not None or self._is_bounded:
             self._caught_up_ms = None
             return
         if self._caught_up_ms is not None:
+            grown_ms = min(now_ms, self._fresh_until_ms) - self._caught_up_ms
             for split in self._owned.values():
-                split.agreement.tau += now_ms - self._caught_up_ms
-        self._caught_up_ms = now_ms
+                split.agreement.tau += grown_ms
+        self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
 
 
 def _pair(marker: Marker) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from headrace.plugins import Batch, CloseReason, Demand, Idle, Position, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.errors import LogGapError, UnsupportedSegmentError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, forged_nodes, open_all, source
 
 DEMAND = Demand(linger_ms=1 << 30)
@@ -188,3 +189,19 @@ def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
     write(tmp_path, "node2", 0, range(1))
 
     assert values(0, 1) == all_of(readers)
+
+
+def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
+    """While the machine slept nobody looked at the logs, so nothing is said about late copies."""
+    clock = DrivenClock()
+    options = options_of(tmp_path, expiry_seconds=60, memory_seconds=60, splits=1)
+    write(tmp_path, "node1", 0, range(1))
+    readers = open_all(source(options, clock))
+    before = positions(readers)["1-of-1"]
+    clock.advance(4 * 3_600_000)
+    after = positions(readers)["1-of-1"]
+    assert isinstance(before, CdcState)
+    assert isinstance(after, CdcState)
+
+    assert before.tau + 10_000 == after.tau
+    assert 0 == after.books()["mutations.expired"]
