@@ -17,6 +17,8 @@ from pathlib import Path
 import yaml
 
 from corpora import recording
+from forged import SCHEMA, insert
+from headrace.sources.cassandra.forge.segments import segment, write_segment
 
 RUN = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
 SECONDS_MAX = 60
@@ -137,6 +139,27 @@ def ring_job(folder: Path, name: str) -> JobFolder:
     options = {"schema": "schema.cql", "consistency": "QUORUM", "nodes": nodes}
     _write_job(folder, {"plugin": "cassandra", **options}, RING_WINDOW_BYTES)
     return JobFolder(folder, lambda line: (line["mutation"], line["index"]))
+
+
+def forged_job(folder: Path) -> JobFolder:
+    """Return a job over three nodes' logs that `write_ring` extends, in two splits."""
+    nodes = {f"node{n}": f"node{n}" for n in range(3)}
+    for node in nodes:
+        (folder / node).mkdir()
+    (folder / "schema.cql").write_text(SCHEMA)
+    options = {"schema": "schema.cql", "consistency": "QUORUM", "splits": 2, "nodes": nodes}
+    _write_job(folder, {"plugin": "cassandra", **options}, WINDOW_BYTES)
+    return JobFolder(folder, lambda line: line["mutation"])
+
+
+def write_ring(folder: Path, number: int, rows: range) -> None:
+    """Write segment *number* of each node: each row on two of the three, in another order."""
+    for node in range(3):
+        mine = [row for row in rows if row % 3 != node]
+        made = segment(
+            [[insert(b"k%d" % row) for row in mine[:: 1 if node else -1]]], segment_id=number
+        )
+        write_segment(folder / f"node{node}", made.content, segment_id=number)
 
 
 def _write_job(folder: Path, source: dict[str, object], window_bytes: int) -> None:
