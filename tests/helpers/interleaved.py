@@ -53,6 +53,11 @@ class GrowingLog:
         self.grow(len(self._steps))
 
     @property
+    def states_left(self) -> int:
+        """How many states are yet to come."""
+        return len(self._states)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all of it is there."""
         return not self._steps and not self._states

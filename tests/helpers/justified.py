@@ -18,11 +18,22 @@ import msgspec
 from corpora import recording
 
 NODES: Final = ("node1", "node2", "node3")
-NEEDED: Final = {"ONE": 1, "TWO": 2, "QUORUM": 2, "ALL": 3}
+# Of three copies in one data centre.
+NEEDED: Final = {
+    "ONE": 1,
+    "TWO": 2,
+    "THREE": 3,
+    "LOCAL_ONE": 1,
+    "LOCAL_QUORUM": 2,
+    "QUORUM": 2,
+    "EACH_QUORUM": 2,
+    "ALL": 3,
+}
 KILLED: Final = "node3-killed"
 
 _INCLUSIVE_STARTS: Final = ("INCL_START_BOUND", "EXCL_END_INCL_START_BOUNDARY")
 _INCLUSIVE_ENDS: Final = ("INCL_END_BOUND", "INCL_END_EXCL_START_BOUNDARY")
+_NO_LIMIT: Final = 1 << 31
 _CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
 
 Atom = tuple[object, ...]
@@ -80,6 +91,29 @@ def logs_of(name: str, *, killed: bool = False) -> Logs:
     return _logs(found)
 
 
+@cache
+def log_of(name: str, *, killed: bool) -> Logs:
+    """Return what is in the log of a single node.
+
+    *killed*: up to what the index files said at its SIGKILL, else to the ends of the sync markers.
+    """
+    folder = recording(name)
+    segments = {
+        number: (NODES[0], content, limit if killed else _NO_LIMIT)
+        for number, content, limit in _durable(folder / "killed" / "cdc_raw")
+    }
+    return _logs(list(_entries(folder / "oracle-killed.jsonl", segments)))
+
+
+def _durable(place: Path) -> Iterator[tuple[int, bytes, int]]:
+    """Yield each segment's id and bytes, and up to where its index says that they are durable."""
+    for path in place.glob("*.log"):
+        index = path.with_name(f"{path.stem}_cdc.idx")
+        text = index.read_text() if index.exists() else "0"
+        limit = _NO_LIMIT if "COMPLETED" in text else int(text)
+        yield int(path.stem.rpartition("-")[2]), path.read_bytes(), limit
+
+
 def _logs(found: list[tuple[str, bytes, bytes]]) -> Logs:
     contents: dict[bytes, Content] = {}
     nodes: defaultdict[Content, set[str]] = defaultdict(set)
@@ -100,14 +134,11 @@ def _segments(folder: Path, *, killed: bool) -> dict[int, tuple[str, bytes, int]
     places = {node: folder / "segments" / node for node in NODES}
     if killed:
         places = {NODES[2]: folder / KILLED / "cdc_raw"}
-    found = {}
-    for node, place in places.items():
-        for path in place.glob("*.log"):
-            index = path.with_name(f"{path.stem}_cdc.idx")
-            text = index.read_text() if index.exists() else "0"
-            limit = 1 << 31 if "COMPLETED" in text or not killed else int(text)
-            found[int(path.stem.rpartition("-")[2])] = (node, path.read_bytes(), limit)
-    return found
+    return {
+        number: (node, content, limit if killed else _NO_LIMIT)
+        for node, place in places.items()
+        for number, content, limit in _durable(place)
+    }
 
 
 def _entries(

@@ -4,6 +4,7 @@ What is justified comes from what Cassandra's own reader says is in the logs, an
 at those places: nothing of the code under test.
 """
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -14,12 +15,16 @@ import pytest
 from corpora import recording
 from hot import is_compiled
 from interleaved import GrowingLog, Job
-from justified import KILLED, NODES, Logs, logs_of, union
+from justified import KILLED, NODES, Logs, log_of, logs_of, union
 
-LEVELS: Final = ("ONE", "QUORUM", "ALL")  # TWO of three copies is QUORUM.
+LEVELS: Final = ("ONE", "QUORUM", "ALL")  # Of all rings; the others of the smallest.
+OTHER_LEVELS: Final = ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
 COMPILED: Final = is_compiled("headrace.sources.cassandra.intake")
 # The interpreter needs minutes for all of them.
 RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
+SMALLEST: Final = "6.0-v9-ring"
+CRASHES: Final = ("4.0-crash", "5.0-v8-direct-crash")
+SEGMENT_BYTES: Final = 1024 * 1024
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = 2
 CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
@@ -69,8 +74,11 @@ def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
         assert known.entries[node] == sum(books[f"entries.{node}.{fate}"] for fate in fates)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [(name, level) for name in RINGS for level in LEVELS]
+    + [(SMALLEST, level) for level in OTHER_LEVELS if COMPILED],
+)
 def test_each_justified_mutation_is_published_once(tmp_path: Path, name: str, level: str) -> None:
     """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
 
@@ -138,6 +146,43 @@ def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int
     books = job.books()
     assert (0, len(left)) == (books["mutations.pending"], books["mutations.expired"])
     check(job, known, level)
+    job.close()
+
+
+def replayed(killed: Path, folder: Path) -> Path:
+    """Return the directory as the node left it after its restart: all that was listed complete."""
+    shutil.copytree(killed, folder)
+    for index in folder.glob("*_cdc.idx"):
+        index.write_text(f"{SEGMENT_BYTES}\nCOMPLETED")
+    return folder
+
+
+@pytest.mark.parametrize("level", ["LOCAL_ONE", "ALL"])
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_single_node_is_killed_and_replays(tmp_path: Path, name: str, level: str) -> None:
+    """Up to its SIGKILL what its index said is published, then the rest, all of it once."""
+    killed, whole = log_of(name, killed=True), log_of(name, killed=False)
+    before = recording(name) / "killed" / "cdc_raw"
+    log = GrowingLog(tmp_path / NODES[0], [before, replayed(before, tmp_path / "after")])
+    options = {
+        "nodes": {NODES[0]: str(tmp_path / NODES[0])},
+        "schema": str(recording(name) / "schema.cql"),
+        "consistency": level,
+        "splits": SPLITS,
+    }
+    job = Job(options, Random(f"{name} {level}"), whole)  # noqa: S311 (a test's dice)
+    job.start()
+    while not log.is_whole:
+        log.grow_state()
+        while job.read():
+            pass
+        if log.states_left:
+            assert set(killed.nodes) == set(job.published)
+
+    assert set(whole.nodes) == set(job.published)
+    assert [] == job.repeated
+    assert whole.entries.total() == job.books()[f"entries.{NODES[0]}.read"]
+    assert set(killed.nodes) <= set(whole.nodes)
     job.close()
 
 
