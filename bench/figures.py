@@ -61,6 +61,8 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             read.bare("narrow", 1, 1) | {"framing": median(read.per_entry("narrow.frame"))},
         ),
         *(_lz4(read, name) for name in ("wide", "narrow")),
+        _agreement(read, 100_000, goal=150, alarm=300),
+        _agreement(read, 1_000_000, goal=250, alarm=500),
         Figure(
             "three copies of 13 columns -> one Avro record",
             "µs",
@@ -104,6 +106,18 @@ def _lz4(read: "_Reading", name: str) -> Figure:
         [_PERCENT * each / plain for each in compressed],
         {"LZ4, ns": median(compressed), "uncompressed, ns": plain},
         goal=round(_PERCENT / _LZ4_THROUGHPUT_MIN),
+    )
+
+
+def _agreement(read: "_Reading", records: int, *, goal: float, alarm: float) -> Figure:
+    name = f"agreement.{records}"
+    return Figure(
+        f"agreement alone: an entry, {records:,} records in memory",
+        "ns",
+        read.numbers(name, lambda s: s["agreement_ns"]),
+        {"the loop without": median(read.numbers(name, lambda s: s["without_ns"]))},
+        goal=goal,
+        alarm=alarm,
     )
 
 

@@ -15,6 +15,7 @@ from bench.recordings import Recording, prepare
 
 ROOT: Final = Path(__file__).parents[1]
 HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit(main())"
+RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 PROBE_SECONDS_MAX: Final = 300
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
@@ -83,6 +84,8 @@ def _one_run(
         job = jobs.write(recording, recording.nodes, null)
         yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
         yield from _worker(name, jobs, recording, null)
+    for records in RECORDS:
+        yield f"agreement.{records}", _probe("agreement", records=records)
     for columns in (20, 200):
         yield f"fold.{columns}", _probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}

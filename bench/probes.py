@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import structlog
 
+from bench.agreed import per_entry_ns
 from bench.bulk import arrow, shards
 from bench.recordings import open_segment, segments
 from bench.wide import wide_ddl, wide_updates
@@ -108,6 +109,12 @@ def intake(log: str, schema: str) -> Measured:
             cpu_ns += time.process_time_ns() - started
         os.close(descriptor)
     return {"entries": sum(feed.reads), "cpu_ns": cpu_ns}
+
+
+def agreement(records: int) -> Measured:
+    """Enter three copies of so many mutations into one split."""
+    with_ns, without_ns = per_entry_ns(records)
+    return {"agreement_ns": with_ns - without_ns, "without_ns": without_ns}
 
 
 def fold(columns: int) -> Measured:
@@ -272,6 +279,8 @@ def _memory_bytes_max() -> int:
     return int(kilobytes) * 1024
 
 
+_ALL = (bare, frame, intake, agreement, fold, readers, run, imports, produce)
+PROBES: Final = {probe.__name__: probe for probe in _ALL}
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
     for p in (bare, frame, intake, fold, readers, run, imports, produce, arrow, shards)

@@ -83,6 +83,12 @@ class CassandraConfig:
         default="drop",
         choices=("drop", "publish"),
     )
+    streamed: str | None = option(
+        "What becomes of mutations that may come from a stream (repair, bootstrap) and are not "
+        "known: publish, or suppress.",
+        default=None,
+        choices=("publish", "suppress"),
+    )
     memory_seconds: int = option(
         "How long incomplete records are remembered; at least max_hint_window and an hour.",
         default=4 * 3600,

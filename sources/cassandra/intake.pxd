@@ -63,6 +63,8 @@ cdef class Intake:
     cdef readonly int64_t[::1] skipped
     cdef readonly dict unknown
     cdef readonly Py_ssize_t held
+    cdef unsigned char[::1] receiving
+    cdef list incoming
     cdef readonly uint64_t[::1] progress
 
     cpdef own(self, int split, Agreement agreement)
@@ -90,6 +92,9 @@ cdef class Intake:
     cdef int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
     cdef int _judge(self, Framer framer, int host, int split, Agreement agreement, int i) except? -1000
+    cpdef receive(self, int host, incoming)
+    @cython.locals(base=int, before=int64_t)
+    cdef int _is_streamed(self, Framer framer, int host, int i) except -1
     @cython.locals(cutter=Cutter)
     cdef int _is_newer(self, Framer framer, Py_ssize_t start, Py_ssize_t end, int64_t newest) except -1
     @cython.locals(keyspace=int)

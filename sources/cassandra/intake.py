@@ -27,6 +27,7 @@ _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 
 _KNOWN, _NEW = 1, 2  # Verdicts.
+_NEVER = -(1 << 63)
 _MESSAGING_60 = 14
 _TABLE_ID_BYTES = 16
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
@@ -43,6 +44,13 @@ class Judge(Protocol):
 
     def verdict(self, slot: int) -> int:
         """Return one of the numbers below for a pending record whose level is met."""
+
+
+class Incoming(Protocol):
+    """Knows of the streams that a node receives."""
+
+    def written_before(self, segment: int, keyspace: int) -> int:
+        """Return the write time in µs before which an entry there may be a stream's."""
 
 
 class Outbox:
@@ -168,6 +176,8 @@ class Intake:
         self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes in all outboxes.
+        self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
+        self.incoming: list[Incoming | None] = [None] * self.hosts
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
 
     def own(self, split: int, agreement: Agreement | None) -> None:
@@ -353,6 +363,7 @@ class Intake:
         self.reads[split * self.hosts + host] += 1
         agreement = self.agreements[split]
         agreement.number = self.sequence
+        agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
         copies = agreement.observe(
             host,
             self.digests[2 * i],
@@ -405,6 +416,23 @@ class Intake:
                 newest = agreement.newest_published(slot)
             agreement.learn_newest(slot, max(newest, self.newest))
         return agreement.publish(slot, host, framer.segment_id, position, end - start)
+
+    def receive(self, host: int, incoming: Incoming | None) -> None:
+        """Ask *incoming* which entries of *host* may be a stream's; None: it receives none."""
+        self.receiving[host] = incoming is not None
+        self.incoming[host] = incoming
+
+    def _is_streamed(self, framer: Framer, host: int, i: int) -> int:
+        """Say whether a part of an entry was written before its node began to receive a stream."""
+        base = i * _NOTE
+        incoming = self.incoming[host]
+        assert incoming is not None  # noqa: S101 (the host receives)
+        before = incoming.written_before(framer.segment_id, self.notes[base + 1])
+        if before == _NEVER:
+            return 0
+        return (
+            0 if self._is_newer(framer, self.notes[base + 3], self.notes[base + 4], before) else 1
+        )
 
     def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
         """Say whether all of an entry was written after *newest*; one that is unfit counts so."""

@@ -29,6 +29,9 @@ from headrace.sources.cassandra.table_rows import TableRows, Values
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
+_REPAIR_SETTING: Final = (
+    "SELECT value FROM system_views.settings WHERE name = 'cdc_on_repair_enabled'"
+)
 _US_PER_MS: Final = 1000
 # A system table has columns dropped at the end of time, which the driver cannot read as a date.
 _DROPPED: Final = (
@@ -67,6 +70,18 @@ def connected_cluster(contact: Contact) -> Cluster:
         cluster.shutdown()
         raise
     return cluster
+
+
+def repair_is_logged(contact: Contact) -> bool:
+    """Say whether a node writes what repair streams to it into its commit log, as far as it tells.
+
+    Raises:
+        ClusterUnreachableError: as `read_live_schema`.
+
+    """
+    with _connected(contact) as session:
+        row = session.execute(_REPAIR_SETTING).one()
+        return row is not None and row.value == "true"
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class Memory:
         records_max: int,
         *,
         publish_expired: bool,
+        suppress_streamed: bool,
         epoch_of: Callable[[Copy], Epoch],
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
@@ -53,6 +54,7 @@ class Memory:
         self._ages = ages
         self._records_max = records_max
         self._publish_expired = publish_expired
+        self._suppress_streamed = suppress_streamed
         self._epoch_of = epoch_of
         self._swept_ms: int | None = None
         self._was_caught_up = False
@@ -120,6 +122,8 @@ class Memory:
             verdict = self.comparison.verdict(slot) if found else Verdict.LATER
             if verdict == Verdict.KNOWN:
                 self._agreement.know(slot)
+            elif self._suppress_streamed and found and self._agreement.is_streamed(slot):
+                self._agreement.leave_out(slot)
             elif found and verdict == Verdict.NEW:
                 self._emit(slot, found, outbox)
                 self._agreement.publish(slot, *_place(found))

@@ -17,7 +17,7 @@ from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import AgentUnavailableError, TopologyError
 from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.hold import Disposal, Hold, store_mark
+from headrace.sources.cassandra.hold import FOLDER, Disposal, Hold, store_mark
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import LogTables
@@ -32,6 +32,7 @@ from headrace.sources.cassandra.schema import (
     TableSchema,
 )
 from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.streams import Streams
 from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
@@ -64,12 +65,25 @@ class Parts:
             SegmentKeyError: the key store cannot be read.
 
         """
+        self._check_streams()
         _ = self.replicas
         for log in self.logs.values():
             with contextlib.suppress(AgentUnavailableError):  # The others do not wait for it.
                 log.segments()
         _ = self.holds
         _ = self.keys
+
+    def _check_streams(self) -> None:
+        config = self.config
+        if config.streamed is not None or not config.contact_points:
+            return
+        # Only here: the driver is imported when a cluster is asked.
+        from headrace.sources.cassandra.live import repair_is_logged  # noqa: PLC0415
+
+        if repair_is_logged(config.contact):
+            said = "the nodes log what repair streams to them (cdc_on_repair_enabled: true)"
+            hint = "publish: what is older than the memory comes again; suppress: it does not"
+            raise ConfigError([Problem("streamed", said, hint)])
 
     @cached_property
     def splits(self) -> Sequence[str]:
@@ -204,6 +218,14 @@ class Parts:
                 self._number(known[name])
         return self.replicas.keyspaces
 
+    @cached_property
+    def _streams(self) -> Mapping[str, Streams]:
+        return {
+            node: Streams(log.path / FOLDER, node, self.context, lambda: self.replicas.keyspaces)
+            for node, log in self.logs.items()
+            if isinstance(log, LogDirectory)  # Of another machine's streams no agent tells yet.
+        }
+
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
         try:
@@ -249,7 +271,7 @@ class Parts:
     def pump(self) -> Pump:
         """The one reader of all logs."""
         config = self.config
-        return Pump(
+        made = Pump(
             Intake(Groups(len(config.nodes)), self.context.job_key, config.splits),
             self.logs,
             self.context.clock.monotonic_ms,
@@ -258,6 +280,8 @@ class Parts:
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
         )
+        made.records_max = config.records_max // config.splits
+        return made
 
     @cached_property
     def transcoder(self) -> Transcoder:
@@ -283,16 +307,24 @@ class Parts:
             announced=self.deliveries.schemas[:],
         )
 
-    def report(self) -> None:
-        """Follow the ring; warn once of each damaged place, and table id that the schema lacks.
+    def follow(self) -> None:
+        """Look what the ring is now, and which nodes receive streams, before logs are read on.
 
         Raises:
             TopologyError: in the ring of now the level cannot be met from the logs that are read.
 
         """
-        nodes = self._ring.changed(self.context.clock.monotonic_ms())
+        now_ms = self.context.clock.monotonic_ms()
+        nodes = self._ring.changed(now_ms)
         if nodes is not None:
             self.replicas.follow_nodes(nodes)
+        for node, streams in self._streams.items():
+            streams.look(now_ms)
+            host = list(self.logs).index(node)
+            self.pump.intake.receive(host, streams if streams.streams else None)
+
+    def report(self) -> None:
+        """Warn once of each damaged place, and of each table id that the schema lacks."""
         self._report_unreachable(self.pump.unreachable)
         damage = self.pump.damage
         for place in damage.keys() - self._reported:

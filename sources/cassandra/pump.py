@@ -23,6 +23,7 @@ from headrace.sources.cassandra.state import Marker, StoredGap, StoredVersion
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
+_NO_BOUND: Final = 1 << 31
 FIRST: Final = 0  # The split that keeps the books of damage, which belongs to no key.
 
 
@@ -77,6 +78,7 @@ class Pump:
         self.unreachable: dict[str, HeadraceError] = {}
         self.passes = 0
         self.more = False
+        self.records_max = _NO_BOUND  # Of a split; above it nothing is read on (line 25).
         self.stopped_by: LogGapError | None = None
         self._is_bounded = False
         self._gap_policy = gaps
@@ -208,6 +210,7 @@ class Pump:
         while (
             budget > 0
             and self.stopped_by is None
+            and self._has_room()
             and intake.held + self._lost_bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
@@ -256,6 +259,10 @@ class Pump:
             self.stopped_by = error
         else:
             cursor.pass_over(error.gap)
+
+    def _has_room(self) -> bool:
+        """Say whether no split has more records than it may; those that have let some go first."""
+        return all(each.agreement.live <= self.records_max for each in self._owned.values())
 
     def close(self) -> None:
         """Close all files."""

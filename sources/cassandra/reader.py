@@ -34,6 +34,7 @@ from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
 _MS: Final = 1_000  # In a second.
+_ALARM_MS: Final = 60_000  # Between two warnings of one kind.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
 _BATCHES_EACH: Final = 32  # Between two looks at what pending copies need of the schema.
 
@@ -64,6 +65,7 @@ class CassandraReader(Reader):
             ),
             config.records_max // config.splits,
             publish_expired=config.expired == "publish",
+            suppress_streamed=config.streamed == "suppress",
             epoch_of=self._epoch_of,
         )
         self._tau = resume.tau if resume else 0
@@ -73,6 +75,7 @@ class CassandraReader(Reader):
         self._skips_before = list(self._pump.intake.skipped)
         self._announced = 0
         self._batches_made = 0
+        self._short, self._alarm_ms = (0, 0), 0
         self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
@@ -103,6 +106,7 @@ class CassandraReader(Reader):
             raise self._gaps.stopped_by
         pump = self._pump
         if self._passes == pump.passes:
+            self._parts.follow()
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
@@ -112,6 +116,7 @@ class CassandraReader(Reader):
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
         lost = [*self._memory.keep(taken, caught_up=not pump.more), *self._damaged()]
+        self._alarm()
         outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
@@ -145,6 +150,24 @@ class CassandraReader(Reader):
     def _is_wanted(self, copy: Copy) -> bool:
         """Say whether a mutation has changes of a delivered table, or might have."""
         return self._parts.deliveries.has_delivered(self._epoch_of(copy).number, copy)
+
+    def _alarm(self) -> None:
+        """Say now and then that there is not room for all that should be remembered (24, 25)."""
+        agreement, context = self._agreement, self._parts.context
+        short = agreement.memory_shortened, agreement.overflowed
+        now_ms = context.clock.monotonic_ms()
+        if short == self._short or now_ms < self._alarm_ms:
+            return
+        self._short, self._alarm_ms = short, now_ms + _ALARM_MS
+        context.log.warning(
+            "memory_short",
+            split=self._split,
+            forgotten=short[0],
+            set_aside=short[1],
+            pending=agreement.pending,
+            hint="a node is down or behind: copies that come later count as new; "
+            "a larger records_max remembers more",
+        )
 
     def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
         """Book the gaps met, as the policy says, and return what consumers are told (I10)."""

@@ -188,6 +188,7 @@ def doors(guarded: Cassandra, tmp_path: Path) -> Iterator[Doors]:
         "source": {
             "plugin": "cassandra",
             "contact_points": f"{guarded.host}:{guarded.port}",
+            "streamed": "publish",
             "username": SUPER,
             "password": f"${{file:{tmp_path}/secrets:password}}",
             "nodes": {"node1": str(guarded.cdc_raw)},

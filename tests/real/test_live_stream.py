@@ -282,6 +282,7 @@ def test_what_was_written_is_what_is_received(
         "source": {
             "plugin": "cassandra",
             "contact_points": f"{node.host}:{node.port}",
+            "streamed": "publish",
             "consistency": "ONE",
             "nodes": {"node1": str(node.cdc_raw)},
             "disposal": "delete",

@@ -90,6 +90,7 @@ def test_every_change_bears_the_names_of_its_time(
         "source": {
             "plugin": "cassandra",
             "contact_points": f"{node.host}:{node.port}",
+            "streamed": "publish",
             "consistency": "ONE",
             "nodes": {"node1": str(node.cdc_raw)},
         },

@@ -1,0 +1,79 @@
+"""What agreement costs for an entry while many mutations are remembered, without framing them.
+
+The loop of the live path reads one log of distinct mutations three times, as three nodes have it:
+each becomes a record, is published at its second copy, and known at its third. The same loop over
+as many entries that are all one mutation does everything but find and keep records.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.mutations import encode_mutation
+from headrace.sources.cassandra.forge.segments import segment
+from headrace.sources.cassandra.frame import Framer
+from headrace.sources.cassandra.intake import Intake, Routes
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.opening import open_segment
+from headrace.sources.cassandra.topology import Node, replica_groups
+
+NODES: Final = 3
+_KEY: Final = bytes(range(16))
+_TABLE: Final = UUID("5f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a")
+_DDL: Final = f"""
+CREATE KEYSPACE ks
+WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': '{NODES}'}};
+CREATE TABLE ks.t (k bigint PRIMARY KEY, v blob) WITH cdc = true AND ID = {_TABLE};
+"""
+_KEY_BYTES: Final = 8
+_MESSAGING: Final = 12  # Of Cassandra 4.0.
+_RUN_BYTES: Final = 1024 * 1024
+_NO_BOUND: Final = 1 << 40
+
+
+def per_entry_ns(records: int) -> tuple[float, float]:
+    """Return the CPU of an entry with so many records, and that of one without any agreement."""
+    base = _mutation()
+    at = base.index(bytes(_KEY_BYTES))
+    before, behind = base[:at], base[at + _KEY_BYTES :]
+    distinct = [before + i.to_bytes(_KEY_BYTES, "big") + behind for i in range(1, records + 1)]
+    return _loop_ns(distinct), _loop_ns([base] * records)
+
+
+def _mutation() -> bytes:
+    row = {"clustering": [], "liveness": {"ts": 1}, "columns": {"v": {"ts": 1, "value": "77" * 40}}}
+    update = {"id": str(_TABLE), "key": bytes(_KEY_BYTES).hex(), "items": [row]}
+    return encode_mutation({"updates": [update]}, parse_schema(_DDL), _MESSAGING)
+
+
+def _loop_ns(raws: Sequence[bytes]) -> float:
+    content = memoryview(segment([raws]).content)
+    schema = parse_schema(_DDL)
+    (keyspace,) = schema.keyspaces.values()
+    groups = replica_groups([Node(str(n)) for n in range(NODES)], [keyspace], "QUORUM")
+    feed = Intake(groups, _KEY, 1)
+    feed.own(0, Agreement(groups))
+    routes = Routes(Catalogue(schema), 0)
+    routes.treat(0, codes.SELECTED, 0)
+
+    def read_into(offset: int, buffer: memoryview) -> int:
+        part = content[offset : offset + len(buffer)]
+        buffer[: len(part)] = part
+        return len(part)
+
+    cpu_ns = 0
+    for host in range(NODES):
+        framer = Framer()
+        open_segment(framer, read_into, keys=Keys(KeyOptions()), place="bench")
+        found = codes.ENTRY
+        while found == codes.ENTRY:
+            started = time.process_time_ns()
+            found = feed.run(framer, host, routes, _RUN_BYTES, _NO_BOUND, _NO_BOUND)
+            cpu_ns += time.process_time_ns() - started
+            feed.give_back(feed.take(0))
+    return cpu_ns / sum(feed.reads)

@@ -1,0 +1,72 @@
+"""Streams that a node receives: repair, bootstrap and rebuild write again what was written before.
+
+Whoever watches a node (an agent, or a script around `nodetool netstats`) says so in a file beside
+the holds. What is logged meanwhile, and was written before the stream began, may be a stream's: it
+is published only when it was compared with what was published (line 17 of docs/agreement.md).
+Blocking file I/O; for one thread.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.plugins import Context
+
+FILE: Final = ".streams.json"
+LOOK_MS: Final = 1_000  # Between two looks at the file.
+NEVER: Final = -(1 << 63)
+
+
+class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
+    """While segments `first` to `last` were written, a stream came into `keyspace`.
+
+    Without `last` it is not over. `began_us` is the node's clock when it began.
+    """
+
+    keyspace: str
+    first: int
+    began_us: int
+    last: int | None = None
+
+
+class Streams:
+    """The streams of one node."""
+
+    def __init__(
+        self, folder: Path, node: str, context: Context, keyspaces: Callable[[], Sequence[str]]
+    ) -> None:
+        """Read nothing yet; *keyspaces* gives the names that numbers stand for."""
+        self._path = folder / FILE
+        self._node = node
+        self._log = context.log
+        self._keyspaces = keyspaces
+        self._looked_ms: int | None = None
+        self._read = b""
+        self.streams: Sequence[Stream] = ()
+
+    def look(self, now_ms: int) -> None:
+        """Read the file again if it is time; one that cannot be read changes nothing."""
+        if self._looked_ms is not None and now_ms < self._looked_ms + LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        try:
+            content = self._path.read_bytes() if self._path.exists() else b"[]"
+            if content != self._read:
+                self.streams = msgspec.json.decode(content, type=list[Stream])
+                self._read = content
+        except (OSError, msgspec.MsgspecError) as error:
+            self._log.warning("streams_unread", node=self._node, error=str(error))
+
+    def written_before(self, segment: int, keyspace: int) -> int:
+        """Return the write time in µs before which an entry there may be a stream's, or NEVER."""
+        name = self._keyspaces()[keyspace]
+        began = [
+            stream.began_us
+            for stream in self.streams
+            if stream.keyspace == name
+            and stream.first <= segment
+            and (stream.last is None or segment <= stream.last)
+        ]
+        return max(began, default=NEVER)

@@ -1,0 +1,118 @@
+"""What may be a stream's is compared before it is published, and left out if that is wanted."""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forged import NOW_US, insert, mutation, update
+from headrace.plugins import ConfigError
+from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.streams import FILE, LOOK_MS, NEVER, Stream, Streams
+from node_logs import batches, forged_nodes, open_all, source
+
+LATER = SEGMENT_ID + 1
+BEGAN_US = NOW_US + 1_000
+OLD = [insert(b"old", b"%d" % i, at_us=i) for i in range(5)]
+NEW = [insert(b"new", b"%d" % i, at_us=2_000 + i) for i in range(5)]
+NODES = ("n1", "n2", "n3")
+
+
+def report(folder: Path, *streams: Stream) -> None:
+    """Say which streams a node receives."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / FOLDER / FILE).write_bytes(msgspec.json.encode(streams))
+
+
+def run(options: dict[str, object]) -> tuple[int, Counter[str]]:
+    """Read until nothing comes, also with time; return how much is published, and the books."""
+    clock = DrivenClock()
+    made = source({**options, "splits": 1}, clock)
+    readers = list(open_all(made).values())
+    published, books = 0, Counter[str]()
+    for _ in range(20):
+        for batch in batches(readers):
+            published += sum(1 for _ in batch.records())
+            assert isinstance(batch.end, CdcState)
+            books = Counter(batch.end.books())
+        clock.advance(5_000)
+    made.close()
+    return published, books
+
+
+@pytest.mark.parametrize(
+    ("level", "streamed", "published", "filtered"),
+    [("ONE", "publish", 10, 0), ("ONE", "suppress", 5, 5), ("QUORUM", "suppress", 5, 5)],
+)
+def test_what_is_not_known_is_published_or_left_out(
+    tmp_path: Path, level: str, streamed: str, published: int, filtered: int
+) -> None:
+    """What was written after the stream began is no stream's, whichever policy."""
+    options = forged_nodes(tmp_path, {node: [*OLD, *NEW] for node in NODES})
+    for node in NODES:
+        report(tmp_path / node, Stream("forged", SEGMENT_ID, BEGAN_US, LATER))
+
+    found, books = run({**options, "consistency": level, "streamed": streamed})
+
+    assert (published, filtered) == (found, books["mutations.filtered"])
+    assert 10 == found + filtered + books["mutations.pending"]
+
+
+def test_a_copy_that_was_written_here_makes_it_no_streams(tmp_path: Path) -> None:
+    """The same bytes in the log of a node that received nothing were written as they are."""
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD))
+    report(tmp_path / "n1", Stream("forged", SEGMENT_ID, BEGAN_US))
+
+    found, books = run({**options, "consistency": "ONE", "streamed": "suppress"})
+
+    assert (5, 0) == (found, books["mutations.filtered"])
+
+
+def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Path) -> None:
+    """At ONE, other bytes for what was published wait for the comparison and then go nowhere."""
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD))
+    again = [mutation(*(update(b"old", b"%d" % i, at_us=i) for i in (0, 1)))]
+    write_segment(tmp_path / "n1", segment([again], segment_id=LATER).content, segment_id=LATER)
+    report(tmp_path / "n1", Stream("forged", LATER, BEGAN_US))
+
+    found, books = run({**options, "consistency": "ONE", "streamed": "publish"})
+
+    assert (5, 1) == (found, books["mutations.reencoded"])
+    assert 0 == books["mutations.pending"]
+
+
+def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    """What cannot be read changes nothing; a missing file says that there are no streams."""
+    streams = Streams(tmp_path / FOLDER, "n1", context(), lambda: ["a", "b"])
+    streams.look(0)
+    assert NEVER == streams.written_before(7, 0)
+
+    report(tmp_path, Stream("b", 5, 11, 7), Stream("b", 6, 22))
+    streams.look(LOOK_MS - 1)
+    assert () == tuple(streams.streams)
+    streams.look(LOOK_MS)
+    assert [NEVER, 11, 22, 22] == [streams.written_before(n, 1) for n in (4, 5, 6, 8)]
+    assert NEVER == streams.written_before(6, 0)
+
+    (tmp_path / FOLDER / FILE).write_text("[{")
+    streams.look(2 * LOOK_MS)
+    assert 2 == len(streams.streams)
+    (tmp_path / FOLDER / FILE).unlink()
+    streams.look(3 * LOOK_MS)
+    assert [] == list(streams.streams)
+
+
+def test_a_cluster_that_logs_repairs_asks_for_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With cdc_on_repair_enabled a job says what becomes of what is older than its memory."""
+    monkeypatch.setattr("headrace.sources.cassandra.live.repair_is_logged", lambda _: True)
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD)) | {"contact_points": "127.0.0.1:1"}
+
+    with pytest.raises(ConfigError, match="cdc_on_repair_enabled") as caught:
+        source(options).plan()
+    assert "streamed" == caught.value.problems[0].key
