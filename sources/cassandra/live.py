@@ -79,7 +79,7 @@ def repair_is_logged(contact: Contact) -> bool:
         ClusterUnreachableError: as `read_live_schema`.
 
     """
-    with _connected(contact) as session:
+    with connected(contact) as session:
         row = session.execute(_REPAIR_SETTING).one()
         return row is not None and row.value == "true"
 
