@@ -85,7 +85,8 @@ def _one_run(
         yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
         yield from _worker(name, jobs, recording, null)
     for records in RECORDS:
-        yield f"agreement.{records}", _probe("agreement", records=records)
+        few = min(records, wide.mutations) if wide.mutations < min(RECORDS) else records
+        yield f"agreement.{records}", _probe("agreement", records=few)
     for columns in (20, 200):
         yield f"fold.{columns}", _probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}

@@ -279,11 +279,9 @@ def _memory_bytes_max() -> int:
     return int(kilobytes) * 1024
 
 
-_ALL = (bare, frame, intake, agreement, fold, readers, run, imports, produce)
-PROBES: Final = {probe.__name__: probe for probe in _ALL}
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
-    for p in (bare, frame, intake, fold, readers, run, imports, produce, arrow, shards)
+    for p in (bare, frame, intake, agreement, fold, readers, run, imports, produce, arrow, shards)
 }
 
 
