@@ -40,7 +40,7 @@ class Figure:
 def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequence[Figure]:
     """Return all figures, in the order in which they are printed."""
     read = _Reading(samples, recordings)
-    return [*_hot_path(read), *_workers(read), *_bulk(read), *_memory(read)]
+    return [*_hot_path(read), *_encoding(read), *_workers(read), *_bulk(read), *_memory(read)]
 
 
 def _hot_path(read: "_Reading") -> Sequence[Figure]:
@@ -92,6 +92,40 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             read.per_cell("fold.200"),
             {"of 20 columns": median(read.per_cell("fold.20"))},
             alarm=20,
+        ),
+    ]
+
+
+def _encoding(read: "_Reading") -> Sequence[Figure]:
+    """Return what encoding takes, beside fastavro's, and what the sink adds to its client."""
+    taken = {
+        way: read.numbers("wide.encode", lambda s, way=way: s[way] / _NS_PER_US)  # type: ignore[misc]
+        for way in ("cep44", "flat", "debezium", "fastavro")
+    }
+    produce = read.per_change("kafka.produce")
+    deliver = read.per_change("kafka.deliver")
+    times = [a / b for a, b in zip(taken["fastavro"], taken["cep44"], strict=True)]
+    return [
+        Figure(
+            "13 columns from cell bytes to Avro, envelope cep44",
+            "µs",
+            taken["cep44"],
+            {"fastavro, from dictionaries": median(taken["fastavro"])},
+            goal=0.3,
+        ),
+        Figure("fastavro's time, of that", "times", times, {"at least": 30}),
+        *(
+            Figure(
+                f"the same, envelope {name}", "µs", taken[name], {"cep44": median(taken["cep44"])}
+            )
+            for name in ("flat", "debezium")
+        ),
+        Figure(
+            "what the sink adds to a bare produce with the same headers and a callback",
+            "µs",
+            [a - b for a, b in zip(deliver, produce, strict=True)],
+            {"bare produce": median(produce)},
+            goal=0.3,
         ),
     ]
 

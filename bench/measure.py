@@ -98,6 +98,10 @@ def _one_run(
     yield "bulk.kafka", _complete(wide, _probe("shards", job=job, folder=""))
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
     yield "kafka.produce", _complete(wide, _probe("produce", job=job))
+    job = jobs.write(wide, wide.nodes, kafka | {"topic": "by-sink"})
+    yield "kafka.deliver", _complete(wide, _probe("deliver", job=job))
+    job = jobs.write(wide, wide.nodes, null)
+    yield "wide.encode", _complete(wide, _probe("encode", job=job))
 
 
 def _worker(

@@ -7,6 +7,7 @@ all threads, in nanoseconds.
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -28,7 +29,18 @@ from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import run_main
 from headrace.connector.serde import Encoder
-from headrace.plugins import Batch, Context, Delivery, Demand, EncodedRecords, Failure, Reader
+from headrace.connector.serde.avro import AvroCodec
+from headrace.plugins import (
+    Batch,
+    Context,
+    Delivery,
+    Demand,
+    EncodedRecords,
+    Encoding,
+    Failure,
+    Reader,
+    RecordBatch,
+)
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.changes import MutationDecoder
@@ -46,6 +58,7 @@ _BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 sma
 _NO_BOUND: Final = 1 << 40
 _POLL_EVERY: Final = 5_000  # Records: a batch of the worker's.
 _FLUSH_SECONDS: Final = 60
+_DICTIONARIES: Final = 2_000  # Records that fastavro encodes.
 _FOLDED_CELLS: Final = 100_000
 _IDLE_ROUNDS: Final = 2  # As the worker ends: one split's read may bring another one something.
 
@@ -220,6 +233,57 @@ def produce(job: str) -> Measured:
     return {"changes": delivered[0], "cpu_ns": time.process_time_ns() - started}
 
 
+def deliver(job: str) -> Measured:
+    """Deliver what `produce` produces, by the sink: headers, callbacks and verdicts of its own."""
+    configure("warning")
+    given = read_job(Path(job))
+    with _opened(given) as opened:
+        encoder = _encoder(given)
+        made = [
+            Delivery(batch, encoder.encode(batch, token=1)) for batch in _batches(given, opened)
+        ]
+    context = _context(given)
+    writer = given.sink(given.sink_config, context).open()
+    counts = [0]
+
+    def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+        assert not failures  # noqa: S101 (else something else was measured)
+        counts[0] += delivered
+
+    started = time.process_time_ns()
+    for delivery in made:
+        writer.submit(delivery, settle)
+    writer.drain(context.clock.monotonic_ms() + _FLUSH_SECONDS * 1_000)
+    cpu_ns = time.process_time_ns() - started
+    writer.close()
+    return {"changes": counts[0], "cpu_ns": cpu_ns}
+
+
+def encode(job: str) -> Measured:
+    """Encode what a job reads: in each envelope, and by fastavro from dictionaries made before."""
+    configure("warning")
+    given = read_job(Path(job))
+    with _opened(given) as opened:
+        batches = list(_batches(given, opened))
+    measured: dict[str, object] = {}
+    for envelope in ("cep44", "flat", "debezium"):
+        encoder = Encoder(Encoding(codec="avro", envelope=envelope))
+        changes = sum(len(encoder.encode(batch, token=1)) for batch in batches[:1])  # Plans.
+        started = time.process_time_ns()
+        changes = sum(len(encoder.encode(batch, token=1)) for batch in batches)
+        measured[envelope] = (time.process_time_ns() - started) / changes
+        measured["changes"] = changes
+    records = list(itertools.islice(batches[0].records(), _DICTIONARIES))
+    codec = AvroCodec()
+    codec.encode(RecordBatch("", batches[0].end, 0, records[:1]))
+    started = time.process_time_ns()
+    for record in records:
+        codec.key(record)
+        codec.value(record)
+    measured["fastavro"] = (time.process_time_ns() - started) / len(records)
+    return measured
+
+
 def _produce(  # noqa: PLR0913, PLR0917 (what produce takes)
     producer: Any,  # noqa: ANN401 (confluent_kafka is imported only where it is timed)
     topic: str,
@@ -281,7 +345,10 @@ def _memory_bytes_max() -> int:
 
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
-    for p in (bare, frame, intake, agreement, fold, readers, run, imports, produce, arrow, shards)
+    for p in (
+        *(bare, frame, intake, agreement, fold, readers, encode, run, imports),
+        *(produce, deliver, arrow, shards),
+    )
 }
 
 
