@@ -92,8 +92,10 @@ class CassandraReader(Reader):
         if resume:
             self._restore(resume)
         self._pump.intake.judges[number] = self._memory.comparison
-        for node, hold in parts.holds.items():
-            hold.register(self._split, self._markers.get(node, Marker(0, 0)), frozenset())
+        for host, (node, hold) in enumerate(parts.holds.items()):
+            # Also what waits: another split's release may come before this one's next commit (I5).
+            pending = self._agreement.unpublished_segments(host)
+            hold.register(self._split, self._markers.get(node, Marker(0, 0)), pending)
 
     def read(self, demand: Demand) -> Batch | Idle:
         """Let the pump read on if this split has nothing new, and take what agreed.

@@ -205,3 +205,22 @@ def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
 
     assert before.tau + 10_000 == after.tau
     assert 0 == after.books()["mutations.expired"]
+
+
+def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:
+    """Another split may release at once; the copy that a restored record waits with stays (I5)."""
+    options = options_of(tmp_path, disposal="delete")
+    waiting = write(tmp_path, "node1", 0, range(1))
+    for number in (1, 2):
+        for node in NODES:
+            write(tmp_path, node, number, range(9 * number, 9 * number + 9))
+    readers = open_all(source(options))
+    at = positions(readers)
+    for split, position in at.items():
+        readers[split].release(position)
+    assert waiting.exists()
+
+    again = open_all(source(options), at)
+    for split, position in at.items():
+        again[split].release(position)
+        assert waiting.exists(), split
