@@ -18,7 +18,9 @@ from headrace.sources.cassandra.chunks import (
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.state import CdcState
+from hot import is_compiled
 
+RECORDS = "headrace.sources.cassandra.records"
 WORDS = 10
 HEAD_BYTES_MAX = 64 * 1024
 
@@ -55,6 +57,7 @@ def state(chunks: tuple[Chunk, ...]) -> CdcState:
     return CdcState(1, 1, ("a", "b", "c"), ("ks",), {}, {}, chunks=chunks)
 
 
+@pytest.mark.skipif(not is_compiled(RECORDS), reason="the figures are those of machine code")
 def test_the_figures_of_a_large_state() -> None:
     """400,000 pending: 64 bytes each at rest, 1 s to load, 50 ms for 5,000 that changed.
 
