@@ -1,0 +1,67 @@
+"""Whoever breaks a rule is found out: the model with that rule broken, each by its own check."""
+
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from hot import is_compiled
+from model_judge import BrokenError, Judge
+from model_machine import Machine
+from sabotage import LISTED, LISTED_INTERPRETED, MORE, Sabotage
+
+EXAMPLES_MAX: Final = 200
+STEPS: Final = 50
+COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement")
+
+
+def name(sabotage: Sabotage) -> str:
+    """Return what a sabotage does."""
+    return sabotage.__name__
+
+
+def check_is_caught(sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch) -> None:
+    """Check that the model finds a schedule in which the rule that was broken shows."""
+    sabotage(patch)
+    patch.setattr(Judge, "heeds", words)
+    with pytest.raises(BrokenError, match=words):
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=EXAMPLES_MAX,
+                stateful_step_count=STEPS,
+                derandomize=True,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
+            ),
+        )
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), LISTED.items(), ids=map(name, LISTED))
+def test_the_model_catches(sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the mistakes that agreement is most likely to be made with."""
+    check_is_caught(sabotage, words, monkeypatch)
+
+
+@pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
+@pytest.mark.parametrize(
+    ("sabotage", "words"), LISTED_INTERPRETED.items(), ids=map(name, LISTED_INTERPRETED)
+)
+def test_the_model_catches_in_what_may_be_compiled(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in the hot loop."""
+    check_is_caught(sabotage, words, monkeypatch)
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), MORE.items(), ids=map(name, MORE))
+def test_the_model_catches_besides(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More mistakes, around agreement."""
+    check_is_caught(sabotage, words, monkeypatch)
