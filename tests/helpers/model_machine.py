@@ -34,6 +34,7 @@ class Machine(RuleBasedStateMachine):
     """Rules act on a `World`; after each the judge is asked."""
 
     levels: ClassVar[tuple[str, ...]] = ("ONE", "QUORUM", "ALL")
+    disposals: ClassVar[tuple[str, ...]] = ("keep", "delete")
 
     def __init__(self) -> None:
         """Make a folder, in memory if that can be."""
@@ -42,10 +43,11 @@ class Machine(RuleBasedStateMachine):
         self.folder = Path(mkdtemp(prefix="headrace-model-", dir=where))
         self.world: World
 
-    @initialize(data=st.data(), disposal=st.sampled_from(["keep", "delete"]), expired=st.booleans())
-    def begin(self, data: st.DataObject, disposal: str, expired: bool) -> None:  # noqa: FBT001 (drawn)
+    @initialize(data=st.data(), expired=st.booleans())
+    def begin(self, data: st.DataObject, expired: bool) -> None:  # noqa: FBT001 (drawn)
         """Choose a level, and what becomes of segments and of what expires."""
         level = data.draw(st.sampled_from(self.levels))
+        disposal = data.draw(st.sampled_from(self.disposals))
         more = {"expired": "publish"} if expired else {}
         self.world = World(self.folder, level, disposal=disposal, **more)
         self.world.start()

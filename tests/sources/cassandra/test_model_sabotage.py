@@ -25,6 +25,8 @@ def check_is_caught(sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch) -
     """Check that the model finds a schedule in which the rule that was broken shows."""
     sabotage(patch)
     patch.setattr(Judge, "heeds", words)
+    patch.setattr(Machine, "levels", ("QUORUM",))
+    patch.setattr(Machine, "disposals", ("delete",))
     with pytest.raises(BrokenError, match=words):
         run_state_machine_as_test(
             Machine,
