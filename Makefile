@@ -19,7 +19,7 @@ demo: .venv/core  ## Set up the core and run a recorded three-node cluster into 
 	$(BIN)/headrace demo
 
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, compiled and interpreted; needs no Java.
-	HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra
+	HEADRACE_NATIVE=off $(BIN)/pytest -m "not real and not long" tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.

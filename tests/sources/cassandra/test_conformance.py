@@ -15,6 +15,8 @@ from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.source import CassandraSource
 
+pytestmark = pytest.mark.long
+
 RING = "5.0-ring"
 TABLE = "ring_cobalt_ticket.b_gale_umbra"  # One of two: half is enough, batch by batch.
 

@@ -17,6 +17,8 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from recorded_batches import recorded_batches
 from registries import registry
 
+pytestmark = pytest.mark.long
+
 TOPIC = "framed"
 
 

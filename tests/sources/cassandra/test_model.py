@@ -6,10 +6,13 @@ HEADRACE_MODEL_EXAMPLES asks for more schedules than a few, HEADRACE_MODEL_STEPS
 import os
 from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from model_machine import Machine
+
+pytestmark = pytest.mark.long
 
 EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "30"))
 STEPS: Final = int(os.environ.get("HEADRACE_MODEL_STEPS", "40"))

@@ -15,6 +15,8 @@ from headrace.connector.cli import main
 from headrace.connector.replay.topics import TopicReader
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 
+pytestmark = pytest.mark.long
+
 RING = "5.0-ring"
 NODES = ("node1", "node2", "node3")
 NOW = "--grace=0"

@@ -22,6 +22,8 @@ from headrace.plugins.errors import ConfigError
 from node_logs import everything, forged_nodes
 from recorded_batches import recorded_batches
 
+pytestmark = pytest.mark.long
+
 RING = "5.0-ring"
 NODES = ("node1", "node2", "node3")
 Identity = tuple[str, str, int, bytes, int, bytes | None]

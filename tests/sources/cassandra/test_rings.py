@@ -17,6 +17,8 @@ from hot import is_compiled
 from interleaved import GrowingLog, Job
 from justified import KILLED, NODES, Logs, log_of, logs_of, union
 
+pytestmark = pytest.mark.long
+
 LEVELS: Final = ("ONE", "QUORUM", "ALL")  # Of all rings; the others of the smallest.
 OTHER_LEVELS: Final = ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
 COMPILED: Final = is_compiled("headrace.sources.cassandra.intake")
