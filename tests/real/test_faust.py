@@ -41,7 +41,7 @@ STATEMENTS = (
     ),
     "UPDATE rows.t SET tags = tags + {'z'} WHERE k = 1 AND a = 2 AND b = 'y'",
     *(
-        "INSERT INTO rows.t (k, a, b, v) VALUES (2, N, 'x', 'v')".replace("N", str(a))
+        "INSERT INTO rows.t (k, a, b, v) VALUES (2, :a, 'x', 'v')".replace(":a", str(a))
         for a in range(6)
     ),
     "DELETE FROM rows.t WHERE k = 2 AND a > 1 AND a <= 3",
