@@ -66,6 +66,7 @@ def job(tmp_path: Path, node: Cassandra, session: Session, bootstrap_servers: st
         "tables": "rows.t",
         "consistency": "ONE",
         "splits": 1,
+        "streamed": "publish",
     }
     sink = {"plugin": "kafka", "bootstrap.servers": bootstrap_servers, "topic": "faust-rows"}
     path = tmp_path / "job.yaml"
