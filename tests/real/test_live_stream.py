@@ -21,7 +21,8 @@ from stream import (
 )
 
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.state import CdcState, Marker
 
 pytestmark = pytest.mark.real
 
@@ -259,17 +260,17 @@ class Watch:
         self.completed |= completed_segments(self.cdc_raw)
         gone = {n for n in self.completed if not (self.cdc_raw / f"CommitLog-7-{n}.log").exists()}
         if gone - self.gone:
-            assert max(gone) < self._committed()
+            assert Marker(max(gone), END_OFFSET) <= self._committed()
             self.gone = gone
 
-    def _committed(self) -> int:
-        """Return the oldest segment that a split may still have to read, as committed."""
+    def _committed(self) -> Marker:
+        """Return from where on a split may still have to read, as committed."""
         store = SqliteStore.open(self.state, "live", create=False)
         positions = [state.position for state in store.states()]
         store.close()
         assert all(positions)
         states = [CdcState.decode(position) for position in positions if position]
-        return min(state.markers["node1"].segment_id for state in states)
+        return min(state.markers["node1"] for state in states)
 
 
 def test_what_was_written_is_what_is_received(
