@@ -256,7 +256,9 @@ class Watch:
             assert durable is None or value["position"] <= durable
             for cell in (value["payload"].get("items") or {}).get("cells", ()):
                 cell["key"] = "*"  # A list's keys are times.
-            self.received[fact_of(value)] += 1
+            found = fact_of(value)
+            if found.startswith(b'["live.'):  # Other tests write to the same node.
+                self.received[found] += 1
         self.completed |= completed_segments(self.cdc_raw)
         gone = {n for n in self.completed if not (self.cdc_raw / f"CommitLog-7-{n}.log").exists()}
         if gone - self.gone:
