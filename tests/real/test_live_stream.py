@@ -1,5 +1,6 @@
 """A live Cassandra into a live Kafka: what a plain consumer gets is what was written."""
 
+import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from stream import (
 
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.hold import FOLDER
 from headrace.sources.cassandra.state import CdcState, Marker
 
 pytestmark = pytest.mark.real
@@ -256,9 +258,7 @@ class Watch:
             assert durable is None or value["position"] <= durable
             for cell in (value["payload"].get("items") or {}).get("cells", ()):
                 cell["key"] = "*"  # A list's keys are times.
-            found = fact_of(value)
-            if found.startswith(b'["live.'):  # Other tests write to the same node.
-                self.received[found] += 1
+            self.received[fact_of(value)] += 1
         self.completed |= completed_segments(self.cdc_raw)
         gone = {n for n in self.completed if not (self.cdc_raw / f"CommitLog-7-{n}.log").exists()}
         if gone - self.gone:
@@ -285,6 +285,7 @@ def test_what_was_written_is_what_is_received(
         "source": {
             "plugin": "cassandra",
             "contact_points": f"{node.host}:{node.port}",
+            "tables": ["live.orders", "live.types"],  # Other tests write to the same node.
             "streamed": "publish",
             "consistency": "ONE",
             "nodes": {"node1": str(node.cdc_raw)},
@@ -292,6 +293,8 @@ def test_what_was_written_is_what_is_received(
         },
         "sink": {"plugin": "kafka", "bootstrap.servers": bootstrap_servers, "topic": "live"},
     }
+    # The jobs of other tests are gone, and what they noted as needed would never go.
+    shutil.rmtree(node.cdc_raw / FOLDER, ignore_errors=True)
     for statement in TABLES:
         session.execute(statement)
     expected = Counter(said for _, said in WRITTEN if said is not None)
