@@ -2,14 +2,15 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.connector.job import JobText, configured, job_text
-from headrace.connector.replay.command import new_run, performer, summary
+from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.command import summary
 from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.planning import planned
@@ -30,30 +31,18 @@ def main(arguments: Sequence[str]) -> int:
     spec = SourceSpec(
         given=table_source(text, given.table), directory=str(text.directory), job=text.name
     )
-    if not given.to_folder:
-        configured("sink", text.sink)
+    target = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
     plan = planned(spec, selection, shards=given.shards)
-    run = Run(
-        run=new_run("backfill"),
-        kind="backfill",
-        made_ms=time.time_ns() // 1_000_000,
-        target=Target(
-            directory=str(text.directory),
-            path=given.to_folder,
-            sink=None if given.to_folder else dict(text.sink),
-            suffix=given.suffix,
-            rate=given.rate / len(plan.shards),
-        ),
-        facts={"table": given.table, "shards": len(plan.shards)},
-    )
+    target = replace(target, rate=given.rate / len(plan.shards))
+    run = Run.new("backfill", target, {"table": given.table, "shards": len(plan.shards)})
     table = RunTable(text.state)
     try:
         table.add(run, plan.shards)
         sys.stdout.write(f"run {run.run}: {len(plan.shards)} ranges of {given.table}\n")
         if given.plan:
             return 0
-        with performer(given.master) as perform:
-            execute(table, run, perform)
+        with engine(given.master) as used:
+            execute(table, run, used.perform)
         sys.stdout.write(summary(run, table.shards(run.run)))
     finally:
         table.close()

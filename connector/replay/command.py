@@ -1,21 +1,18 @@
 """`headrace replay`: plan, run, status, verify."""
 
 import argparse
-import contextlib
-import datetime as dt
 import json
-import secrets
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.job import JobText, configured, job_text
+from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.delivery import Target
-from headrace.connector.replay.errors import ArchiveGapError, SparkMissingError, bad_option
-from headrace.connector.replay.execution import Performer, execute, perform_here
+from headrace.connector.replay.engine import engine
+from headrace.connector.replay.errors import ArchiveGapError, bad_option
+from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -26,7 +23,6 @@ from headrace.plugins import OPERATIONS
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
-NO_SPARK: Final = "none"
 _SHOWN_MAX: Final = 16
 
 
@@ -92,24 +88,16 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     selection = selection_of(given)
     spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
-    if not given.to_folder:
-        configured("sink", text.sink)  # A mistake in it is told now, not by every shard.
+    target = Target.of_job(
+        text,
+        folder=given.to_folder,
+        codec=given.format,
+        suffix="" if given.into_live else given.suffix,
+    )
     bounds = Bounds(after=given.after, until=given.until)
     plan = planned(spec, selection, bounds=bounds, shards=given.shards)
-    run = Run(
-        run=new_run("replay"),
-        kind="replay",
-        made_ms=time.time_ns() // 1_000_000,
-        target=Target(
-            directory=str(text.directory),
-            path=given.to_folder,
-            format=given.format,
-            sink=None if given.to_folder else dict(text.sink),
-            suffix="" if given.into_live or given.to_folder else given.suffix,
-            rate=given.rate / len(plan.shards),
-        ),
-        facts=_facts(plan),
-    )
+    target = replace(target, rate=given.rate / len(plan.shards))
+    run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
     if plan.refusals and not given.accept_gaps:
@@ -171,38 +159,13 @@ def _print_plan(run: Run, plan: Planned, *, as_json: bool) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def new_run(kind: str) -> str:
-    """Return a name for a run that no other has."""
-    return f"{kind}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-
-
 def _run(given: argparse.Namespace, table: RunTable) -> int:
     run = table.run(given.run)
-    with performer(given.master) as perform:
-        execute(table, run, perform)
+    with engine(given.master) as used:
+        execute(table, run, used.perform)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return 0
-
-
-@contextlib.contextmanager
-def performer(master: str | None) -> Iterator[Performer]:
-    """Give what works shards off: Spark, or this process when *master* is `none`.
-
-    Raises:
-        SparkMissingError: Spark is not there, or does not start.
-
-    """
-    if master == NO_SPARK:
-        yield perform_here
-        return
-    try:
-        from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
-    except ImportError as error:
-        hint = "pip install 'headrace[spark]'; `--master none` does without"
-        raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
-    with session.session(master) as spark:
-        yield partial(session.perform, spark)
 
 
 def _status(given: argparse.Namespace, table: RunTable) -> int:
@@ -230,8 +193,8 @@ def _status(given: argparse.Namespace, table: RunTable) -> int:
 
 def _verify(given: argparse.Namespace, table: RunTable) -> int:
     run = table.run(given.run)
-    with performer(given.master) as perform:
-        different = verify(table, run, perform)
+    with engine(given.master) as used:
+        different = verify(table, run, used.perform)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return DIFFERENCES_STATUS if different else 0

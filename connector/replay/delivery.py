@@ -7,13 +7,13 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import structlog
 
-from headrace.connector.job import Job, RuntimeConfig, configured
+from headrace.connector.job import Job, JobText, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.parquet import ParquetFiles, file_name
 from headrace.connector.replay.sending import Sending
@@ -27,7 +27,6 @@ from headrace.plugins import (
     EncodedRecords,
     Encoding,
     HeadraceError,
-    RecordSchema,
     Sink,
     Source,
 )
@@ -52,6 +51,21 @@ class Target:
     suffix: str = ""
     rate: float = 0
 
+    @classmethod
+    def of_job(
+        cls, text: JobText, *, folder: str = "", codec: str = "avro", suffix: str = ""
+    ) -> Self:
+        """Return *folder*, or the job's sink where that is empty.
+
+        Raises:
+            ConfigError: the sink's configuration is wrong: told here, not by every shard.
+
+        """
+        if folder:
+            return cls(directory=str(text.directory), path=folder, format=codec)
+        configured("sink", text.sink)
+        return cls(directory=str(text.directory), sink=dict(text.sink), suffix=suffix)
+
     def describe(self) -> str:
         """Return it in words."""
         if self.sink is None:
@@ -60,9 +74,9 @@ class Target:
         return f"sink {self.sink.get('plugin')}, {topics}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """What became of a shard: numbers of changes, CPU and wall seconds; or what stopped it.
+    """What becomes of a shard: numbers of changes, CPU and wall seconds; or what stopped it.
 
     `notes` say what is worth telling although the shard went through: damage, what was refused.
     `schemas` are those of its records: table, text, key and value.
@@ -77,9 +91,9 @@ class ShardReport:
     cpu_seconds: float = 0
     wall_seconds: float = 0
     problem: str = ""
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
     books: Mapping[str, int] = field(default_factory=dict)
-    schemas: tuple[Mapping[str, Any], ...] = ()
+    schemas: list[Mapping[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -105,74 +119,42 @@ class Outlet(Protocol):
 def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardReport:
     """Work a shard off; an error that headrace names is told in the report, not raised."""
     started, cpu = time.monotonic(), time.process_time()
-    tally = _Tally(number=shard.number)
-    problem = ""
+    report = ShardReport(number=shard.number)
     try:
         with opened(shard) as source, _outlet(shard, target, run, attempt) as outlet:
-            _pump(source, shard, outlet, tally, target.rate)
+            _pump(source, shard, outlet, report, target.rate)
     except HeadraceError as error:
-        problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
-    return replace(
-        tally.report(),
-        cpu_seconds=time.process_time() - cpu,
-        wall_seconds=time.monotonic() - started,
-        problem=problem,
-    )
+        report.problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
+    report.cpu_seconds = time.process_time() - cpu
+    report.wall_seconds = time.monotonic() - started
+    return report
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Counts what a shard comes to."""
-
-    number: int
-    changes: int = 0
-    delivered: int = 0
-    rejected: int = 0
-    quarantined: int = 0
-    size_bytes: int = 0
-    notes: list[str] = field(default_factory=list)
-    books: Mapping[str, int] = field(default_factory=dict)
-    schemas: list[RecordSchema] = field(default_factory=list)
-
-    def report(self) -> ShardReport:
-        return ShardReport(
-            number=self.number,
-            changes=self.changes,
-            delivered=self.delivered,
-            rejected=self.rejected,
-            quarantined=self.quarantined,
-            size_bytes=self.size_bytes,
-            notes=tuple(self.notes),
-            books=self.books,
-            schemas=tuple(
-                {"table": s.table, "text": s.text, "key": s.key, "value": s.value}
-                for s in self.schemas
-            ),
-        )
-
-
-def _pump(source: Source, shard: Shard, outlet: Outlet, tally: _Tally, rate: float) -> None:
+def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rate: float) -> None:
     started = time.monotonic()
     for batch in batches(source, shard):
-        tally.schemas += batch.schemas()
+        report.schemas += [
+            {"table": s.table, "text": s.text, "key": s.key, "value": s.value}
+            for s in batch.schemas()
+        ]
         made = outlet.encode(batch)
-        tally.changes += len(made)
+        report.changes += len(made)
         for lost in made.quarantined:
-            tally.quarantined += 1
-            if len(tally.notes) < NOTES_MAX:
-                tally.notes.append(f"{lost.code}: {lost.place}: {lost.message}")
+            report.quarantined += 1
+            if len(report.notes) < NOTES_MAX:
+                report.notes.append(f"{lost.code}: {lost.place}: {lost.message}")
         encoded = shard.selection.apply(made)
-        tally.size_bytes += sum(map(len, encoded.values))
+        report.size_bytes += sum(map(len, encoded.values))
         outlet.take(encoded, batch)
-        tally.delivered += len(encoded)
-        tally.books = batch.end.books()
+        report.delivered += len(encoded)
+        report.books = batch.end.books()
         if rate:
-            ahead_seconds = tally.delivered / rate - (time.monotonic() - started)
+            ahead_seconds = report.delivered / rate - (time.monotonic() - started)
             time.sleep(min(max(0.0, ahead_seconds), PAUSE_SECONDS_MAX))
     outlet.finish()
-    tally.rejected = outlet.rejected
-    tally.delivered -= outlet.rejected
-    tally.notes += outlet.notes
+    report.rejected = outlet.rejected
+    report.delivered -= outlet.rejected
+    report.notes += outlet.notes
 
 
 @contextlib.contextmanager

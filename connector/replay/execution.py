@@ -106,10 +106,3 @@ def execute(
             hint="the others are done: mend what is wrong and run it again",
         )
     return states
-
-
-def perform_here(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
-    """Work shards off in this process, one after another: for little, and where no Java is."""
-    for work in works:
-        begun(work)
-        ended(work, work())

@@ -1,27 +1,21 @@
 """`headrace reconcile`: the logs against the topic, a report, and a plan that repairs."""
 
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.command import NO_SPARK, add_selection, new_run, selection_of
-from headrace.connector.replay.comparing import Comparison, SideReport
+from headrace.connector.replay.command import add_selection, selection_of
+from headrace.connector.replay.comparing import Comparison
 from headrace.connector.replay.delivery import Target, sink_and_encoder
-from headrace.connector.replay.errors import SparkMissingError, bad_option
+from headrace.connector.replay.engine import engine
+from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, Planned, planned
-from headrace.connector.replay.reconciling import (
-    Difference,
-    Gather,
-    Outcome,
-    Task,
-    reconcile,
-)
+from headrace.connector.replay.reconciling import Difference, Outcome, reconcile
 from headrace.connector.replay.reporting import write_report
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
@@ -91,38 +85,15 @@ def _compared(
         buckets=given.buckets,
         selection=selection,
     )
-    with gathering(given.master) as gather:
+    with engine(given.master) as used:
         return reconcile(
             plan.shards,
             lambda tables: _parts(text, tables),
             comparison,
-            gather,
+            used.gather,
             known=known_schemas(text),
             now_s=now_s,
         )
-
-
-@contextlib.contextmanager
-def gathering(master: str | None) -> Iterator[Gather]:
-    """Give what runs tasks: Spark, or this process when *master* is `none`."""
-    if master == NO_SPARK:
-        yield _gather_here
-        return
-    try:
-        from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
-    except ImportError as error:
-        hint = "pip install 'headrace[spark]'; `--master none` does without"
-        raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
-    with session.session(master) as spark:
-
-        def gather(tasks: Sequence[Task]) -> Sequence[SideReport]:
-            return session.gather(spark, tasks)
-
-        yield gather
-
-
-def _gather_here(tasks: Sequence[Task]) -> Sequence[SideReport]:
-    return [task() for task in tasks]
 
 
 def _parts(text: JobText, tables: Sequence[str]) -> Sequence[str]:
@@ -147,13 +118,8 @@ def _repair(text: JobText, plan: Planned, names: frozenset[bytes]) -> str:
         hint = "replay the time or the keys with `headrace replay plan --into-live`"
         raise bad_option("--repair", f"{len(names)} changes; at most {REPAIRED_MAX}", hint)
     selection = Selection(tokens=plan.shards[0].selection.tokens, names=names)
-    run = Run(
-        run=new_run("repair"),
-        kind="repair",
-        made_ms=time.time_ns() // 1_000_000,
-        target=Target(directory=str(text.directory), sink=dict(text.sink)),
-        facts={"changes": len(names), "shards": len(plan.shards)},
-    )
+    facts = {"changes": len(names), "shards": len(plan.shards)}
+    run = Run.new("repair", Target.of_job(text), facts)
     table = RunTable(text.state)
     try:
         table.add(run, [replace(shard, selection=selection) for shard in plan.shards])

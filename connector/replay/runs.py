@@ -5,14 +5,17 @@ Beside the job's state, which bulk work never touches. One process executes a ru
 
 import base64
 import contextlib
+import datetime as dt
 import fcntl
 import json
+import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from headrace.connector.replay.delivery import ShardReport, Target
 from headrace.connector.replay.errors import RunBusyError, bad_option
@@ -53,6 +56,12 @@ class Run:
     target: Target
     facts: Mapping[str, Any]
 
+    @classmethod
+    def new(cls, kind: str, target: Target, facts: Mapping[str, Any]) -> Self:
+        """Return a run that is planned now."""
+        made_ms = time.time_ns() // 1_000_000
+        return cls(run=new_run(kind), kind=kind, made_ms=made_ms, target=target, facts=facts)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardRow:
@@ -62,6 +71,11 @@ class ShardRow:
     state: ShardState
     attempt: int
     report: Mapping[str, Any]
+
+
+def new_run(kind: str) -> str:
+    """Return a name for a run that no other has."""
+    return f"{kind}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 
 class RunTable:

@@ -20,12 +20,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.columns import SPARK_SCHEMA
-from headrace.connector.replay.command import new_run
+from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
 from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
 from headrace.connector.replay.reconcile_command import known_schemas
+from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside
@@ -41,24 +41,7 @@ from headrace.plugins import (
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
 
 TOPIC_SCHEMA: Final = f"part string, `offset` bigint, {SPARK_SCHEMA}"
-_SCHEMA: Final = pa.schema(
-    [
-        ("part", pa.string()),
-        ("offset", pa.int64()),
-        ("table", pa.string()),
-        ("operation", pa.string()),
-        ("write_time", pa.timestamp("us", tz="UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("schema_id", pa.binary()),
-        ("mutation", pa.binary()),
-        ("index", pa.int32()),
-        ("copies", pa.int32()),
-        ("node", pa.string()),
-        ("segment", pa.int64()),
-        ("position", pa.int64()),
-    ]
-)
+_SCHEMA: Final = pa.schema([("part", pa.string()), ("offset", pa.int64()), *ARROW_SCHEMA])
 _INDEX_BYTES: Final = 4
 
 

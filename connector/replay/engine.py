@@ -1,0 +1,66 @@
+"""What bulk work runs on: Spark, or this process."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from headrace.connector.replay.errors import SparkMissingError
+from headrace.connector.replay.execution import Begun, Ended, Performer
+from headrace.connector.replay.work import Work
+
+T = TypeVar("T")
+
+NO_SPARK: Final = "none"
+
+
+class Gatherer(Protocol):
+    """Runs tasks, several at once."""
+
+    def __call__(self, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+        """Return the results in order.
+
+        Raises:
+            ShardFailedError: a task died every time.
+
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Works shards off, and gathers what tasks find."""
+
+    perform: Performer
+    gather: Gatherer
+
+
+@contextlib.contextmanager
+def engine(master: str | None) -> Iterator[Engine]:
+    """Give Spark at *master*, or this process when that is `none`.
+
+    Raises:
+        SparkMissingError: Spark is not there, or does not start.
+
+    """
+    if master == NO_SPARK:
+        yield Engine(_perform, _gather)
+        return
+    try:
+        from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        hint = "pip install 'headrace[spark]'; `--master none` does without"
+        raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
+    with session.session(master) as spark:
+        yield Engine(partial(session.perform, spark), partial(session.gather, spark))
+
+
+def _perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
+    """Work shards off one after another: for little, and where no Java is."""
+    for work in works:
+        begun(work)
+        ended(work, work())
+
+
+def _gather(tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
+    return [task() for task in tasks]
