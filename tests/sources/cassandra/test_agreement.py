@@ -21,6 +21,7 @@ from agreement_model import (
     Model,
     Record,
     digests,
+    everyone,
     feed,
     groups,
     origin,
@@ -191,13 +192,6 @@ def enough(digest: Digest, hosts: set[int]) -> bool:
     """Tell whether these hosts satisfy the level of the mutation."""
     keyspace, token = origin(digest)
     return len(hosts & RINGS[keyspace].of(token)) >= RINGS[keyspace].needed
-
-
-def everyone() -> Groups:
-    """Return one keyspace of three hosts, two of which are needed."""
-    made = Groups(3)
-    made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
-    return made
 
 
 def observe(agreement: Agreement, host: int, number: int) -> int:

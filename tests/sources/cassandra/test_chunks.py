@@ -7,6 +7,7 @@ from time import process_time
 
 import pytest
 
+from agreement_model import everyone
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import (
     CHUNK_BYTES_MAX,
@@ -16,20 +17,12 @@ from headrace.sources.cassandra.chunks import (
     RecordChunks,
 )
 from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.state import CdcState
 from hot import is_compiled
 
 RECORDS = "headrace.sources.cassandra.records"
 WORDS = 10
 HEAD_BYTES_MAX = 64 * 1024
-
-
-def everyone() -> Groups:
-    """Return one keyspace of three hosts, two of which are needed."""
-    made = Groups(3)
-    made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
-    return made
 
 
 def fill(agreement: Agreement, count: int, random: Random) -> list[tuple[int, int, int]]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from agreement_model import everyone
 from forged import insert
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
@@ -17,7 +18,6 @@ from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import VERSION, Chunk, RecordChunks
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.state import CdcState, Marker
 from hot import is_compiled
 from node_logs import batches, forged_nodes, open_all, source
@@ -29,13 +29,6 @@ LOOK_UPS: Final = 20_000
 MEMORY: Final = 300
 COMPLETE: Final = 60
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement")
-
-
-def everyone() -> Groups:
-    """Return one keyspace of three hosts, two of which are needed."""
-    made = Groups(3)
-    made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
-    return made
 
 
 def observe(agreement: Agreement, host: int, number: int) -> int:
