@@ -97,8 +97,10 @@ def content(document: Any) -> Any:  # noqa: ANN401 (JSON)
     return [content(each) for each in document] if isinstance(document, list) else document
 
 
-def compared(folder: Path, documents: Sequence[dict[str, Any]], ddl: str) -> None:
-    """Let Cassandra read all that was forged, and compare mutation by mutation."""
+def both(
+    folder: Path, documents: Sequence[dict[str, Any]], ddl: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the mutations that were forged, and what Cassandra reads of them."""
     made = list(forged(folder, documents, ddl, (7, 8)))
     found = oracle.mutations(
         ddl,
@@ -126,7 +128,7 @@ def compared(folder: Path, documents: Sequence[dict[str, Any]], ddl: str) -> Non
     )
     expected = [document for _, inside in made for document in inside]
     got = [{**content(d), **{k: d[k] for k in ("segment", "position", "size")}} for d in found]
-    assert expected == got
+    return expected, got
 
 
 def test_statements(tmp_path: Path) -> None:
@@ -134,7 +136,8 @@ def test_statements(tmp_path: Path) -> None:
     made = Statements(parse_schema(DDL))
     documents = [made.document([each]) for each in STATEMENTS]
     documents.append(made.document(STATEMENTS[:2]))
-    compared(tmp_path, with_tokens(documents), DDL)
+    expected, got = both(tmp_path, with_tokens(documents), DDL)
+    assert expected == got
 
 
 def with_tokens(documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -151,7 +154,9 @@ def test_recorded_mutations(tmp_path: Path, name: str) -> None:
     """Every type and operation that was recorded, written anew."""
     folder = recording(name)
     lines = (folder / "oracle.jsonl").read_text().splitlines()
-    compared(tmp_path, list(map(json.loads, lines)), (folder / "schema.cql").read_text())
+    ddl = (folder / "schema.cql").read_text()
+    expected, got = both(tmp_path, list(map(json.loads, lines)), ddl)
+    assert expected == got
 
 
 DAMAGE = (

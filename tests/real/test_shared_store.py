@@ -131,6 +131,7 @@ def test_a_killed_worker_is_replaced(machines: Machines) -> None:
         write_lines(machines.folder, FILES, range(100, 200))
         until(lambda: machines.owned() == [4], "nobody took the splits")
         until(lambda: machines.has(200), "lines are missing")
+    assert machines.has(200)
 
 
 def test_a_worker_that_slept_past_its_lease_does_nothing(machines: Machines) -> None:

@@ -44,7 +44,7 @@ EFFECTS: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "shows"), EFFECTS, ids=lambda value: str(value)[:28])
+@pytest.mark.parametrize(("key", "value", "shows"), EFFECTS, ids=[each[0] for each in EFFECTS])
 def test_effects(key: str, value: str, shows: Any) -> None:  # noqa: ANN401 (a question)
     """Every key does what it says."""
     assert shows(asked(**{key: value}))

@@ -383,4 +383,5 @@ CLUSTERING ORDER BY DESC COMPACT STORAGE list < > frozen SELECT * FROM AS text""
 def test_any_words_are_a_schema_or_a_named_error(words: list[str]) -> None:
     """No row of DDL words makes the parser raise anything but its own error."""
     with suppress(SchemaTextError):
-        parse_schema(USERS + " ".join(words))
+        schema = parse_schema(USERS + " ".join(words))
+        assert "shop.users" in {table.qualified for table in schema.tables.values()}

@@ -71,4 +71,5 @@ def test_what_is_refused(stream: bytes) -> None:
 def test_any_bytes(stream: bytes) -> None:
     """They are an object, or the one error."""
     with suppress(JavaObjectError):
-        read_object(Cursor(MAGIC + b"\x73" + stream))
+        found = read_object(Cursor(MAGIC + b"\x73" + stream))
+        assert found == read_object(Cursor(MAGIC + b"\x73" + stream + b"more"))

@@ -134,7 +134,8 @@ def test_a_damaged_jceks_store_is_named(data: st.DataObject) -> None:
     body = bytes(content[: data.draw(st.integers(8, len(content)))])
     digest = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body)  # noqa: S324 (the format's)
     with suppress(KeyStoreError):
-        read_jceks(body + digest.digest(), PASSWORD)
+        found = read_jceks(body + digest.digest(), PASSWORD)
+        assert len(found) <= len(read_jceks(JCEKS.read_bytes(), PASSWORD))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
@@ -145,7 +146,8 @@ def test_a_damaged_pkcs12_store_is_named(data: st.DataObject) -> None:
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     cut = bytes(content[: data.draw(st.sampled_from([len(content), len(content) // 2]))])
     with suppress(KeyStoreError, KeyStorePasswordError):
-        read_pkcs12(cut, PASSWORD)
+        found = read_pkcs12(cut, PASSWORD)
+        assert found == read_pkcs12(PKCS12.read_bytes(), PASSWORD)
 
 
 @pytest.mark.parametrize(

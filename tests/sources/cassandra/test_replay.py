@@ -215,7 +215,7 @@ def test_a_damaged_segment_is_told_and_kept_from_no_other(tmp_path: Path) -> Non
 
     assert [""] * 4 == [report.problem for report in reports]
     assert victim.name in "".join(reports[0].notes)
-    assert [()] * 3 == [report.notes for report in reports[1:]]
+    assert [[]] * 3 == [report.notes for report in reports[1:]]
 
 
 def test_missing_archive() -> None:

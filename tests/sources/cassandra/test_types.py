@@ -227,7 +227,8 @@ def test_printed_types_read_back(text: str) -> None:
 def test_any_text_is_a_type_or_a_named_error(text: str) -> None:
     """No text makes the parser raise anything but its own error."""
     with suppress(SchemaTextError):
-        parse_type(text)
+        parsed = parse_type(text)
+        assert parsed == parse_type(str(parsed))
 
 
 QUOTED = {
