@@ -365,7 +365,8 @@ class EncodedRecords:
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
     `tombstones` are the indexes, ascending, of records that a message with the same key and without
     a value follows. `topics`, if given, says where each record goes, whatever its table.
-    `filtered` counts, by table, records that were left out on purpose. `facts` is there when the
+    `filtered` counts, by table, records that were left out on purpose. `left` are those, by index,
+    whose values here do not count: the framework encodes these records. `facts` is there when the
     records were made in bulk.
     """
 
@@ -377,6 +378,7 @@ class EncodedRecords:
     tombstones: Sequence[int] = ()
     topics: Sequence[str] | None = None
     filtered: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[int, Record] = field(default_factory=dict)
     facts: Facts | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -398,6 +400,19 @@ class Batch(ABC):
     end: Position
     size_bytes: int
     more: bool = False
+
+    def ready(self) -> bool:
+        """Say whether making records of it waits for nothing; asked again and again until it does.
+
+        A batch that needs something from elsewhere begins to fetch it when it is asked first. Who
+        does not ask waits in `records` or `encode`.
+
+        Raises:
+            RetriableError: it could not be fetched; ask again later.
+            FatalError: nor will it be; the split stops.
+
+        """
+        return True
 
     @abstractmethod
     def records(self) -> Iterator[Record]:

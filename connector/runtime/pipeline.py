@@ -170,8 +170,11 @@ class Pipeline:
         self._tell()
         if Progress.MORE in progress or (self._stopping and not self._runs):
             return
-        if Progress.BLOCKED in progress and self._sent():
+        fetching = Progress.FETCHING in progress
+        if (fetching or Progress.BLOCKED in progress) and self._sent():
             self._wait_for_sink(self._around.clock.monotonic_ms() + SINK_WAIT_MS)
+        elif fetching:
+            self._wake.wait(SINK_WAIT_MS)
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
 
@@ -226,7 +229,8 @@ class Pipeline:
             bytes_max=min(
                 limits.batch_bytes_max,
                 limits.commit_bytes_max - run.ledger.uncommitted_bytes,  # I7: one window.
-                limits.outstanding_bytes_max - sum(r.ledger.outstanding_bytes for r in runs),
+                limits.outstanding_bytes_max
+                - sum(r.ledger.outstanding_bytes + r.read_bytes for r in runs),
             ),
             linger_ms=limits.tick_ms,
         )

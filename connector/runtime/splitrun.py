@@ -60,6 +60,8 @@ class Progress(Enum):
     """It waits for its lease, or a pause to end."""
     BLOCKED = "blocked"
     """It waits for the sink or a commit to make room."""
+    FETCHING = "fetching"
+    """What was read waits for something that the source fetches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,11 @@ class SplitRun:
         """The name of the split."""
         return self.lease.split
 
+    @property
+    def read_bytes(self) -> int:
+        """The size of what was read and is not in the ledger yet."""
+        return 0 if self._read_last is None else self._read_last.size_bytes
+
     def step(self, demand: Demand) -> Progress:
         """Send what waits, then read one batch, if that is allowed now.
 
@@ -145,7 +152,8 @@ class SplitRun:
             self.ledger.resend()
         if not self.commit_due and (not self._send() or self.closing):
             return Progress.WAITING
-        if self.commit_due or demand.records_max <= 0 or demand.bytes_max <= 0:
+        room = self._read_last is not None or (demand.records_max > 0 and demand.bytes_max > 0)
+        if self.commit_due or not room:
             return Progress.BLOCKED
         return self._read(reader, demand)
 
@@ -160,6 +168,8 @@ class SplitRun:
             return "its lease could not be renewed"
         if self._offer is not None:
             return "what is settled could not be committed"
+        if self._read_last is not None:
+            return "what was read waits for what the source fetches"
         return "nothing was read"
 
     def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
@@ -284,6 +294,8 @@ class SplitRun:
             crash.reached("read")
             self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
         batch = self._read_last
+        if not batch.ready():
+            return Progress.FETCHING
         schemas = batch.schemas()
         self._around.store.put_schemas(schemas)
         crash.reached("schemas_stored")

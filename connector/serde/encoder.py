@@ -134,11 +134,11 @@ class Encoder:
     def _encoded(self, batch: Batch) -> EncodedRecords:
         """Encode by the fastest way there is; all give the same bytes."""
         if self._own in batch.encodings:
-            return self._accepted(batch.encode(self._own))
+            return self._accepted(self._completed(batch.encode(self._own)))
         if self._own:
             return self._accepted(self._codec.encode(batch))
         if _AVRO in batch.encodings:
-            given = batch.encode(_AVRO)
+            given = self._completed(batch.encode(_AVRO))
             if self._shaper.knows(batch, given):
                 return self._shaped(given)
         parts = []
@@ -146,6 +146,15 @@ class Encoder:
             run = RecordBatch(batch.split, batch.end, batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
         return _joined(parts, batch.quarantined())  # Which it may know after the records.
+
+    def _completed(self, given: EncodedRecords) -> EncodedRecords:
+        """Return *given* with the values of what the batch left to us, in Avro."""
+        if not given.left:
+            return given
+        values = list(given.values)
+        for index, record in given.left.items():
+            values[index] = self._avro.value(record)
+        return replace(given, values=values, left={})
 
     def _accepted(self, encoded: EncodedRecords) -> EncodedRecords:
         """Return *encoded* without what the schema store refused."""

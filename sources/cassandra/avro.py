@@ -120,6 +120,8 @@ class Provenance:
     segment_id: int
     position: int
     fate: str = ""
+    is_read: bool = False
+    """Whether its lists are those of the table, not what the log has of them."""
 
 
 def avro_key(change: Change) -> Json:

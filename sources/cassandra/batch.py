@@ -1,6 +1,6 @@
 """The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
@@ -24,9 +24,11 @@ from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
 from headrace.sources.cassandra.change_json import change_document, provenance_document
 from headrace.sources.cassandra.changes import Change, Mutation
+from headrace.sources.cassandra.config import READ
 from headrace.sources.cassandra.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.intake import Intake, Outbox
+from headrace.sources.cassandra.lists import Lists, Reading
 from headrace.sources.cassandra.salvage import set_aside
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
@@ -43,6 +45,7 @@ _PLACES: Final = {
 _FACT_WORDS: Final = 4
 _ID_BYTES: Final = 16
 FATE_HEADER: Final = "agreement"
+LISTS_HEADER: Final = "lists"
 _FATES: Final = {codes.LATE: "late", codes.ASSUMED: "assumed", codes.EXPIRED: "expired"}
 _JSON: Final = msgspec.json.Encoder()
 
@@ -60,7 +63,7 @@ class ChangeRecord(Record):
             operation=change.operation,
             timestamp_us=change.timestamp_us,
             schema=schema,
-            headers=((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else (),
+            headers=_own_headers(provenance),
             origin=_origin(provenance),
         )
         self._change = change
@@ -96,15 +99,16 @@ class MutationBatch(Batch):
         announced: Sequence[RecordSchema],
         lost: Sequence[Quarantined] = (),
         notices: Sequence[Notice] = (),
+        lists: Lists | None = None,
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
         *lost* is what leaves the state that `end` is without being agreed: what found no room in
-        it, and what is damaged.
+        it, and what is damaged. With *lists*, those that changes wrote are read from the table.
         """
         self.split = split
         self.end = end
-        self.size_bytes = outbox.size + sum(len(item.content) for item in lost)
+        self.size_bytes = self._own_bytes = outbox.size + sum(len(item.content) for item in lost)
         self.more = more
         self._outbox = outbox
         self._intake = intake
@@ -114,6 +118,10 @@ class MutationBatch(Batch):
         self._announced = announced
         self._lost = lost
         self._notices = notices
+        self._lists = lists
+        self._reading: Reading | None = None
+        self._in_avro: EncodedRecords | None = None
+        self._written: list[tuple[int, Change, Provenance]] = []  # Records that wrote lists.
         self._unfit: list[Quarantined] | None = None
 
     def __del__(self) -> None:
@@ -128,6 +136,48 @@ class MutationBatch(Batch):
     def notices(self) -> Sequence[Notice]:
         """Return what consumers are told of gaps."""
         return self._notices
+
+    def ready(self) -> bool:
+        """Say whether the lists are read, if there are any to read."""
+        if self._lists is None:
+            return True
+        if self._reading is None:
+            self._written = list(self._with_lists(self._encoded()))
+            self._reading = self._lists.of(change for _, change, _ in self._written)
+        if not self._reading.ready():
+            return False
+        self.size_bytes = self._own_bytes + self._reading.size_bytes
+        return True
+
+    def _with_lists(self, encoded: EncodedRecords) -> Iterator[tuple[int, Change, Provenance]]:
+        """Yield the records that wrote lists, decoded; others of their tables only for that."""
+        listed, facts = self._deliveries.listed, encoded.facts
+        if facts is None or listed.isdisjoint(encoded.tables):
+            return
+        numbers = [i for i, table in enumerate(encoded.tables) if table in listed]
+        mails = dict.fromkeys(facts.mutations[i] for i in numbers)
+        decoded = {
+            (mail, provenance.index): (change, provenance)
+            for mail, made in zip(mails, self._made(_pair, mails), strict=True)
+            if not isinstance(made, Quarantined)
+            for change, provenance in made
+        }
+        for number in numbers:
+            change, provenance = decoded[facts.mutations[number], facts.indexes[number]]
+            if any(column.schema.is_list for column in change.columns):
+                yield number, change, provenance
+
+    def _read(self, change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
+        """Return a change with its lists as they were read, where that is wanted."""
+        self._fetch()
+        found = None if self._reading is None else self._reading.applied(change)
+        return (change, provenance) if found is None else (found, replace(provenance, is_read=True))
+
+    def _fetch(self) -> None:
+        """Wait until the lists are read."""
+        while not self.ready():
+            assert self._reading is not None  # noqa: S101 (it is not ready)
+            self._reading.wait()
 
     def records(self) -> Iterator[Record]:
         """Decode the mutations, but for those in `quarantined`."""
@@ -149,9 +199,9 @@ class MutationBatch(Batch):
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode as Avro, straight from the mutations' bytes, or as JSON."""
         if encoding == "avro":
-            encoded = self._transcoder.encode(self._outbox, self._nodes)
-            both = (*self._lost, *encoded.quarantined)
-            return replace(encoded, quarantined=both, facts=self._facts(len(encoded)))
+            encoded = self._encoded()
+            self._fetch()
+            return self._with_read(encoded) if self._written else encoded
         keys: list[bytes | None] = []
         values: list[bytes] = []
         headers: list[Headers] = []
@@ -172,9 +222,29 @@ class MutationBatch(Batch):
                     mutation=provenance.mutation_id,
                     origin=_origin(provenance) | {"copies": provenance.copies},
                 )
-                headers.append(shape.headers)
+                headers.append(shape.headers + _own_headers(provenance))
                 tables.append(shape.schema.table)
         return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
+
+    def _encoded(self) -> EncodedRecords:
+        """Encode as Avro, with lists as the log has them."""
+        if self._in_avro is not None:
+            return self._in_avro
+        encoded = self._transcoder.encode(self._outbox, self._nodes)
+        both = (*self._lost, *encoded.quarantined)
+        encoded = replace(encoded, quarantined=both, facts=self._facts(len(encoded)))
+        if self._lists is not None:
+            self._in_avro = encoded  # It is asked for once more when the lists are there.
+        return encoded
+
+    def _with_read(self, encoded: EncodedRecords) -> EncodedRecords:
+        """Leave records whose lists were read to the framework."""
+        headers = list(encoded.headers)
+        left = {}
+        for number, change, provenance in self._written:
+            record = left[number] = self._record(change, provenance)
+            headers[number] += record.headers
+        return replace(encoded, headers=headers, left=left)
 
     def _facts(self, count: int) -> Facts:
         """Return the facts of the *count* records that the transcoder has just made."""
@@ -192,24 +262,29 @@ class MutationBatch(Batch):
         )
 
     def _record(self, change: Change, provenance: Provenance) -> Record:
+        change, provenance = self._read(change, provenance)
         return ChangeRecord(change, provenance, self._deliveries.shape(change.table).schema)
 
     def _message(
         self, change: Change, provenance: Provenance
     ) -> tuple[TableShape, bytes, bytes, Change, Provenance]:
+        change, provenance = self._read(change, provenance)
         document = _document(change, provenance)
         key = _JSON.encode(document["key"])
         shape = self._deliveries.shape(change.table)
         return shape, key, _JSON.encode(document), change, provenance
 
-    def _made(self, make: Callable[[Change, Provenance], T]) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield, for each mutation, what *make* makes of its delivered changes.
+    def _made(
+        self, make: Callable[[Change, Provenance], T], mails: Iterable[int] | None = None
+    ) -> Iterator[Sequence[T] | Quarantined]:
+        """Yield, for each mutation or those *mails*, what *make* makes of its delivered changes.
 
         One that does not fit is yielded as Quarantined: all of its changes, or none (I8). Changes
         are numbered before those of other tables are left out: a job's tables change no number.
         """
         meta = memoryview(self._outbox.meta)[: self._outbox.count * codes.MAIL_WIDTH].tolist()
-        for base in range(0, len(meta), codes.MAIL_WIDTH):
+        for number in range(self._outbox.count) if mails is None else mails:
+            base = number * codes.MAIL_WIDTH
             mail = meta[base : base + codes.MAIL_WIDTH]
             raw = bytes(self._outbox.data[mail[codes.MAIL_START] : mail[codes.MAIL_END]])
             node = self._nodes[mail[codes.MAIL_HOST]]
@@ -273,6 +348,16 @@ class MutationBatch(Batch):
         )
 
 
+def _pair(change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
+    return change, provenance
+
+
+def _own_headers(provenance: Provenance) -> Headers:
+    """Return the headers of a record that is otherwise than others."""
+    fate = ((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else ()
+    return (*fate, (LISTS_HEADER, READ.encode())) if provenance.is_read else fate
+
+
 def _origin(provenance: Provenance) -> dict[str, str | int]:
     return {
         "node": provenance.node,
@@ -298,7 +383,7 @@ def batch_class(outbox: Outbox) -> type[MutationBatch]:
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
-    fate = {FATE_HEADER: provenance.fate} if provenance.fate else {}
+    told = {name: content.decode() for name, content in _own_headers(provenance)}
     return {
         **change_document(change),
         **provenance_document(
@@ -310,5 +395,5 @@ def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
             copies=provenance.copies,
             node=provenance.node,
         ),
-        **fate,
+        **told,
     }

@@ -129,7 +129,7 @@ def _complex_column(change: Change, column: Column) -> Document:
         "value": value,
         "deletedAt": column.deletion.timestamp_us,
     }
-    if removed or (live and _is_list(column.schema)) or any(n != notes[0] for n in notes):
+    if removed or (live and column.schema.is_list) or any(n != notes[0] for n in notes):
         return document | {"removed": removed, "cells": cells}
     return document | (notes[0] if notes else {"ts": column.deletion.timestamp_us})
 
@@ -138,13 +138,9 @@ def _collected(column: Column, live: list[Cell]) -> Value:
     cql_type = column.schema.type
     if not cql_type.is_udt and cql_type.name == "set":
         return [_cell_key(cell) for cell in live]
-    if _is_list(column.schema):
+    if column.schema.is_list:
         return [_cell_value(cell) for cell in live]
     return {json_key(_cell_key(cell)): _cell_value(cell) for cell in live}
-
-
-def _is_list(column: ColumnSchema) -> bool:
-    return not column.type.is_udt and column.type.name == "list"
 
 
 def _is_set(cell: Cell) -> bool:

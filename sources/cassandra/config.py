@@ -13,6 +13,7 @@ from headrace.sources.cassandra.topology import LEVELS
 from headrace.sources.cassandra.topology_file import node_problems
 
 LIVE: Final = "live"
+CELLS, READ = "cells", "read"
 _NODE_TEXTS = ("path", "commitlog", "host", "url")  # Besides what a ring says of a node.
 
 
@@ -68,6 +69,27 @@ class CassandraConfig:
         "assume (go on, and count the copies that it could have held).",
         default=FAIL,
         choices=POLICIES,
+    )
+    lists: str = option(
+        "What a change says of lists that are not frozen: cells, what the log has of them, or "
+        "read, all of the list, as a query at the contact points finds it.",
+        default=CELLS,
+        choices=(CELLS, READ),
+    )
+    lists_consistency: str | None = option(
+        "The level of those queries; default: that of consistency.", default=None, choices=LEVELS
+    )
+    lists_concurrency: int = option(
+        "Queries for lists at a time.", default=32, minimum=1, maximum=1_024
+    )
+    lists_seconds_max: float = option(
+        "How long one of them may take.", default=10.0, minimum=0.1, maximum=600
+    )
+    lists_unread: str = option(
+        "What becomes of changes whose lists cannot be read: fail, which tries again and then "
+        "stops the split, or cells, which publishes what the log has.",
+        default="fail",
+        choices=("fail", CELLS),
     )
     splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=256)
     segments_per_batch_max: int = option(
@@ -155,6 +177,9 @@ class CassandraConfig:
         if self.topology == LIVE and not self.contact_points:
             hint = "give host:port of live nodes"
             problems.append(Problem("contact_points", "is required for topology: live", hint))
+        if self.lists == READ and not self.contact_points:
+            hint = "give host:port of live nodes, or lists: cells"
+            problems.append(Problem("contact_points", "is required for lists: read", hint))
         if (self.username is None) is not (self.password is None):
             problems.append(Problem("password", "belongs to username: give both"))
         if not _is_disposal(self.disposal):

@@ -50,6 +50,7 @@ class Deliveries:
         self.current: Callable[[], Iterable[int]] = lambda: ()
         self.refresh: Refresh = lambda: ()
         self.follow: Follow = lambda _: None
+        self.listed: set[str] = set()  # Tables with lists that are not frozen, as `keyspace.table`.
         self.unknown: dict[bytes, str] = {}  # Tables whose neighbours are delivered; where.
         self._names = frozenset(names)
         self._number = number
@@ -92,6 +93,8 @@ class Deliveries:
             made = TableShape(schema, ((SCHEMA_ID_HEADER, schema.schema_id),))
             self._shapes[key] = made
             self.schemas.append(schema)
+            if any(column.is_list for column in table.columns):
+                self.listed.add(table.qualified)
         return made
 
     def routes_of(self, epoch: Epoch) -> Routes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.config import LIVE, CassandraConfig
+from headrace.sources.cassandra.config import LIVE, READ, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
@@ -20,6 +20,7 @@ from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.hold import FOLDER, Disposal, Hold, store_mark
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.replicas import Nodes, Replicas
@@ -288,6 +289,23 @@ class Parts:
         """Encodes Avro straight from raw mutations."""
         return Transcoder(self.deliveries)
 
+    @cached_property
+    def lists(self) -> Lists | None:
+        """Reads lists from their tables, if that is wanted; a spectator asks nobody."""
+        config = self.config
+        if config.lists != READ or self.context.spectator:
+            return None
+        # Only here: a job that asks no cluster starts without the driver.
+        from headrace.sources.cassandra.list_query import CqlLists  # noqa: PLC0415
+
+        query = CqlLists(
+            config.contact,
+            consistency=config.lists_consistency or config.consistency,
+            concurrency=config.lists_concurrency,
+            seconds_max=config.lists_seconds_max,
+        )
+        return Lists(query, self.context, unread=config.lists_unread)
+
     def recovered(self, lost: Quarantined) -> MutationBatch | None:
         """Return what was quarantined as a batch; None where no mutation is found in it."""
         epoch = self.deliveries.epochs.of(self.schema)
@@ -305,6 +323,7 @@ class Parts:
             deliveries=self.deliveries,
             transcoder=self.transcoder,
             announced=self.deliveries.schemas[:],
+            lists=self.lists,
         )
 
     def follow(self) -> None:
@@ -361,8 +380,8 @@ class Parts:
 
     def close(self) -> None:
         """Close the logs, if they were opened."""
-        for name in ("pump", "copies", "_ring"):
-            if name in self.__dict__:
+        for name in ("pump", "copies", "_ring", "lists"):
+            if self.__dict__.get(name) is not None:
                 self.__dict__[name].close()
         for log in self.__dict__.get("logs", {}).values():
             log.close()

@@ -1,6 +1,7 @@
 """One split of the Cassandra source: its agreement, its part of what the pump reads, its state."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import (
@@ -25,6 +26,7 @@ from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.gaps import ASSUME, PASSED, GapBook, notice_of
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.lists import ROWS_MAX
 from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.parting import opened, without_keyspaces
 from headrace.sources.cassandra.parts import Parts
@@ -109,6 +111,8 @@ class CassandraReader(Reader):
         pump = self._pump
         if self._passes == pump.passes:
             self._parts.follow()
+            if self._parts.lists is not None:
+                demand = replace(demand, records_max=min(demand.records_max, ROWS_MAX))
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
@@ -252,6 +256,7 @@ class CassandraReader(Reader):
             announced=self._announce(),
             lost=lost,
             notices=notices,
+            lists=parts.lists,
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:

@@ -65,6 +65,11 @@ class ColumnSchema:
         """Whether the log holds this column cell by cell."""
         return self.kind in (ColumnKind.STATIC, ColumnKind.REGULAR) and self.type.is_complex
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list whose elements are cells of their own."""
+        return self.is_complex and not self.type.is_udt and self.type.name == "list"
+
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:

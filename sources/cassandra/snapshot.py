@@ -53,10 +53,10 @@ class Selected:
 
     def statement(self) -> str:
         """Return the query of a range of tokens, without its first and with its last."""
-        keys = ", ".join(_quoted(column) for column in self.table.partition_key)
-        selected = [f"token({keys})", *map(_quoted, self.keys)]
+        keys = ", ".join(quoted(column) for column in self.table.partition_key)
+        selected = [f"token({keys})", *map(quoted, self.keys)]
         for column in self.values:
-            name = _quoted(column)
+            name = quoted(column)
             selected.append(name)
             if self.timed(column):
                 selected += [f"WRITETIME({name})", f"TTL({name})"]
@@ -143,7 +143,8 @@ def identity(change: Change) -> bytes:
     return sha256(described.encode()).digest()[:MUTATION_ID_BYTES]
 
 
-def _quoted(column: ColumnSchema) -> str:
+def quoted(column: ColumnSchema) -> str:
+    """Return a column's name as a statement has it."""
     return '"' + column.name.replace('"', '""') + '"'
 
 
@@ -156,8 +157,29 @@ def _times(
     if times is None:
         return None, ()
     numbers = tuple(int.from_bytes(each or b"", "big", signed=True) for each in _elements(times, 1))
-    left = _elements(ttls, 1) if ttls is not None else []
-    return numbers, tuple(None if each is None else int.from_bytes(each, "big") for each in left)
+    return numbers, ttls_of(ttls)
+
+
+def ttls_of(raw: bytes | None) -> tuple[int | None, ...]:
+    """Return what TTL says of the elements of a collection."""
+    left = _elements(raw, 1) if raw is not None else []
+    return tuple(None if each is None else int.from_bytes(each, "big") for each in left)
+
+
+def list_as_read(
+    column: ColumnSchema,
+    raw: bytes | None,
+    ttls_s: tuple[int | None, ...],
+    *,
+    read_us: int,
+    now_s: int,
+) -> Column:
+    """Return what replaces a list by what a query found at *read_us*; None is no list.
+
+    It is written when it was read: what was read later, or is deleted later, wins.
+    """
+    cells = [] if raw is None else _cells(_Value(column, raw, None, ttls_s), read_us, now_s)
+    return Column(column, tuple(cells), Deletion(read_us, now_s))
 
 
 def _elements(raw: bytes, parts: int) -> list[bytes | None]:
@@ -216,7 +238,7 @@ def _cells(value: _Value, oldest: int, now_s: int) -> list[Cell]:
         ttl = value.ttls_s[place] if place < len(value.ttls_s) else None
         expires_s = None if ttl is None else now_s + ttl
         cell = Cell(column, time_us, raw, path, ttl, expires_s)
-        if _is_list(column):
+        if column.is_list:
             cell = replace(cell, timestamp_us=newest, path=_list_id(newest, place))
         found.append(cell)
     return found
@@ -236,10 +258,6 @@ def _pairs(column: ColumnSchema, raw: bytes) -> list[tuple[bytes, bytes]]:
     if cql_type.name == "set":
         return [(element, b"") for element in elements]
     return [(b"", element) for element in elements]
-
-
-def _is_list(column: ColumnSchema) -> bool:
-    return not column.type.is_udt and column.type.name == "list"
 
 
 def _list_id(time_us: int, place: int) -> bytes:

@@ -6,11 +6,10 @@ For bulk work: it ends, and a range that is read again gives the same changes. B
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from cassandra import ConsistencyLevel, DriverException
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, Session
-from cassandra.protocol import ResultMessage, _ProtocolHandler, read_int
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
 from cassandra.query import SimpleStatement, tuple_factory
 
 from headrace.plugins import (
@@ -35,6 +34,7 @@ from headrace.sources.cassandra.batch import ChangeRecord
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.live import ClusterUnreachableError, connected, read_live_schema
+from headrace.sources.cassandra.raw_rows import RawProtocol, tells_times
 from headrace.sources.cassandra.schema import TableSchema
 from headrace.sources.cassandra.snapshot import Selected, Snapshot, identity
 
@@ -42,7 +42,6 @@ PAGE_ROWS: Final = 1_000
 REQUEST_SECONDS_MAX: Final = 120.0
 NODE: Final = "table"  # What stands for the node in a change's origin.
 _LOWEST, _RING = -(1 << 63), 1 << 64
-_FIRST_WITH_TIMES: Final = 5  # The release that tells times of elements.
 
 
 class TableQueryError(ClusterUnreachableError):
@@ -186,7 +185,7 @@ class TableReader(Reader):
 
     def _queried(self) -> Iterator[Sequence[tuple[bytes | None, ...]]]:
         with connected(self._config.contact) as session:
-            selected = Selected(self._table, _tells_times(session))
+            selected = Selected(self._table, tells_times(session))
             self._snapshot = Snapshot(selected)
             profile = session.execution_profile_clone_update(
                 EXEC_PROFILE_DEFAULT,
@@ -217,30 +216,3 @@ class TableReader(Reader):
         return Provenance(
             mutation_id=name, index=0, of=1, copies=0, node=NODE, segment_id=0, position=0
         )
-
-
-class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types.
-    """Rows as the bytes that the node sent: as a log has them."""
-
-    def recv_results_rows(self, f: Any, *arguments: Any) -> None:  # noqa: ANN401 (the driver's)
-        """Read the rows of an answer."""
-        _, user_types, metadata, *_ = arguments
-        self.recv_results_metadata(f, user_types)
-        columns = self.column_metadata or metadata
-        self.column_names = [column[2] for column in columns]
-        self.column_types = [column[3] for column in columns]
-        self.parsed_rows = [tuple(self.recv_row(f, len(columns))) for _ in range(read_int(f))]
-
-
-class RawProtocol(_ProtocolHandler):  # type: ignore[misc]  # The driver has no types.
-    """Answers with raw rows."""
-
-    message_types_by_opcode = _ProtocolHandler.message_types_by_opcode | {
-        ResultMessage.opcode: RawResult
-    }
-
-
-def _tells_times(session: Session) -> bool:
-    """Say whether the node tells the write times of elements."""
-    row = session.execute("SELECT release_version FROM system.local").one()
-    return int(str(row.release_version).partition(".")[0]) >= _FIRST_WITH_TIMES

@@ -85,6 +85,11 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/test_live_files.py::test_who_lags_behind_a_node_without_room_is_told": {
         "sources.cassandra.config:CassandraConfig": "gaps",
     },
+    "sources/cassandra/test_lists.py::test_options": {
+        "sources.cassandra.config:CassandraConfig": (
+            "lists lists_concurrency lists_consistency lists_seconds_max lists_unread"
+        ),
+    },
     "sources/cassandra/test_memory.py::"
     "test_an_expired_mutation_is_dropped_or_published_with_its_copies": {
         "sources.cassandra.config:CassandraConfig": "consistency",
