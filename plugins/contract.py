@@ -163,10 +163,24 @@ class Source(ABC):
         """Return the position of a split that has read nothing, if it can be moved; else None."""
         return NumberPosition(0)
 
-    def merge(self, positions: Sequence[Position]) -> Position:
-        """Join the positions of overlapping splits into one."""
-        (position,) = positions
-        return position
+    def resplit(
+        self,
+        states: Mapping[str, Position | None],  # noqa: ARG002 (for those that override this)
+    ) -> Mapping[str, Position | None] | None:
+        """Return where each split of `plan` begins, from where those of another plan stand.
+
+        *states* has all splits of that plan, as committed; None has committed nothing. The books of
+        the new positions open with what waits in the old ones. Returns None if these splits cannot
+        take the place of those.
+        """
+        return None
+
+    def follow(self, splits: Sequence[str]) -> bool:
+        """Have these splits instead of those of the configuration, before anything is opened.
+
+        Somebody else planned them. Returns False if that cannot be: they are no splits of this.
+        """
+        return {split.split_id for split in self.plan()} == set(splits)
 
     def read_until(self, position: Position) -> None:
         """Let no reader go beyond *position*, which `Position.meeting` made; before any opens.
@@ -175,8 +189,11 @@ class Source(ABC):
         """
         raise NotImplementedError
 
-    def retire(self) -> None:
-        """Forget the job: another one has taken its positions over."""
+    def retire(self, splits: Sequence[str] | None = None) -> None:
+        """Forget the job, or of it these splits: others have taken their positions over.
+
+        Safe to repeat.
+        """
 
     def backlog(
         self,

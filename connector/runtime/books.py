@@ -18,6 +18,7 @@ _MUTATION_FATES: Final = (
     "not_replica",
     "filtered",
     "overflow",
+    "passed_on",
     "pending",
 )
 _GAPS: Final = "gaps."

@@ -91,7 +91,10 @@ class Comparison:
             members = [slot for _, slot in group]
             published = self._all_published(members[0])
             waiting = self._waiting(members[0])
+            taken: set[int] = set()  # Yielded: they need not wait any more.
             for slot in members:
+                if slot in taken:
+                    continue
                 agreement.check(slot)
                 atoms = self._of(slot)
                 if not atoms:
@@ -103,6 +106,7 @@ class Comparison:
                     agreement.join(slot, other)
                     if agreement.is_ready(other):
                         yield other
+                        taken.add(other)
                         published |= atoms
 
     def _span(self, slot: int) -> tuple[int, int] | None:

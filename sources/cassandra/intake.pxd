@@ -48,7 +48,8 @@ cdef class Intake:
     cdef Routes routes
     cdef readonly int hosts, splits
     cdef uint64_t k0, k1
-    cdef unsigned char[::1] owned
+    cdef unsigned char[::1] owned, parted
+    cdef list further
     cdef list agreements, outboxes
     cdef readonly list judges
     cdef int64_t newest
@@ -68,6 +69,7 @@ cdef class Intake:
     cdef readonly uint64_t[::1] progress
 
     cpdef own(self, int split, Agreement agreement)
+    cpdef read_further(self, int split, further)
     cpdef resume_at(self, int split, int host, int64_t segment, int64_t position)
     cpdef Outbox take(self, int split)
     cpdef give_back(self, Outbox outbox)
@@ -80,9 +82,12 @@ cdef class Intake:
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int)
     cdef int _route(self, Framer framer, int host) except -1
     cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
+    @cython.locals(lowest=int64_t)
     cdef int _skip(self, Framer framer, int host, int reason) except -1
-    @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
+    @cython.locals(length=int64_t, token=int64_t, split=int)
     cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
+    cdef inline bint _is_passed(self, Framer framer, int split, int host, int64_t token) except -1
+    cdef bint _was_read(self, Framer framer, int split, int host, int64_t token) except -1
     cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
     @cython.locals(base=int)
     cdef int _add(self, Framer framer, int split, int keyspace, int64_t token) except -1

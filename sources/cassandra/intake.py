@@ -53,6 +53,13 @@ class Incoming(Protocol):
         """Return the write time in µs before which an entry there may be a stream's."""
 
 
+class FurtherRead(Protocol):
+    """Knows the tokens of a split of which more was read than its markers say (line 33)."""
+
+    def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
+        """Say whether an entry of *token* that ends here was read."""
+
+
 class Outbox:
     """Agreed mutations of one split, raw, in the order of emission.
 
@@ -160,6 +167,8 @@ class Intake:
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
         self.owned = memoryview(bytearray(splits))
+        self.parted = memoryview(bytearray(splits))  # Whether there is something in `further`.
+        self.further: list[FurtherRead | None] = [None] * splits
         self.agreements = [Agreement(groups)] * splits
         self.judges: list[Judge | None] = [None] * splits
         self.newest = 0  # Write time in the suspect.
@@ -187,6 +196,7 @@ class Intake:
         self.owned[split] = agreement is not None
         self.outboxes[split] = Outbox()
         self.judges[split] = None
+        self.read_further(split, None)
         if agreement is not None:
             self.agreements[split] = agreement
             self.sequence = max(self.sequence, agreement.number)
@@ -198,6 +208,11 @@ class Intake:
         """Let *split* pass over what *host*'s log holds up to here (line 11)."""
         self.resume[2 * (split * self.hosts + host)] = segment
         self.resume[2 * (split * self.hosts + host) + 1] = position
+
+    def read_further(self, split: int, further: FurtherRead | None) -> None:
+        """Let *split* also pass over what *further* knows; None: nothing more."""
+        self.parted[split] = further is not None
+        self.further[split] = further
 
     def take(self, split: int) -> Outbox:
         """Hand over what *split* has agreed so far and start a new outbox."""
@@ -303,7 +318,8 @@ class Intake:
 
     def _skip(self, framer: Framer, host: int, reason: int) -> None:
         """Count an entry that belongs to no split: the first one does, if it is new to it."""
-        if self.owned[0] and not self._has_seen(host, framer.segment_id, framer.at):
+        lowest = -_HALF * (_LOW + 1)  # The token by which the first split is asked.
+        if self.owned[0] and not self._is_passed(framer, 0, host, lowest):
             self.skipped[host * _REASONS + reason] += 1
 
     def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
@@ -319,9 +335,18 @@ class Intake:
         token = native.token(framer.window, at, at + length)
         # The ring in equal parts, by the upper half of the token shifted to start at 0.
         split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
-        place = split * self.hosts + host
-        if self.owned[split] and not self._has_seen(place, framer.segment_id, framer.at):
+        if self.owned[split] and not self._is_passed(framer, split, host, token):
             self._add(framer, split, keyspace, token)
+
+    def _is_passed(self, framer: Framer, split: int, host: int, token: int) -> int:
+        if self._has_seen(split * self.hosts + host, framer.segment_id, framer.at):
+            return 1
+        return self._was_read(framer, split, host, token) if self.parted[split] else 0
+
+    def _was_read(self, framer: Framer, split: int, host: int, token: int) -> int:
+        further = self.further[split]
+        assert further is not None  # noqa: S101 (the split is parted)
+        return further.has_seen(host, token, framer.segment_id, framer.at)
 
     def _has_seen(self, place: int, segment: int, position: int) -> int:
         if segment != self.resume[2 * place]:

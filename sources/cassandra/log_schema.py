@@ -40,6 +40,7 @@ class LogSchema:
         self.epochs = epochs or Epochs()
         rows = given if isinstance(given, SchemaRows) else SchemaRows.of(given or Schema({}, {}))
         self.versions: tuple[Version, ...] = ()
+        self._later: tuple[Version, ...] = ()  # Behind the place that is read.
         self._move(rows, START)
 
     @property
@@ -52,13 +53,20 @@ class LogSchema:
         """The rows behind it."""
         return self.versions[-1].rows
 
+    @property
+    def known(self) -> tuple[Version, ...]:
+        """The versions, and those that were met further on when the log was read before."""
+        last = self.versions[-1].since
+        return (*self.versions, *(version for version in self._later if version.since > last))
+
     def epoch_at(self, place: Place) -> Epoch:
         """Return the epoch in force for the entry that ends at *place*."""
-        index = bisect_right(self.versions, place, key=lambda version: version.since)
+        known = self.known if self._later else self.versions
+        index = bisect_right(known, place, key=lambda version: version.since)
         # The entry that changes the schema is itself still of the version before.
-        if index and self.versions[index - 1].since == place:
+        if index and known[index - 1].since == place:
             index -= 1
-        return self.versions[max(0, index - 1)].epoch
+        return known[max(0, index - 1)].epoch
 
     def apply(self, mutation: Mutation) -> bool:
         """Go on to the version after a mutation of `system_schema`; say whether it is another."""
@@ -68,9 +76,13 @@ class LogSchema:
         """Take a table that was asked for because the log did not tell, from *place* on."""
         return self._move(self.rows.with_table(table, keyspace), place)
 
-    def reset(self, versions: tuple[Version, ...]) -> None:
-        """Go back to these versions, when the log is read again from an older place."""
+    def reset(self, versions: tuple[Version, ...], later: tuple[Version, ...] = ()) -> None:
+        """Go back to these versions, when the log is read again from an older place.
+
+        *later* ones are of entries behind that place, which are remembered.
+        """
         self.versions = versions
+        self._later = later
 
     def _move(self, rows: SchemaRows, since: Place) -> bool:
         if self.versions and rows is self.rows:

@@ -63,7 +63,7 @@ class LogTables:
     @property
     def has_history(self) -> bool:
         """Whether there is more than one version that an entry can be of."""
-        return len(self._schema.versions) > 1
+        return len(self._schema.known) > 1
 
     def epoch_at(self, marker: Marker) -> Epoch:
         """Return the epoch of the entry that ends at *marker*."""
@@ -135,7 +135,7 @@ class LogTables:
     def versions(self, needed: Marker) -> tuple[StoredVersion, ...]:
         """Return the versions that entries after *needed* are of, the newest last."""
         place = needed.segment_id, needed.offset
-        versions = self._schema.versions
+        versions = self._schema.known
         first = max((i for i, v in enumerate(versions) if v.since <= place), default=0)
         self._stored = {v: self._stored[v] for v in versions if v in self._stored}
         for version in versions[first:]:
@@ -143,23 +143,24 @@ class LogTables:
                 self._stored[version] = _stored(version)
         return tuple(self._stored[version] for version in versions[first:])
 
-    def restore(self, stored: Sequence[StoredVersion]) -> None:
-        """Go back to *stored* versions, because the log is read on from where they were.
+    def restore(self, stored: Sequence[StoredVersion], marker: Marker) -> None:
+        """Go back to *stored* versions, because the log is read on after *marker*.
 
-        Without any, to what was given.
+        Without any from before it, to what was given.
 
         Raises:
             StateError: they are no versions.
 
         """
-        if stored:
-            versions = tuple(self._version(each) for each in stored)
-            unchanged = zip(versions, stored, strict=True)
-            self._stored = {v: s for v, s in unchanged if v.rows.given == self._given.rows.given}
-        else:
+        made = tuple(self._version(each) for each in stored)
+        unchanged = zip(made, stored, strict=True)
+        self._stored = {v: s for v, s in unchanged if v.rows.given == self._given.rows.given}
+        place = marker.segment_id, marker.offset
+        versions = tuple(version for version in made if version.since <= place)
+        if not versions:
             rows = self._given.rows
             versions = (Version((0, 0), rows, self._deliveries.epochs.of(rows.schema)),)
-        self._schema.reset(versions)
+        self._schema.reset(versions, tuple(v for v in made if v.since > place))
         self._moved()
 
     def _version(self, stored: StoredVersion) -> Version:

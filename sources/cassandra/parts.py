@@ -32,6 +32,7 @@ from headrace.sources.cassandra.schema import (
     Schema,
     TableSchema,
 )
+from headrace.sources.cassandra.splits import names
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import Streams
 from headrace.sources.cassandra.topology import Topology, local_datacenter
@@ -88,12 +89,8 @@ class Parts:
 
     @cached_property
     def splits(self) -> Sequence[str]:
-        """The names of all splits: equal parts of the ring, numbered from its lowest token.
-
-        Each says of how many it is one: other parts are other splits, never the same ones moved.
-        """
-        count = self.config.splits
-        return [f"{number}-of-{count}" for number in range(1, count + 1)]
+        """The names of all splits."""
+        return names(self.config.splits)
 
     @cached_property
     def given(self) -> GivenSchema:

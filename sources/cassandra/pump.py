@@ -18,7 +18,15 @@ from headrace.sources.cassandra.gaps import FAIL, START
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.state import Marker, StoredGap, StoredVersion
+from headrace.sources.cassandra.splits import place_of
+from headrace.sources.cassandra.state import (
+    Ahead,
+    CdcState,
+    Marker,
+    StoredGap,
+    StoredVersion,
+    left_ahead,
+)
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
@@ -36,6 +44,28 @@ class OwnedSplit:
     resumed: dict[str, Marker]
     schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
+    ahead: tuple[Ahead, ...] = ()  # Of which tokens more was read before than `resumed` says.
+
+    def resumed_at(self, node: str, place: int) -> Marker:
+        """Return up to where a log was read before, for the tokens at a place on the ring."""
+        ahead = [e.markers.get(node, START) for e in self.ahead if e.arc.has(place)]
+        return max([self.resumed.get(node, START), *ahead])
+
+
+class _FurtherRead:
+    """What a split had read further of some tokens, as the intake asks for it."""
+
+    def __init__(self, ahead: Sequence[Ahead], nodes: Sequence[str]) -> None:
+        self._parts = [
+            (each.arc, [_pair(each.markers.get(node, START)) for node in nodes]) for each in ahead
+        ]
+
+    def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
+        """See `intake.FurtherRead`."""
+        place = place_of(token)
+        return int(
+            any(arc.has(place) and (segment, position) <= at[host] for arc, at in self._parts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +120,12 @@ class Pump:
         self._lost: list[Lost] = []
         self._lost_bytes = 0
 
-    def own(
-        self,
-        number: int,
-        agreement: Agreement,
-        markers: Mapping[str, Marker],
-        schemas: Mapping[str, tuple[StoredVersion, ...]],
-        unread: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        """Begin feeding split *number* after *markers*; logs not named there from their start.
-
-        *schemas* are what was in force in each log at its marker, and for what is pending;
-        *unread* are the segments that had been listed there and not begun.
-        """
+    def own(self, number: int, agreement: Agreement, resume: CdcState | None) -> None:
+        """Begin feeding split *number* after *resume*; logs not named there from their start."""
+        markers = resume.markers if resume else {}
+        schemas = resume.schemas if resume else {}
+        unread = resume.unread if resume else {}
+        ahead = resume.ahead if resume else ()
         current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
         self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
@@ -119,8 +142,12 @@ class Pump:
                 self._owned[other].schemas[cursor.node] = versions[cursor.node]
                 self.intake.resume_at(other, host, *_pair(at[cursor.node]))
             cursor.seek(marker)
-            cursor.tables.restore(schemas.get(cursor.node, ()))
+            cursor.tables.restore(schemas.get(cursor.node, ()), marker)
             self.stopped_by = None  # Whether it still is, shows.
+        self._owned[number].ahead = ahead
+        if ahead:
+            nodes = [cursor.node for cursor in self.cursors]
+            self.intake.read_further(number, _FurtherRead(ahead, nodes))
         self._go_on()
 
     def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor, marker: Marker) -> None:
@@ -154,6 +181,15 @@ class Pump:
         """Return how far split *number* has seen each log (line 12)."""
         resumed = self._owned[number].resumed
         return {c.node: max(c.marker, resumed.get(c.node, START)) for c in self.cursors}
+
+    def ahead(self, number: int) -> tuple[Ahead, ...]:
+        """Return the tokens of which split *number* has read more than its markers say."""
+        owned = self._owned[number]
+        if owned.ahead:
+            owned.ahead = left_ahead(owned.ahead, self.markers(number))
+            if not owned.ahead:
+                self.intake.read_further(number, None)
+        return owned.ahead
 
     def schemas(
         self, number: int, needed: Mapping[str, Marker] | None = None
@@ -275,8 +311,7 @@ class Pump:
         """Note damage before *marker* in the log of *host*, unless another process books it."""
         if FIRST not in self._owned:
             return
-        resumed = self._owned[FIRST].resumed.get(self.cursors[host].node, START)
-        if marker <= resumed:
+        if marker <= self._owned[FIRST].resumed_at(self.cursors[host].node, 0):
             return
         if len(self.damage) < DAMAGE_MAX:
             self.damage.setdefault(error.place, error)

@@ -82,10 +82,8 @@ class CassandraReader(Reader):
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
         # First the schema: it may tell of keyspaces that pending records are of.
-        schemas = dict(resume.schemas) if resume else {}
-        unread = resume.unread if resume else {}
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
-        self._pump.own(number, self._agreement, self._markers, schemas, unread)
+        self._pump.own(number, self._agreement, resume)
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(parts.replicas, number, stored, self._tau)
         self._agreement.regroup(self._versions.groups)
@@ -310,6 +308,7 @@ class CassandraReader(Reader):
             job=self._parts.context.job,
             tables=self._stored_tables,
             topologies=self._versions.stored(),
+            ahead=self._pump.ahead(self._number),
         )
 
     def _damaged(self) -> Sequence[Quarantined]:

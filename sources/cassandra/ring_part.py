@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.log import partition_key
+from headrace.sources.cassandra.splits import RING, place_of
 
-_HALF, _WORD = 1 << 31, 1 << 32
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -68,4 +68,4 @@ class RingPart:
         return found
 
     def _split_of(self, token: int) -> int:
-        return (((token >> 32) + _HALF) * self.splits) // _WORD
+        return place_of(token) * self.splits // RING

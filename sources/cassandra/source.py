@@ -1,6 +1,7 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headrace.plugins import (
     Backlog,
@@ -14,11 +15,14 @@ from headrace.plugins import (
     Source,
     Split,
 )
+from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
+from headrace.sources.cassandra.splits import arc_of, count_in
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import backlog, located
 
@@ -43,6 +47,28 @@ class CassandraSource(Source):
             for number, name in enumerate(self._parts.splits)
             if self._parts.part.has_split(number)
         ]
+
+    def resplit(
+        self, states: Mapping[str, Position | None]
+    ) -> Mapping[str, Position | None] | None:
+        """Merge what each state says of the tokens of its split, by split; see `merging`."""
+        shares = []
+        for number, (name, state) in enumerate(states.items()):
+            arc = arc_of(name)
+            if arc is None:
+                return None
+            assert state is None or isinstance(state, CdcState)  # noqa: S101 (from decode_position)
+            shares.append(Share(arc, (number,), state))
+        return merging.resplit(shares, self._parts.splits)
+
+    def follow(self, splits: Sequence[str]) -> bool:
+        """Cut the ring into as many parts as others did."""
+        count = count_in(splits)
+        if count is not None and count != self.config.splits:
+            self._parts.close()
+            self.config = replace(self.config, splits=count)
+            self._parts = Parts(self.config, self.context)
+        return count is not None
 
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Begin to feed *split*, after *resume* or from the oldest segments."""
@@ -90,10 +116,10 @@ class CassandraSource(Source):
         assert isinstance(position, CdcState)  # noqa: S101 (from `meeting`)
         self._parts.pump.read_until(position.markers)
 
-    def retire(self) -> None:
-        """Withdraw what the job needs of the logs."""
+    def retire(self, splits: Sequence[str] | None = None) -> None:
+        """Withdraw what the job, or of it these splits, needs of the logs."""
         for hold in self._parts.holds.values():
-            hold.withdraw(self._parts.splits)
+            hold.withdraw(self._parts.splits if splits is None else splits)
 
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""

@@ -21,11 +21,13 @@ from headrace.plugins import (
 from headrace.sources.cassandra.chunks import Chunk, chunk_in, damaged, seal, unseal
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.record_rows import StoredRecords
+from headrace.sources.cassandra.splits import Arc
 
 # The states of a gap.
 OPEN: Final = "open"
 ACCEPTED: Final = "accepted"
 _HEAD: Final = b"HRSH"
+_HIGHEST: Final = (1 << 63) - 1  # Above the id of every segment.
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -74,6 +76,16 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+class Ahead(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a split that had been read further than the rest when states were merged (33).
+
+    It is `arc` of the ring; `markers` are those that are ahead of the split's own.
+    """
+
+    arc: Arc
+    markers: dict[str, Marker]
+
+
 class _Head(msgspec.Struct, frozen=True):
     tau: int
     number: int
@@ -90,6 +102,7 @@ class _Head(msgspec.Struct, frozen=True):
     job: str = ""
     tables: tuple[str, ...] | None = None
     topologies: tuple[tuple[str, int | None], ...] = ()
+    ahead: tuple[Ahead, ...] = ()
 
 
 class StoredVersion(NamedTuple):
@@ -117,7 +130,8 @@ class CdcState(Position):
     ids of the segments that were listed and not begun; `starts` are the markers that reading began
     at, where that was not the beginning. The books are those of `job`; all that is pending is of
     `tables`, of which none are all, and None is not known.
-    `topologies` are the versions that records are judged by (line 9).
+    `topologies` are the versions that records are judged by (line 9). Of the tokens in `ahead`
+    more has been read than `markers` say: all of the state is as of there.
     """
 
     tau: int
@@ -135,6 +149,7 @@ class CdcState(Position):
     job: str = ""
     tables: tuple[str, ...] | None = None
     topologies: tuple[StoredTopology, ...] = field(default=(), repr=False)
+    ahead: tuple[Ahead, ...] = ()
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -156,6 +171,7 @@ class CdcState(Position):
             self.job,
             self.tables,
             tuple((each.chunk.name, each.superseded) for each in self.topologies),
+            self.ahead,
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
         versions += [each.chunk for each in self.topologies]
@@ -201,6 +217,7 @@ class CdcState(Position):
             job=head.job,
             tables=head.tables,
             topologies=tuple(StoredTopology(chunk(name), at) for name, at in head.topologies),
+            ahead=head.ahead,
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -243,6 +260,7 @@ class CdcState(Position):
             met_gaps=tuple(g for g in self.met_gaps if g.node != node or g.state != OPEN),
             unread=unread,
             starts=starts,
+            ahead=left_ahead(self.ahead, {node: Marker(_HIGHEST, 0)}),
         )
 
     def books(self) -> Mapping[str, int]:
@@ -253,12 +271,17 @@ class CdcState(Position):
         """Return the later place of each log, if that is in the same segment or the next."""
         if not isinstance(other, CdcState) or self.hosts != other.hosts:
             return None
-        none = Marker(0, 0)
-        pairs = {n: (self.markers.get(n, none), other.markers.get(n, none)) for n in self.hosts}
+        pairs = {n: (self.furthest(n), other.furthest(n)) for n in self.hosts}
         if any(abs(one.segment_id - two.segment_id) > 1 for one, two in pairs.values()):
             return None
         markers = {node: max(pair) for node, pair in pairs.items()}
-        return replace(self, markers=markers)
+        return replace(self, markers=markers, ahead=())
+
+    def furthest(self, node: str) -> Marker:
+        """Return up to where anything of a log was read."""
+        none = Marker(0, 0)
+        ahead = [each.markers.get(node, none) for each in self.ahead]
+        return max([self.markers.get(node, none), *ahead])
 
     def joined(self, other: Position) -> "CdcState | None":
         """See `parting.joined`."""
@@ -301,3 +324,13 @@ class CdcState(Position):
 def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVersion, ...]:
     """Return the versions that stand before *marker*, or the oldest of all."""
     return tuple(v for v in versions if v.since <= marker) or tuple(versions[:1])
+
+
+def left_ahead(ahead: Sequence[Ahead], markers: Mapping[str, Marker]) -> tuple[Ahead, ...]:
+    """Return what is still ahead of *markers*."""
+    none = Marker(0, 0)
+    left = (
+        Ahead(each.arc, {n: m for n, m in each.markers.items() if m > markers.get(n, none)})
+        for each in ahead
+    )
+    return tuple(each for each in left if each.markers)

@@ -19,6 +19,7 @@ from justified import Atom, Content, Logs
 from node_logs import source
 
 STEPS_MAX: Final = 10_000
+_PLAN_STEPS: Final = 20  # Batches between two changes of the number of splits.
 _READ_MS: Final = 100
 _STEP_MS: Final = 5_000  # Split time stands still when logs are not listed for longer than 10 s.
 _MS: Final = 1_000
@@ -94,7 +95,7 @@ class Job:
 
     def __init__(self, options: Mapping[str, object], random: Random, known: Logs) -> None:
         """Begin without a state; *known* tells bytes from their digests."""
-        self.options = options
+        self.options = dict(options)
         self.random = random
         self.known = known
         self.clock = DrivenClock()
@@ -103,6 +104,7 @@ class Job:
         self.repeated: list[Content] = []
         self.crashes = 0
         self.readers: dict[str, Reader] = {}
+        self.closed: Counter[str] = Counter()  # The books of earlier plans.
         self._said: set[Atom] = set()
         self._started: Source | None = None
 
@@ -126,6 +128,22 @@ class Job:
         assert self._started is not None
         self._started.close()
 
+    def resplit(self, count: int) -> None:
+        """Crash, and go on with another number of splits from what was committed."""
+        self.close()
+        states = {split: CdcState.decode(at) for split, at in self.committed.items()}
+        was = self.readers.keys()
+        self.options["splits"] = count
+        made = source(self.options, self.clock)
+        positions = made.resplit({split: states.get(split) for split in was})
+        made.close()
+        assert positions is not None
+        self.committed = {split: at.encode() for split, at in positions.items() if at}
+        for state in states.values():
+            self.closed.update(state.counters)
+        self.closed["mutations.passed_on"] += self.closed.pop("mutations.pending", 0)
+        self.start()
+
     def read(self) -> bool:
         """Read one batch of some split, publish and commit it, or lose it; then crash.
 
@@ -145,12 +163,18 @@ class Job:
                 return True
         return False
 
-    def read_all(self, logs: Sequence[GrowingLog]) -> None:
-        """Let *logs* grow, each as it happens, and read until nothing is left."""
-        for _ in range(STEPS_MAX):
+    def read_all(self, logs: Sequence[GrowingLog], *, splits: Sequence[int] = ()) -> None:
+        """Let *logs* grow, each as it happens, and read until nothing is left.
+
+        After each 20 batches the number of splits is another one of *splits*.
+        """
+        left = list(splits)
+        for step in range(1, STEPS_MAX):
+            if left and step % _PLAN_STEPS == 0:
+                self.resplit(left.pop(0))
             self.random.choice(logs).grow(self.random.choice([0, 3, 10, 30]))
             moved = self.read()
-            if not moved and all(log.is_whole for log in logs):
+            if not moved and not left and all(log.is_whole for log in logs):
                 return
         raise AssertionError("it goes on for ever")
 
@@ -174,8 +198,8 @@ class Job:
                     self._publish(split, found)
 
     def books(self) -> Counter[str]:
-        """Return the committed counters of all splits."""
-        total: Counter[str] = Counter()
+        """Return the committed counters of all splits, with those of the plans before."""
+        total = self.closed.copy()
         for encoded in self.committed.values():
             total.update(CdcState.decode(encoded).counters)
         return total

@@ -298,18 +298,39 @@ def test_versions_are_stored_and_restored() -> None:
     (kept,) = tables.versions(Marker(5, 40))
     assert kept is tables.versions(Marker(6, 0))[0]
     other = tables_of(given)
-    other.restore([kept])
+    other.restore([kept], Marker(6, 0))
     assert tables.epoch.given == other.epoch.given
     assert UNKNOWN in other.epoch.given.tables
 
     changed = tables_of(
         Asked(SchemaRows().with_given(parse_schema(SCHEMA.replace("v blob", "w int", 1)), b"two"))
     )
-    changed.restore([kept])
+    changed.restore([kept], Marker(6, 0))
     (table,) = [t for t in changed.epoch.given.tables.values() if t.table_id == TABLE]
     assert ["k", "w"] == [column.name for column in table.columns]
-    changed.restore(())
+    changed.restore((), Marker(6, 0))
     assert UNKNOWN not in changed.epoch.given.tables
+
+
+def test_a_version_from_behind_the_place_is_not_in_force_yet() -> None:
+    """A log that is read again goes by what stood before; what is known of later places stays so.
+
+    So copies that are pending behind the place are read as what they are.
+    """
+    given = Asked(SchemaRows().with_given(parse_schema(SCHEMA), b"one"))
+    tables = tables_of(given)
+    given.fresh = parse_schema(SCHEMA + LATE)
+    assert tables.ask(UNKNOWN.bytes, Marker(5, 40))
+    stored = tables.versions(Marker(0, 0))
+
+    again = tables_of(given)
+    again.restore(stored, Marker(4, 0))
+
+    assert UNKNOWN not in again.epoch.given.tables
+    assert UNKNOWN in again.epoch_at(Marker(5, 50)).given.tables
+    assert UNKNOWN not in again.epoch_at(Marker(5, 30)).given.tables
+    assert again.has_history
+    assert stored == again.versions(Marker(0, 0))
 
 
 def test_a_selected_table_behind_an_unknown_one_is_kept(tmp_path: Path) -> None:

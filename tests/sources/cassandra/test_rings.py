@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from corpora import recording
+from headrace.connector.runtime.books import SplitBooks, differences
 from hot import is_compiled
 from interleaved import GrowingLog, Job
 from justified import KILLED, NODES, Logs, log_of, logs_of, union
@@ -97,6 +98,31 @@ def test_each_justified_mutation_is_published_once(tmp_path: Path, name: str, le
     check(job, known, level)
     assert len(known.pending(level)) == job.books()["mutations.pending"]
     assert job.crashes > 10
+    job.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
+def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str) -> None:
+    """8, then 3, then 16 splits, each ahead of the others somewhere: each mutation once.
+
+    A split of another plan begins with what several of the one before know, each of its own tokens;
+    the rest as above.
+    """
+    known = logs_of(SMALLEST)
+    logs = growing(SMALLEST, tmp_path)
+    job = job_of(SMALLEST, level, 1, tmp_path, known)
+    job.options["splits"] = 8
+    job.start()
+
+    job.read_all(logs, splits=[3, 16])
+    job.wait(CANONICAL_S)
+
+    check(job, known, level)
+    books = job.books()
+    assert (16, len(known.pending(level))) == (len(job.committed), books["mutations.pending"])
+    assert books["mutations.opening"] == books["mutations.passed_on"]
+    assert [] == differences(SplitBooks("", books, {}))
     job.close()
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of stored state by their ids: Q01, Q02 and Q05 to Q09."""
+"""Scenarios of stored state by their ids: Q01 to Q09."""
 
 import itertools
 import time
@@ -14,11 +14,15 @@ from forged import insert
 from headrace.connector.stores import Commit, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import CloseReason, ConfigError, EncodedPosition, Position
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import VERSION, Chunk, RecordChunks
 from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
+from headrace.sources.cassandra.merging import Share, cut, marker_at, merged
+from headrace.sources.cassandra.splits import RING, Arc
 from headrace.sources.cassandra.state import CdcState, Marker
+from headrace.sources.cassandra.stored_rows import latest_rows, place_on_ring
 from hot import is_compiled
 from node_logs import batches, forged_nodes, open_all, source
 
@@ -79,6 +83,61 @@ def test_q02_markers_of_a_log_have_an_order_and_another_log_is_refused(tmp_path:
     state = [batch.end for batch in batches(open_all(source(options)).values())][-1]
     with pytest.raises(ConfigError, match="has no log"):
         state.moved({"node": "elsewhere"}, {"segment_id": 1, "position": 1})
+
+
+def stored(numbers: range, host: int, tau: int, at: int) -> CdcState:
+    """Return a state in which *host* has logged some mutations, read up to an offset."""
+    agreement = Agreement(everyone())
+    agreement.tau = tau
+    for number in numbers:
+        observe(agreement, host, number)
+    markers = {node: Marker(SEGMENT_ID, at) for node in NODES}
+    chunks = RecordChunks(()).take(agreement)
+    return CdcState(tau, agreement.number, NODES, ("shop",), markers, {}, chunks)
+
+
+def places(state: CdcState | None) -> list[int]:
+    """Return the places on the ring of all that a state knows."""
+    return sorted(map(place_on_ring, latest_rows(state.chunks).values())) if state else []
+
+
+def test_q03_of_states_that_overlap_the_latest_counts_whole() -> None:
+    """Q03: what both know is the later one's, its copies and its markers; the rest is each one's.
+
+    Reading goes on at the least marker, and passes over what the other part has read.
+    """
+    early, late = stored(range(60), 0, 50, 70), stored(range(30), 1, 20, 90)
+    half = RING // 2
+    shares = [Share(Arc(0, half + 9), (1, 2, 7), early), Share(Arc(half), (1, 3, 1), late)]
+
+    both = merged(shares)
+    assert both == merged(reversed(shares))
+    assert both is not None
+
+    assert places(both) == [p for p in places(early) if p < half] + [
+        p for p in places(late) if p >= half
+    ]
+    rows = latest_rows(both.chunks).values()
+    assert {0b10} == {row[codes.SEEN] for row in rows if place_on_ring(row) >= half}
+    assert {50} == {row[codes.BORN] for row in rows}  # Of either no time has passed.
+    assert 50 == both.tau
+    assert {Marker(SEGMENT_ID, 70)} == set(both.markers.values())
+    assert [Arc(half)] == [each.arc for each in both.ahead]
+    assert [70, 90] == [marker_at(both, "a", place).offset for place in (half - 1, half)]
+
+
+def test_q04_a_range_that_shrinks_drops_what_is_outside() -> None:
+    """Q04: its records go, and only they; the books open with what of them still waits."""
+    state = stored(range(60), 0, 0, 70)
+    quarter = Arc(RING // 4, RING // 2)
+    inside = [place for place in places(state) if quarter.has(place)]
+
+    made = cut(state, quarter)
+
+    assert 0 < len(inside) < 60
+    assert inside == places(made)
+    assert {"mutations.opening": len(inside), "mutations.pending": len(inside)} == made.counters
+    assert state.markers == made.markers
 
 
 def test_q05_memory_is_bounded_by_age_and_by_number() -> None:

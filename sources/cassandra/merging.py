@@ -1,0 +1,248 @@
+"""States of other splits of the ring: cut by range, and merged (line 33). Pure; no hot path.
+
+Of each place of the ring one state counts whole, the latest; nothing is ever mixed field by field.
+What is true of a whole split at once (split time, the schemas of the logs) is taken so that nothing
+is forgotten too early or read too far.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.gaps import MENDED, PASSED
+from headrace.sources.cassandra.parting import (
+    all_schemas,
+    all_tables,
+    all_topologies,
+    opened,
+    pending_of,
+)
+from headrace.sources.cassandra.splits import Arc, arc_of
+from headrace.sources.cassandra.state import (
+    ACCEPTED,
+    OPEN,
+    Ahead,
+    CdcState,
+    Marker,
+    StoredGap,
+)
+from headrace.sources.cassandra.stored_rows import (
+    Row,
+    Terms,
+    chunks_of,
+    latest_rows,
+    name_of,
+    numbers_in,
+    place_on_ring,
+    rewritten,
+)
+
+Markers = Mapping[str, Marker]
+
+_START: Final = Marker(0, 0)
+_PROGRESS: Final = (OPEN, ACCEPTED, PASSED, MENDED)  # How far one has come with a gap.
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a state says of a part of the ring; of two that say something the higher rank counts.
+
+    A rank is a plan generation, a fencing token and a commit's number. `state` None has read
+    nothing yet.
+    """
+
+    arc: Arc
+    rank: tuple[int, ...]
+    state: CdcState | None
+
+
+def latest(shares: Iterable[Share]) -> tuple[Share, ...]:
+    """Return the shares that count, without overlap, from the lowest place of the ring on."""
+    given = list(shares)
+    bounds = sorted({bound for share in given for bound in share.arc})
+    found: list[Share] = []
+    for first, behind in pairwise(bounds):
+        there = [each for each in given if each.arc.first <= first < each.arc.behind]
+        if not there:
+            continue
+        best = max(there, key=lambda share: share.rank)
+        before = found[-1] if found else None
+        if before and before.arc.behind == first and _is_same(before, best):
+            found[-1] = replace(before, arc=Arc(before.arc.first, behind))
+        else:
+            found.append(replace(best, arc=Arc(first, behind)))
+    return tuple(found)
+
+
+def _is_same(one: Share, other: Share) -> bool:
+    return one.rank == other.rank and one.state is other.state
+
+
+def resplit(shares: Iterable[Share], splits: Iterable[str]) -> dict[str, CdcState | None]:
+    """Return the state that each of *splits* begins with; None where nothing is read of it yet."""
+    return _merged_each(latest(shares), {name: _arc(name) for name in splits})
+
+
+def merged(shares: Iterable[Share], arc: Arc | None = None) -> CdcState | None:
+    """Return one state of all shares, or of what of them lies in *arc*."""
+    return _merged_each(latest(shares), {"": arc or Arc()})[""]
+
+
+def cut(state: CdcState, arc: Arc) -> CdcState:
+    """Return *state* without what it says of other places."""
+    made = merged([Share(arc, (0,), state)])
+    assert made is not None  # noqa: S101 (of a state)
+    return made
+
+
+def _arc(name: str) -> Arc:
+    arc = arc_of(name)
+    assert arc is not None  # noqa: S101 (of a name that we made)
+    return arc
+
+
+def _merged_each(shares: Sequence[Share], arcs: Mapping[str, Arc]) -> dict[str, CdcState | None]:
+    """Merge the shares of each arc; each state's records are looked at once for all."""
+    records = _Records()
+    found: dict[str, CdcState | None] = {}
+    for name, arc in arcs.items():
+        inside = []
+        for share in shares:
+            first, behind = max(share.arc.first, arc.first), min(share.arc.behind, arc.behind)
+            if first < behind:
+                inside.append(replace(share, arc=Arc(first, behind)))
+        found[name] = _merge(inside, records)
+    return found
+
+
+def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
+    states = list({id(s.state): s.state for s in shares if s.state is not None}.values())
+    if not states:
+        return None
+    hosts = _names([state.hosts for state in states])
+    keyspaces = _names([state.keyspaces for state in states])
+    tau = max(state.tau for state in states)
+    rows: list[Row] = []
+    for share in shares:
+        if share.state is not None:
+            terms = Terms(
+                numbers_in(share.state.hosts, hosts),
+                numbers_in(share.state.keyspaces, keyspaces),
+                tau - share.state.tau,
+            )
+            rows += (rewritten(row, terms) for row in records.of(share))
+    low, ahead = _markers([p for share in shares for p in _parts(share, hosts)], hosts)
+    return CdcState(
+        tau=tau,
+        number=max(state.number for state in states),
+        hosts=hosts,
+        keyspaces=keyspaces,
+        markers=low,
+        counters=opened({"mutations.pending": pending_of(rows)}),
+        chunks=chunks_of(sorted(rows, key=lambda row: (row[codes.NUMBER], name_of(row)))),
+        schemas=all_schemas(states),
+        met_gaps=_gaps(states, tau),
+        unread=_unread(states),
+        starts=low,
+        tables=all_tables([state.tables for state in states]),
+        topologies=all_topologies(states, tau),
+        ahead=ahead,
+    )
+
+
+class _Records:
+    """The records of states, by their place on the ring; those of a state are read once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[list[int], list[Row]]] = {}
+
+    def of(self, share: Share) -> Sequence[Row]:
+        """Return the rows of what *share* says."""
+        assert share.state is not None  # noqa: S101 (asked by who knows)
+        if id(share.state) not in self._found:
+            rows = sorted(latest_rows(share.state.chunks).values(), key=place_on_ring)
+            self._found[id(share.state)] = [place_on_ring(row) for row in rows], rows
+        places, rows = self._found[id(share.state)]
+        return rows[bisect_left(places, share.arc.first) : bisect_left(places, share.arc.behind)]
+
+
+def _names(given: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return all names; in the order that all have them, if they do."""
+    if len(set(given)) == 1:
+        return given[0]
+    return tuple(sorted({name for names in given for name in names}))
+
+
+def _parts(share: Share, hosts: Sequence[str]) -> Iterator[tuple[Arc, tuple[Marker, ...]]]:
+    """Yield the parts of a share of which the same was read, and how far, by host."""
+    state = share.state
+    ahead = state.ahead if state else ()
+    inside = range(share.arc.first + 1, share.arc.behind)
+    cuts = sorted({bound for each in ahead for bound in each.arc if bound in inside})
+    for first, behind in pairwise([share.arc.first, *cuts, share.arc.behind]):
+        yield Arc(first, behind), tuple(marker_at(state, node, first) for node in hosts)
+
+
+def marker_at(state: CdcState | None, node: str, place: int) -> Marker:
+    """Return how far a log was read for the tokens at *place*."""
+    if state is None:
+        return _START
+    found = state.markers.get(node, _START)
+    for each in state.ahead:
+        if each.arc.has(place):
+            found = max(found, each.markers.get(node, _START))
+    return found
+
+
+def _markers(
+    parts: Sequence[tuple[Arc, tuple[Marker, ...]]], hosts: Sequence[str]
+) -> tuple[dict[str, Marker], tuple[Ahead, ...]]:
+    """Return how far all was read, and of which places more."""
+    low = tuple(map(min, zip(*(markers for _, markers in parts), strict=True)))
+    joined: list[tuple[Arc, tuple[Marker, ...]]] = []
+    for arc, markers in parts:
+        if joined and joined[-1][1] == markers and joined[-1][0].behind == arc.first:
+            joined[-1] = Arc(joined[-1][0].first, arc.behind), markers
+        else:
+            joined.append((arc, markers))
+    more = (
+        Ahead(arc, {n: m for n, m, at in zip(hosts, markers, low, strict=True) if m > at})
+        for arc, markers in joined
+    )
+    lowest = {node: marker for node, marker in zip(hosts, low, strict=True) if marker != _START}
+    return lowest, tuple(each for each in more if each.markers)
+
+
+def _gaps(states: Sequence[CdcState], tau: int) -> tuple[StoredGap, ...]:
+    """Return the gaps that any has met; of one that several have, that with the most to come."""
+    found: dict[tuple[str, Marker], StoredGap] = {}
+    for state in states:
+        for gap in state.met_gaps:
+            here = msgspec.structs.replace(gap, tau=gap.tau + tau - state.tau)
+            key = gap.node, gap.begin
+            found[key] = min(here, found.get(key, here), key=_what_is_left)
+    return tuple(sorted(found.values(), key=lambda gap: (gap.tau, gap.node, gap.begin)))
+
+
+def _what_is_left(gap: StoredGap) -> tuple[int, int, Marker, str, str, int]:
+    return (
+        _PROGRESS.index(gap.state) if gap.state in _PROGRESS else 0,
+        -gap.tau,
+        gap.end,
+        gap.kind,
+        gap.policy,
+        gap.noticed_ms,
+    )
+
+
+def _unread(states: Sequence[CdcState]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, set[int]] = {}
+    for state in states:
+        for node, segments in state.unread.items():
+            found.setdefault(node, set()).update(segments)
+    return {node: tuple(sorted(segments)) for node, segments in sorted(found.items())}

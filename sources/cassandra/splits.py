@@ -1,0 +1,57 @@
+"""The splits of the ring: equal parts, by the upper half of the token (see docs/adr/0008). Pure.
+
+A place on the ring is the upper half of a token, counted from the lowest: from 0 to `RING` - 1.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+RING: Final = 1 << 32
+SPLITS_MAX: Final = 256
+_HALF_BITS: Final = 32
+_LOWEST: Final = 1 << 31
+_NAME: Final = re.compile(r"([1-9][0-9]{0,2})-of-([1-9][0-9]{0,2})")
+
+
+class Arc(NamedTuple):
+    """The places from `first` to the one before `behind`."""
+
+    first: int = 0
+    behind: int = RING
+
+    def has(self, place: int) -> bool:
+        """Say whether a place is one of them."""
+        return self.first <= place < self.behind
+
+
+def names(count: int) -> Sequence[str]:
+    """Return the names of so many splits, from the lowest token on.
+
+    Each says of how many it is one: other parts are other splits, never the same ones moved.
+    """
+    return [f"{number}-of-{count}" for number in range(1, count + 1)]
+
+
+def count_in(splits: Sequence[str]) -> int | None:
+    """Return how many splits the ring is cut into whose names are *splits*; None: it is no ring."""
+    return (
+        len(splits)
+        if 0 < len(splits) <= SPLITS_MAX and sorted(splits) == sorted(names(len(splits)))
+        else None
+    )
+
+
+def arc_of(name: str) -> Arc | None:
+    """Return where the tokens of a split are; None if the name is no split's."""
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1]) > int(match[2]):
+        return None
+    number, count = int(match[1]), int(match[2])
+    # Rounded up: `place * count // RING` is the number, from 0, of the split that has a place.
+    return Arc(*(-(-(n * RING) // count) for n in (number - 1, number)))
+
+
+def place_of(token: int) -> int:
+    """Return where a token is."""
+    return (token >> _HALF_BITS) + _LOWEST

@@ -1,0 +1,40 @@
+"""What is compared and joined, where the reading of recordings seldom comes."""
+
+from typing import Final
+
+from agreement_model import everyone
+from forged import SCHEMA, insert, mutation, update
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.chunks import Chunk
+from headrace.sources.cassandra.comparison import Comparison
+from headrace.sources.cassandra.copies import Copy
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.epochs import Epoch
+from headrace.sources.cassandra.stored_rows import chunks_of, latest_rows
+
+# The same row in other bytes: said once, and said twice.
+RAWS: Final = (insert(b"k"), mutation(update(b"k"), update(b"k")))
+
+
+def test_what_another_joined_is_published_once_whatever_the_order_in_memory() -> None:
+    """Line 19: a younger record may stand before the older one, as after a load.
+
+    Then the older one, published with both copies, is met again in the same comparison.
+    """
+    before = Agreement(everyone())
+    for number, raw in enumerate(RAWS):
+        before.observe(number, number, 1, 0, 7, 5, 100 + number, len(raw))
+    rows = latest_rows([Chunk(before.changed_rows())]).values()
+    after = Agreement(everyone())
+    for chunk in chunks_of(reversed(rows)):
+        after.restore(chunk.words, [0, 1, 2], [0])
+    epoch = Epoch(1, parse_schema(SCHEMA))
+
+    def find(slot: int) -> Copy:
+        number, _, _ = after.identity(slot)
+        return Copy(RAWS[number], number, 5, 100 + number, messaging=12)
+
+    for slot in Comparison(after, find, lambda _: epoch).compare(after.unchecked(0)):
+        after.publish(slot, 0, 5, 100, len(RAWS[0]))
+
+    assert (0, 1, 1) == (after.pending, after.agreed, after.reencoded)

@@ -1,0 +1,243 @@
+"""States that are cut by range and merged: laws, on states that the rules of agreement made."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.chunks import Chunk, RecordChunks
+from headrace.sources.cassandra.gaps import MARKER, PASSED
+from headrace.sources.cassandra.groups import Group, Groups
+from headrace.sources.cassandra.merging import Share, cut, latest, marker_at, merged, resplit
+from headrace.sources.cassandra.splits import RING, Arc, arc_of, count_in, names, place_of
+from headrace.sources.cassandra.state import (
+    OPEN,
+    Ahead,
+    CdcState,
+    Marker,
+    StoredGap,
+    StoredTopology,
+    left_ahead,
+)
+from headrace.sources.cassandra.stored_rows import (
+    Row,
+    kind_of,
+    latest_rows,
+    name_of,
+    place_on_ring,
+)
+
+HOSTS: Final = ("a", "b", "c")
+KEYSPACES: Final = ("one", "two")
+PLACES: Final = (0, 1, RING // 3, RING // 2 - 1, RING // 2, RING - 1)
+NOWHERE: Final = Marker(0, 0)
+
+
+def agreed(events: Sequence[tuple[int, int, int]]) -> Agreement:
+    """Return what the rules make of *events*: a mutation's number, a host, ms that pass."""
+    groups = Groups(len(HOSTS))
+    groups.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)], [(0, 0)]])
+    made = Agreement(groups)
+    for number, host, passed_ms in events:
+        made.tau += passed_ms
+        token = (PLACES[number % len(PLACES)] << 32) - (1 << 63) + number
+        made.observe(host, number, number * 7, number % 2, token, 5, 10 * number + host, 70)
+        for slot in made.due(500):
+            made.expire(slot)
+    return made
+
+
+def state_of(
+    events: Sequence[tuple[int, int, int]],
+    markers: Sequence[int],
+    ahead: tuple[Arc, int] | None,
+    gap: int,
+    flags: int,
+) -> CdcState:
+    """Return a state with such records, markers, and a gap; *flags* vary the rest."""
+    agreement = agreed(events)
+    hosts = HOSTS if flags & 1 else tuple(reversed(HOSTS))
+    low = {node: Marker(5, at) for node, at in zip(hosts, markers, strict=True) if at}
+    more = (Ahead(ahead[0], {"b": Marker(5, ahead[1])}),) if ahead else ()
+    versions = [StoredTopology(Chunk(b"ring%d" % n), None if n & flags else n) for n in (1, 2)]
+    return CdcState(
+        tau=agreement.tau,
+        number=agreement.number,
+        hosts=hosts,
+        keyspaces=KEYSPACES[: 2 if flags & 4 else 3],
+        markers=low,
+        counters={"mutations.pending": agreement.pending},
+        chunks=RecordChunks(()).take(agreement),
+        unread={"a": (6, 7)} if flags & 2 else {},
+        met_gaps=(
+            StoredGap("b", Marker(5, gap), Marker(6, 0), MARKER, PASSED if gap & 1 else OPEN),
+        ),
+        tables=("one.t",) if flags & 8 else None,
+        topologies=tuple(versions),
+        ahead=left_ahead(more, low),
+    )
+
+
+EVENTS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(0, 2), st.integers(0, 300)), max_size=30
+)
+PLACE = st.sampled_from([0, *PLACES, RING]) | st.integers(0, RING)
+ARCS = st.tuples(PLACE, PLACE).filter(lambda p: p[0] != p[1]).map(lambda p: Arc(*sorted(p)))
+STATES = st.builds(
+    state_of,
+    EVENTS,
+    st.tuples(*[st.integers(0, 9)] * 3),
+    st.none() | st.tuples(ARCS, st.integers(1, 12)),
+    st.integers(1, 4),
+    st.integers(0, 15),
+)
+RANKS = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 3))
+SHARES = st.lists(
+    st.builds(Share, ARCS, RANKS, STATES | st.none()),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda share: share.rank,
+)
+
+
+def content(row: Row, state: CdcState) -> tuple[object, ...]:
+    """Return what a row says, by names and by age, whichever numbers its state has for them."""
+    seen = {host for n, host in enumerate(state.hosts) if row[codes.SEEN] >> n & 1}
+    ages = [state.tau - row[codes.SINCE], state.tau - row[codes.LAST]]
+    if kind_of(row) in (codes.PENDING, codes.EXPIRED_DROPPED):
+        ages.append(state.tau - row[codes.BORN])
+    keyspace = state.keyspaces[row[codes.META] >> 32 & 0xFFFF]
+    places = row[codes.RECORD_WORDS :]
+    located = {(state.hosts[places[i]], *places[i + 1 : i + 4]) for i in range(0, len(places), 4)}
+    return kind_of(row), row[codes.TOKEN], keyspace, *ages, frozenset(seen), frozenset(located)
+
+
+def records_in(state: CdcState | None, arc: Arc) -> dict[object, object]:
+    """Return what a state says of the mutations of an arc."""
+    rows = latest_rows(state.chunks).values() if state else ()
+    return {name_of(r): content(r, state) for r in rows if state and arc.has(place_on_ring(r))}
+
+
+@settings(max_examples=60, deadline=None)
+@given(shares=SHARES)
+def test_of_each_place_the_latest_state_counts_whole(shares: list[Share]) -> None:
+    """Line 33: no pending one is lost, no published one forgotten, none is older or younger.
+
+    And no log is taken as read further than the state that counts has read it.
+    """
+    made = merged(shares)
+    counting = latest(shares)
+    assert all(one.arc.behind <= two.arc.first for one, two in pairwise(counting))
+    if made is None:
+        assert all(share.state is None for share in counting)
+        return
+
+    expected: dict[object, object] = {}
+    for share in counting:
+        expected |= records_in(share.state, share.arc)
+        for place in (share.arc.first, share.arc.behind - 1):
+            for node in HOSTS:
+                assert marker_at(share.state, node, place) == marker_at(made, node, place)
+    assert expected == records_in(made, Arc())
+    taken = [share.state for share in counting if share.state]
+    assert max(state.tau for state in taken) == made.tau
+    pending = made.counters["mutations.pending"]
+    assert pending == made.counters["mutations.opening"]
+    assert () == made.contradictions()
+    assert made == CdcState.decode(made.encode())
+
+
+@settings(max_examples=60, deadline=None)
+@given(shares=SHARES, order=st.randoms(use_true_random=False))
+def test_merging_is_commutative_associative_and_idempotent(
+    shares: list[Share], order: Random
+) -> None:
+    """In any order, in any groups, and however often the same state is there."""
+    whole = merged(shares)
+    shuffled = [*shares, *shares[:2]]
+    order.shuffle(shuffled)
+
+    assert whole == merged(shuffled)
+    middle = len(shares) // 2
+    for first, second in ((shares[:middle], shares[middle:]), (shares[middle:], shares[:middle])):
+        assert whole == merged([*latest(first), *second])
+        assert latest(shares) == latest([*latest(first), *latest(second)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=STATES, cuts=st.sets(PLACE, max_size=4), apart=st.integers(1, 3))
+def test_what_was_cut_is_merged_to_what_it_was(state: CdcState, cuts: set[int], apart: int) -> None:
+    """merge(split(s)) == s, but for the books, which open anew: also piece by piece."""
+    bounds = sorted({0, *cuts, RING})
+    arcs = [Arc(*pair) for pair in pairwise(bounds)]
+    pieces = [Share(arc, (1, 1, n), cut(state, arc)) for n, arc in enumerate(arcs)]
+    whole = cut(state, Arc())
+
+    assert whole == merged(pieces)
+    left, right = pieces[:apart], pieces[apart:]
+    if right:
+        nested = [
+            Share(Arc(part[0].arc.first, part[-1].arc.behind), (2, 1, n), merged(part))
+            for n, part in enumerate((left, right))
+        ]
+        assert whole == merged(nested)
+    for piece in pieces:
+        assert piece.state is not None
+        assert cut(state, piece.arc) == cut(piece.state, piece.arc)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    states=st.lists(STATES | st.none(), min_size=1, max_size=5),
+    counts=st.lists(st.integers(1, 17), max_size=3),
+)
+def test_any_number_of_splits_follows_any_other(
+    states: list[CdcState | None], counts: list[int]
+) -> None:
+    """However often the ring is cut anew, what is known of each place stays the same."""
+    before = names(len(states))
+    at: dict[str, CdcState | None] = dict(zip(before, states, strict=True))
+    for plan, count in enumerate(counts, 2):
+        shares = [Share(arc_of(name) or Arc(), (plan, 1, 1), at[name]) for name in at]
+        at = resplit(shares, names(count))
+
+    first = dict(zip(before, states, strict=True))
+    for place in PLACES:
+        then, now = (
+            next(each[name] for name in each if (arc_of(name) or Arc()).has(place))
+            for each in (first, at)
+        )
+        # The time of a split is that of the latest of them: only ages can be compared.
+        spot = Arc(place, place + 1)
+        assert records_in(then, spot) == records_in(now, spot)
+        for node in HOSTS:
+            assert marker_at(then, node, place) == marker_at(now, node, place)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 16, 255, 256])
+def test_splits_are_as_the_intake_cuts_them(count: int) -> None:
+    """Each place belongs to the one split whose number its token's upper half gives."""
+    assert count == count_in(names(count))
+    bounds = [0]
+    for number, name in enumerate(names(count)):
+        arc = arc_of(name)
+        assert arc is not None
+        assert bounds[-1] == arc.first
+        for place in (arc.first, arc.behind - 1):
+            assert number == place * count // RING
+            assert place == place_of((place << 32) - (1 << 63) + 12345)
+        bounds.append(arc.behind)
+    assert RING == bounds[-1]
+
+
+@pytest.mark.parametrize("name", ["0-of-3", "4-of-3", "a.jsonl", "1-of-1000", "1-of-03"])
+def test_other_names_are_no_splits(name: str) -> None:
+    """They are another source's, or nobody's."""
+    assert arc_of(name) is None
+    assert count_in([name]) is None
