@@ -6,6 +6,7 @@ UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
 SECONDS ?= 600
+SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
 .PHONY: help demo test test-real fuzz check bench coverage wheel clean
@@ -19,8 +20,8 @@ demo: .venv/core  ## Set up the core and run a recorded three-node cluster into 
 	$(BIN)/headrace demo
 
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, compiled and interpreted; needs no Java.
-	HEADRACE_NATIVE=off $(BIN)/pytest -m "not real and not long" tests/sources/cassandra
-	HEADRACE_NATIVE=require $(BIN)/pytest
+	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "not real and not long" tests/sources/cassandra
+	HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT)
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
