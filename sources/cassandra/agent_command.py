@@ -5,7 +5,8 @@ import asyncio
 import os
 import signal
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,8 @@ from headrace.plugins import (
 )
 from headrace.sources.cassandra.agent_server import AgentServer
 from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.hold import Disposal
+from headrace.sources.cassandra.hold_options import HoldOptions
+from headrace.sources.cassandra.keeper import Disposal, Keeper
 
 NICE: Final = 10  # The node's own threads go first.
 STOP_SECONDS_MAX: Final = 5.0
@@ -38,7 +40,7 @@ class AgentListenError(MissingRequirementError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(HoldOptions):
     """The options of the agent."""
 
     cdc_raw: str = option("The node's cdc_raw directory.")
@@ -54,9 +56,14 @@ class AgentConfig:
         "Whose certificates readers must come with, in PEM.", default=None
     )
     rate_bytes: int | None = option("At most so much is sent a second.", default=None, minimum=1)
-    disposal: str = option(
-        "What becomes of a final segment that no job needs: keep, delete or archive:DIR.",
-        default="keep",
+    hold: str | None = option(
+        "Where segments are linked to when they are seen, on the file system of cdc_raw.",
+        default=None,
+    )
+    disposal: str | None = option(
+        "What becomes of a final segment that no job needs: keep, delete or archive:DIR; default: "
+        "delete with a hold, else keep.",
+        default=None,
     )
 
     @property
@@ -68,9 +75,10 @@ class AgentConfig:
     @property
     def disposal_of(self) -> Disposal:
         """What becomes of segments."""
-        if self.disposal.startswith(_ARCHIVE):
-            return Disposal(keep=False, archive=Path(self.disposal.removeprefix(_ARCHIVE)))
-        return Disposal(keep=self.disposal == "keep")
+        said = self.disposal or ("keep" if self.hold is None else "delete")
+        if said.startswith(_ARCHIVE):
+            return self.disposing(Path(said.removeprefix(_ARCHIVE)))
+        return Disposal() if said == "keep" else self.disposing()
 
     def __post_init__(self) -> None:
         """Check what one option's type cannot say."""
@@ -78,10 +86,7 @@ class AgentConfig:
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdigit():
             problems.append(Problem("listen", f"{self.listen!r} is not host:port"))
-        if self.disposal not in {"keep", "delete"} and not self.disposal.removeprefix(
-            _ARCHIVE
-        ).startswith("/"):
-            problems.append(Problem("disposal", "expected keep, delete or archive:/a/directory"))
+        problems += _disposal_problems(self.disposal, self.hold)
         if (self.tls_certificate is None) is not (self.tls_key is None):
             problems.append(Problem("tls_key", "belongs to tls_certificate: give both"))
         if self.tls_client_ca and not self.tls_certificate:
@@ -109,6 +114,18 @@ class AgentConfig:
         return context
 
 
+class _Clock:
+    """The clocks of this machine."""
+
+    def monotonic_ms(self) -> int:
+        """Return ms since some fixed time."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Return ms since 1970."""
+        return time.time_ns() // 1_000_000
+
+
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM. Returns the exit status."""
     config = _config(arguments)
@@ -123,17 +140,15 @@ def server_of(config: AgentConfig) -> AgentServer:
         MissingRequirementError: the directory cannot be read, or not written for `disposal`.
 
     """
-    log = LogDirectory(
-        Path(config.cdc_raw), None if config.commitlog is None else Path(config.commitlog)
+    commitlog, hold = (
+        None if path is None else Path(path) for path in (config.commitlog, config.hold)
     )
+    log = LogDirectory(Path(config.cdc_raw), commitlog, hold=hold)
     log.segments()
-    return AgentServer(
-        log,
-        config.disposal_of,
-        token=config.token,
-        rate_bytes=config.rate_bytes,
-        events=structlog.stdlib.get_logger(),
-    )
+    events = structlog.stdlib.get_logger()
+    keeper = Keeper(log, config.disposal_of, _Clock(), events)
+    keeper.check()
+    return AgentServer(log, keeper, token=config.token, rate_bytes=config.rate_bytes, events=events)
 
 
 async def _serve(config: AgentConfig) -> int:
@@ -158,11 +173,24 @@ async def _serve(config: AgentConfig) -> int:
             raise AgentListenError(f"{error.strerror}", place=config.listen) from error
         at = runner.addresses[0]
         structlog.stdlib.get_logger().info("agent_started", host=at[0], port=at[1])
-        await over.wait()
+        keeping = asyncio.create_task(server.keep())
+        ending = asyncio.create_task(over.wait())
+        await asyncio.wait((keeping, ending), return_when=asyncio.FIRST_COMPLETED)
+        if keeping.done():
+            keeping.result()
+        keeping.cancel()
     finally:
         await runner.cleanup()
         server.close()
     return 0
+
+
+def _disposal_problems(disposal: str | None, hold: str | None) -> Iterator[Problem]:
+    said = disposal or "keep"
+    if said not in {"keep", "delete"} and not said.removeprefix(_ARCHIVE).startswith("/"):
+        yield Problem("disposal", "expected keep, delete or archive:/a/directory")
+    if hold is not None and disposal == "keep":
+        yield Problem("disposal", "a hold that keeps all would grow for ever", "delete")
 
 
 def _config(arguments: Sequence[str]) -> AgentConfig:
@@ -181,6 +209,9 @@ def _config(arguments: Sequence[str]) -> AgentConfig:
     parser.add_argument(
         "--disposal", metavar="HOW", help="of what no job needs: keep, delete or archive:DIR"
     )
+    parser.add_argument("--hold", metavar="DIR", help="where segments are linked to when seen")
+    for name in ("retention-seconds", "bytes-max", "min-free", "full"):
+        parser.add_argument(f"--hold-{name}", dest=f"hold.{name.replace('-', '_')}", metavar="…")
     given = {name: text for name, text in vars(parser.parse_args(arguments)).items() if text}
     if "token" in given:
         given["token"] = resolve(given["token"], place="--token")

@@ -6,8 +6,12 @@ from typing import Annotated, Final
 import msgspec
 
 SEGMENTS_PATH: Final = "/v1/segments"
+COPIES_PATH: Final = "/v1/copies"
+HOLD_PATH: Final = "/v1/hold"
 NEEDS_PATH: Final = "/v1/needs"
+MESSAGING_HEADER: Final = "Headrace-Messaging"
 RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one answer.
+COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of one mutation.
 NEEDS_BYTES_MAX: Final = 1024 * 1024  # Of one request.
 SPLITS_MAX: Final = 100_000
 
@@ -44,7 +48,7 @@ Store = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a split needs from now on: all after its marker, and older segments of copies."""
+    """What a split needs: all after its marker, older `segments`, and `copies` in others."""
 
     job: str
     store: Store
@@ -52,6 +56,7 @@ class Need(msgspec.Struct, frozen=True):
     segment: int
     offset: int
     segments: list[int]
+    copies: dict[int, list[tuple[int, int]]] = {}
 
 
 class Needs(msgspec.Struct, frozen=True):
@@ -60,6 +65,21 @@ class Needs(msgspec.Struct, frozen=True):
     job: str
     store: Store
     splits: list[str]
+
+
+class HoldFigures(msgspec.Struct, frozen=True):
+    """How much is held of a node's log, how much more can be, and how long that lasts.
+
+    `retention_seconds`, at the rate of writing of late, is None while that is not known; `full`:
+    something is not held now.
+    """
+
+    held_bytes: int
+    held_segments: int
+    cdc_raw_bytes: int
+    room_bytes: int
+    retention_seconds: float | None
+    full: bool
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -21,6 +21,10 @@ from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
 from headrace.sources.cassandra.agent_protocol import (
+    COPIES_PATH,
+    COPY_BYTES_MAX,
+    HOLD_PATH,
+    MESSAGING_HEADER,
     NEEDS_BYTES_MAX,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
@@ -32,8 +36,12 @@ from headrace.sources.cassandra.agent_protocol import (
     Needs,
     Refusal,
 )
+from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
-from headrace.sources.cassandra.hold import Disposal, Hold
+from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
+from headrace.sources.cassandra.hold import Hold
+from headrace.sources.cassandra.keeper import TICK_MS, Keeper
+from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
 
@@ -43,6 +51,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PIECE_BYTES: Final = 256 * 1024  # Read, counted and sent at once.
 SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
 OPEN_MAX: Final = 64
+IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
 REQUESTS_MAX: Final = 64
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 
@@ -56,12 +65,13 @@ class _RefusedError(Exception):
         self.refusal = Refusal(code, message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _File:
-    """An open segment; `mark` tells it from another file of its name."""
+    """An open segment; `mark` tells it from another file of its name, `used` is when it was."""
 
     descriptor: int
     mark: str
+    used: float
 
 
 class Pace:
@@ -87,7 +97,7 @@ class AgentServer:
     def __init__(
         self,
         log: LogDirectory,
-        disposal: Disposal,
+        keeper: Keeper,
         *,
         token: str | None,
         rate_bytes: int | None,
@@ -95,7 +105,8 @@ class AgentServer:
     ) -> None:
         """Without a *token* everybody who gets a connection may read."""
         self._log = log
-        self._disposal = disposal
+        self._keeper = keeper
+        self._copies = Copies((log,), b"", Keys(KeyOptions()))
         self._token = None if token is None else token.encode()
         self._pace = Pace(rate_bytes)
         self._events = events
@@ -109,10 +120,26 @@ class AgentServer:
         app = web.Application(middlewares=[self._refusals], client_max_size=NEEDS_BYTES_MAX)
         app.router.add_get(SEGMENTS_PATH, self._segments)
         app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
+        app.router.add_get(COPIES_PATH + "/{segment}/{position}/{length}", self._copy)
+        app.router.add_get(HOLD_PATH, self._hold)
         app.router.add_put(NEEDS_PATH, self._need)
         app.router.add_post(NEEDS_PATH, self._needs)
         app.router.add_delete(NEEDS_PATH, self._needs)
         return app
+
+    async def keep(self) -> None:
+        """Look after the node's files until it is cancelled."""
+        while True:
+            await self._alone(self._look_after)
+            await asyncio.sleep(TICK_MS / 1000)
+
+    def _look_after(self) -> None:
+        self._keeper.tick()
+        self._copies.close()
+        for name, file in list(self._files.items()):  # Or what is gone would take its room on.
+            is_idle = time.monotonic() > file.used + IDLE_SECONDS
+            if is_idle and os.fstat(file.descriptor).st_nlink == 0:
+                os.close(self._files.pop(name).descriptor)
 
     def close(self) -> None:
         """Close all files."""
@@ -200,10 +227,11 @@ class AgentServer:
     async def _need(self, request: web.Request) -> web.Response:
         need = _body(await request.read(), Need)
         marker = Marker(need.segment, need.offset)
+        pending = {**need.copies, **{number: [] for number in need.segments}}
 
         def note() -> int:
-            hold = Hold(self._log, need.job, self._disposal, store=need.store)
-            hold.register(need.split, marker, frozenset(need.segments))
+            hold = Hold(self._keeper, need.job, store=need.store)
+            hold.register(need.split, marker, pending)
             return hold.dispose()
 
         return _json({"disposed": await self._alone(note)})
@@ -212,7 +240,7 @@ class AgentServer:
         needs = _body(await request.read(), Needs)
         if len(needs.splits) > SPLITS_MAX:
             raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
-        hold = Hold(self._log, needs.job, self._disposal, store=needs.store)
+        hold = Hold(self._keeper, needs.job, store=needs.store)
 
         def note() -> None:
             hold.check()
@@ -222,25 +250,53 @@ class AgentServer:
         await self._alone((lambda: hold.withdraw(needs.splits)) if withdrawn else note)
         return _json({})
 
+    async def _hold(self, request: web.Request) -> web.Response:
+        del request
+        return _json(await self._alone(self._keeper.figures))
+
+    async def _copy(self, request: web.Request) -> web.Response:
+        """Answer with one mutation; who asks compares its digest."""
+        at = [request.match_info[name] for name in ("segment", "position", "length")]
+        if not all(re.fullmatch(r"\d{1,18}", each) for each in at):
+            raise _RefusedError(400, "bad_place", "expected SEGMENT/POSITION/LENGTH")
+        segment, position, length = map(int, at)
+        if length > COPY_BYTES_MAX:
+            raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
+        try:
+            found = await self._alone(lambda: self._copies.at(0, segment, position, length))
+        except (SegmentError, SegmentKeyError) as error:  # Such as one that is encrypted.
+            raise _RefusedError(409, error.code, str(error)) from error
+        if found is None:
+            raise _RefusedError(404, "copy_gone", f"segment {segment} has no copy at {position}")
+        await asyncio.sleep(self._pace.pause(len(found.raw), time.monotonic()))
+        self.sent_bytes += len(found.raw)
+        return web.Response(
+            body=found.raw,
+            content_type="application/octet-stream",
+            headers={MESSAGING_HEADER: str(found.messaging)},
+        )
+
     async def _alone(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._one_by_one, work)
 
     def _file(self, name: str) -> _File:
         """Return the open file of *name*: the one that has it now, or the last one that had."""
-        path, known = self._log.path / name, self._files.get(name)
+        known = self._files.get(name)
         try:
-            found = path.stat()
+            path = self._log.find(name)
+            found = path.lstat()
         except FileNotFoundError:
             if known is None:
                 raise _RefusedError(404, "segment_gone", f"there is no {name}") from None
-            return known
-        if known is not None and known.mark == _mark(found):
+            found = None
+        if known is not None and (found is None or known.mark == _mark(found)):
+            known.used = time.monotonic()
             self._files.move_to_end(name)
             return known
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         if known is not None:
             os.close(known.descriptor)
-        self._files[name] = file = _File(descriptor, _mark(os.fstat(descriptor)))
+        self._files[name] = file = _File(descriptor, _mark(os.fstat(descriptor)), time.monotonic())
         self._files.move_to_end(name)
         if len(self._files) > OPEN_MAX:
             os.close(self._files.popitem(last=False)[1].descriptor)

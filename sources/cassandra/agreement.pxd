@@ -79,6 +79,6 @@ cdef class Agreement(StoredRecords):
     @cython.locals(other=int)
     cdef bint _leads_on(self, int slot) noexcept
     @cython.locals(slot=int, kind=int)
-    cpdef set unpublished_segments(self, int host)
+    cpdef dict unpublished(self, int host, int most)
     @cython.locals(slot=int, other=int)
     cpdef overflow(self, list slots)

@@ -393,13 +393,20 @@ class Agreement(StoredRecords):
         other = self._other(slot)
         return 1 if other >= 0 and self._has_locations(other) else 0
 
-    def unpublished_segments(self, host: int) -> set[int]:
-        """Return the segments of *host* that hold copies of pending or expired records (34)."""
-        found: set[int] = set()
+    def unpublished(self, host: int, most: int) -> dict[int, list[tuple[int, int]]]:
+        """Return where copies of pending and expired records lie in the log of *host* (34).
+
+        By segment: position and length of each copy, of no more than *most* copies in one.
+        """
+        found: dict[int, list[tuple[int, int]]] = {}
         for slot in range(self.used):
             kind = self._kind(slot)
             if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
-                found.update([loc[1] for loc in self.locations(slot) if loc[0] == host])
+                for at, segment, position, length in self.locations(slot):
+                    if at == host:
+                        copies = found.setdefault(segment, [])
+                        if len(copies) < most:
+                            copies.append((position, length))
         return found
 
     def oldest_pending(self, count: int) -> list[int]:

@@ -2,28 +2,32 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
 from headrace.sources.cassandra.agent_protocol import AgentAccess
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.gaps import FAIL, POLICIES
+from headrace.sources.cassandra.hold_options import HoldOptions
+from headrace.sources.cassandra.keeper import Disposal
 from headrace.sources.cassandra.keys import KeyOptions
 from headrace.sources.cassandra.topology import LEVELS
 from headrace.sources.cassandra.topology_file import node_problems
 
 LIVE: Final = "live"
 CELLS, READ = "cells", "read"
-_NODE_TEXTS = ("path", "commitlog", "host", "url")  # Besides what a ring says of a node.
+_NODE_TEXTS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CassandraConfig:
+class CassandraConfig(HoldOptions):
     """Options of the Cassandra source."""
 
     nodes: Mapping[str, object] = option(
         "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …, "
-        "commitlog: …, host: …}; of a node elsewhere its agent: {url: https://host:9142, …}."
+        "commitlog: …, hold: …, host: …}; of a node elsewhere its agent: "
+        "{url: https://host:9142, …}."
     )
     schema: str | None = option(
         "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
@@ -147,6 +151,13 @@ class CassandraConfig:
     def agent_access(self) -> AgentAccess:
         """With what the agents are asked."""
         return AgentAccess(self.agent_token, self.agent_ca, self.agent_certificate, self.agent_key)
+
+    @property
+    def disposal_of(self) -> Disposal:
+        """What becomes of finished segments."""
+        if isinstance(self.disposal, Mapping):
+            return self.disposing(Path(str(self.disposal["archive"])))
+        return Disposal() if self.disposal == "keep" else self.disposing()
 
     @property
     def contact(self) -> Contact:

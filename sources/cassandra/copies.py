@@ -19,6 +19,7 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.frame import Framer, ReadInto, digest
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.opening import open_segment
+from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import MARKER_BYTES
 
 # Each is a file descriptor, and of a compressed or encrypted one the memory of one section.
@@ -41,10 +42,11 @@ class Copy(NamedTuple):
     messaging: int
 
 
-class _Opened:
+class OpenedSegment:
     """An open segment, read by logical positions: at will when plain, else best forwards."""
 
     def __init__(self, file: SegmentBytes, keys: Keys, info: SegmentInfo) -> None:
+        """Read the header. Raises SegmentError, SegmentKeyError."""
         self._file = file
         self._keys = keys
         self._info = info
@@ -63,11 +65,13 @@ class _Opened:
         )
         self.messaging = descriptor.messaging
         self._plain = descriptor.wrapping is None
-        self._begin = self._stop = descriptor.header_bytes
+        self._begin = self._stop = self._header_bytes = descriptor.header_bytes
 
     def mutation(self, position: int, length: int) -> bytes | None:
         """Return the bytes before the checksum that ends at *position*, None if they end early."""
         start = position - _CRC_BYTES - length
+        if start < self._header_bytes:
+            return None
         room = bytearray(length)
         if not (self._plain or self._enter(start)) or not self._fill(start, memoryview(room)):
             return None
@@ -95,6 +99,7 @@ class _Opened:
         return True
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
@@ -114,7 +119,9 @@ class Copies:
         self._job_key = job_key
         self._keys = keys
         self._open_max = segments_open_max
-        self._opened: OrderedDict[tuple[int, int], _Opened] = OrderedDict()  # Oldest use first.
+        self._opened: OrderedDict[tuple[int, int], OpenedSegment] = (
+            OrderedDict()
+        )  # Oldest use first.
         self._listed: dict[int, dict[int, SegmentInfo]] = {}
         self._gone: set[tuple[int, int]] = set()
         self._unreadable: dict[int, RetriableError] = {}  # By host.
@@ -139,8 +146,7 @@ class Copies:
                 trouble = self._unreadable[host]
                 continue
             try:
-                opened = self._segment(host, segment)
-                raw = opened.mutation(position, length) if opened is not None else None
+                found = self.at(host, segment, position, length)
             except (SegmentError, SegmentKeyError):
                 self._forget(host, segment)  # In what state it is left, is not known.
                 continue
@@ -148,8 +154,8 @@ class Copies:
                 self._forget(host, segment)
                 self._unreadable[host] = trouble = error
                 continue
-            if opened is not None and raw is not None and digest(raw, self._job_key) in wanted:
-                return Copy(raw, host, segment, position, opened.messaging)
+            if found is not None and digest(found.raw, self._job_key) in wanted:
+                return Copy(found.raw, host, segment, position, found.messaging)
         if trouble is not None:
             raise trouble
         return None
@@ -167,7 +173,16 @@ class Copies:
         self._gone.clear()
         self._unreadable.clear()
 
-    def _segment(self, host: int, segment: int) -> _Opened | None:
+    def at(self, host: int, segment: int, position: int, length: int) -> Rescued | None:
+        """Return what lies at a place, whatever it is; None where nothing does."""
+        found = self._logs[host].fetch(segment, position, length)
+        if found is not None:
+            return found
+        opened = self._segment(host, segment)
+        raw = None if opened is None else opened.mutation(position, length)
+        return None if opened is None or raw is None else Rescued(raw, opened.messaging)
+
+    def _segment(self, host: int, segment: int) -> OpenedSegment | None:
         """Return an open segment; None when it is gone."""
         name = (host, segment)
         opened = self._opened.get(name)
@@ -185,7 +200,7 @@ class Copies:
             self._opened.popitem(last=False)[1].close()
         return opened
 
-    def _open(self, host: int, segment: int) -> _Opened | None:
+    def _open(self, host: int, segment: int) -> OpenedSegment | None:
         log = self._logs[host]
         if segment not in self._listed.get(host, {}):
             try:
@@ -201,7 +216,7 @@ class Copies:
         except FileNotFoundError:
             return None
         try:
-            return _Opened(file, self._keys, info)
+            return OpenedSegment(file, self._keys, info)
         except HeadraceError:
             file.close()
             raise

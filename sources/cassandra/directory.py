@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from headrace.sources.cassandra import rescue
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     LogUnreadableError,
     NotCdcDirectoryError,
 )
+from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
 
 NO_LIMIT: Final = -1
@@ -59,6 +62,12 @@ class LogReader(Protocol):
     def open(self, segment: SegmentInfo) -> SegmentBytes:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
 
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return the mutation of *length* bytes whose entry ends there, and open no segment.
+
+        None where that cannot be, or there is none.
+        """
+
 
 class NodeLog(LogReader, Protocol):
     """A node's log as a job has it: it can be ended early, and surveyed."""
@@ -89,7 +98,7 @@ class SegmentFile:
         """
         self._path = path
         try:
-            self._descriptor: int | None = os.open(path, os.O_RDONLY)
+            self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -116,12 +125,17 @@ class SegmentFile:
 class LogDirectory:
     """A node's `cdc_raw` directory."""
 
-    def __init__(self, path: Path, commitlog: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, commitlog: Path | None = None, *, hold: Path | None = None
+    ) -> None:
         """Look at *path* when segments are listed, and at the node's *commitlog* directory.
 
-        The latter says earlier that a segment is final which a crash left without COMPLETED.
+        The latter says earlier that a segment is final which a crash left without COMPLETED. In
+        *hold* a keeper has links of segments: what is not in *path* any more is there.
         """
         self.path = path
+        self.hold = hold
+        self.folders = (path,) if hold is None else (path, hold)
         self._commitlog = commitlog
         self._offsets: dict[int, int] = {}
         self._listed = False
@@ -178,7 +192,19 @@ class LogDirectory:
 
     def open(self, segment: SegmentInfo) -> SegmentFile:
         """Open a listed segment."""
-        return SegmentFile(self.path / segment.name)
+        return SegmentFile(self.find(segment.name))
+
+    def find(self, name: str) -> Path:
+        """Return where a file is. Raises FileNotFoundError when it is nowhere."""
+        for folder in self.folders:  # Linked into the second before it leaves the first.
+            if (folder / name).exists():
+                return folder / name
+        raise FileNotFoundError(self.path / name)
+
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return a copy that was kept of a segment that is gone."""
+        del length
+        return rescue.load(self.path / FOLDER, segment_id, position)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -186,14 +212,14 @@ class LogDirectory:
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the bytes of a segment's file; 0 when it was disposed of just now."""
         try:
-            return (self.path / segment.name).stat().st_size
+            return self.find(segment.name).stat().st_size
         except FileNotFoundError:
             return 0
 
     def modified_ms(self, segment: SegmentInfo) -> float:
         """Return when a segment was written to last, in ms since 1970; 0 when it is gone."""
         try:
-            return (self.path / segment.name).stat().st_mtime * 1000
+            return self.find(segment.name).stat().st_mtime * 1000
         except FileNotFoundError:
             return 0
 
@@ -216,11 +242,19 @@ class LogDirectory:
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml",
             )
         self._listed = True
-        return names
+        return names | self._held()
+
+    def _held(self) -> frozenset[str]:
+        try:
+            return frozenset() if self.hold is None else _listing(self.hold)
+        except FileNotFoundError:  # Nothing was held yet.
+            return frozenset()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
 
     def _index(self, name: str) -> Index | None:
         try:
-            with (self.path / index_name(name)).open("rb") as file:
+            with self.find(index_name(name)).open("rb") as file:
                 return parse_index(file.read(_INDEX_BYTES_MAX))
         except FileNotFoundError:
             return None

@@ -17,11 +17,13 @@ from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import AgentUnavailableError, TopologyError
 from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.hold import FOLDER, Disposal, Hold, store_mark
+from headrace.sources.cassandra.hold import Hold, store_mark
 from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.keeper import Keeper
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
+from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.replicas import Nodes, Replicas
 from headrace.sources.cassandra.ring_part import RingPart
@@ -152,8 +154,11 @@ class Parts:
                 )
             else:
                 place = os.path.realpath(str(node["path"]))
-                commitlog = Path(str(node["commitlog"])) if "commitlog" in node else None
-                logs[name] = LogDirectory(Path(str(node["path"])), commitlog)
+                path, commitlog, hold = (
+                    Path(str(node[key])) if key in node else None
+                    for key in ("path", "commitlog", "hold")
+                )
+                logs[name] = LogDirectory(path or Path(), commitlog, hold=hold)
             owner = owners.setdefault(place, name)
             if owner != name:  # One copy would count for two.
                 raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
@@ -164,12 +169,12 @@ class Parts:
         """The job's hold in each node's directory; a spectator has none."""
         if self.context.spectator:
             return {}
-        disposal = _disposal(self.config.disposal)
-        job, key = self.context.job, self.context.job_key
+        context, mark = self.context, store_mark(self.context.job_key)
+        disposal = self.config.disposal_of
         holds: dict[str, Hold | RemoteHold] = {
-            n: Hold(log, job, disposal, store=store_mark(key))
+            n: Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
             if isinstance(log, LogDirectory)
-            else _remote().RemoteHold(log.agent, job, store_mark(key))
+            else _remote().RemoteHold(log.agent, context.job, mark)
             for n, log in self.logs.items()
         }
         for hold in holds.values():
@@ -324,12 +329,14 @@ class Parts:
         )
 
     def follow(self) -> None:
-        """Look what the ring is now, and which nodes receive streams, before logs are read on.
+        """Look after the holds, the ring and streams, before logs are read on.
 
         Raises:
             TopologyError: in the ring of now the level cannot be met from the logs that are read.
 
         """
+        for hold in self.holds.values():
+            hold.tick()
         now_ms = self.context.clock.monotonic_ms()
         nodes = self._ring.changed(now_ms)
         if nodes is not None:
@@ -396,9 +403,3 @@ def _remote() -> ModuleType:
     from headrace.sources.cassandra import remote  # noqa: PLC0415 (needs a while, seldom needed)
 
     return remote
-
-
-def _disposal(given: object) -> Disposal:
-    if isinstance(given, Mapping):
-        return Disposal(keep=False, archive=Path(str(given["archive"])))
-    return Disposal(keep=given == "keep")

@@ -28,6 +28,7 @@ from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
 from headrace.sources.cassandra.lists import ROWS_MAX
 from headrace.sources.cassandra.memory import Ages, Memory
+from headrace.sources.cassandra.needs import COPIES_MAX
 from headrace.sources.cassandra.parting import opened, without_keyspaces
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.pump import FIRST
@@ -94,7 +95,7 @@ class CassandraReader(Reader):
         self._pump.intake.judges[number] = self._memory.comparison
         for host, (node, hold) in enumerate(parts.holds.items()):
             # Also what waits: another split's release may come before this one's next commit (I5).
-            pending = self._agreement.unpublished_segments(host)
+            pending = self._agreement.unpublished(host, COPIES_MAX + 1)
             hold.register(self._split, self._markers.get(node, Marker(0, 0)), pending)
 
     def read(self, demand: Demand) -> Batch | Idle:
@@ -201,7 +202,7 @@ class CassandraReader(Reader):
             marker = position.markers.get(node, Marker(0, 0))
             pending = position.needs.get(node)
             if pending is None:  # We dispose of nothing; other jobs must not either.
-                pending = frozenset(self._agreement.unpublished_segments(host))
+                pending = self._agreement.unpublished(host, COPIES_MAX + 1)
             hold.register(self._split, marker, pending)
             hold.dispose()
 
@@ -272,7 +273,7 @@ class CassandraReader(Reader):
         # Looking at all records costs; what was needed some batches ago is never too little.
         if self._batches_made % _BATCHES_EACH == 0:
             for host, node in enumerate(self._hosts):
-                pending = self._agreement.unpublished_segments(host)
+                pending = self._agreement.unpublished(host, 1)
                 oldest = Marker(min(pending), 0) if pending else markers[node]
                 self._oldest[node] = min(oldest, markers[node])
         self._batches_made += 1
@@ -289,7 +290,7 @@ class CassandraReader(Reader):
         needs = {}
         if self._parts.config.disposal != "keep":
             needs = {
-                node: frozenset(agreement.unpublished_segments(host))
+                node: agreement.unpublished(host, COPIES_MAX + 1)
                 for host, node in enumerate(self._hosts)
             }
         return CdcState(

@@ -8,18 +8,22 @@ import contextlib
 import http.client
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.sources.cassandra import needs
 from headrace.sources.cassandra.agent_protocol import (
+    COPIES_PATH,
+    HOLD_PATH,
+    MESSAGING_HEADER,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
     SEGMENTS_PATH,
     AgentAccess,
+    HoldFigures,
     Listed,
     Listing,
     Need,
@@ -28,6 +32,7 @@ from headrace.sources.cassandra.agent_protocol import (
 )
 from headrace.sources.cassandra.directory import SegmentInfo, ended
 from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
+from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.state import Marker
 
 T = TypeVar("T")
@@ -46,6 +51,14 @@ class AgentRefusedError(MissingRequirementError):
     code = "agent_refused"
 
 
+class Answer(NamedTuple):
+    """What an agent answered."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+
+
 class Agent:
     """One connection to an agent. After a failure it is not tried again for a while."""
 
@@ -61,8 +74,8 @@ class Agent:
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes, str]:
-        """Return status, body and ETag of an answer.
+    ) -> Answer:
+        """Return an answer.
 
         Raises:
             AgentUnavailableError: there is none, or one that asks to come again.
@@ -72,17 +85,16 @@ class Agent:
         if self._now_ms() < self._not_before_ms:
             raise AgentUnavailableError(self._why, place=self.url)
         try:
-            status, content, mark = self._exchange(method, path, body, dict(headers or {}))
+            answer = self._exchange(method, path, body, dict(headers or {}))
         except (OSError, http.client.HTTPException) as error:
             raise self._failed(f"{type(error).__name__}: {error}") from error
-        if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise self._failed(_refusal(content))
+        if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise self._failed(_refusal(answer.content))
         self._pause_ms = 0
-        if status in _REFUSED:
-            raise AgentRefusedError(
-                _refusal(content), place=self.url, hint="give agent_token, or agent_certificate"
-            )
-        return status, content, mark
+        if answer.status in _REFUSED:
+            hint = "give agent_token, or agent_certificate"
+            raise AgentRefusedError(_refusal(answer.content), place=self.url, hint=hint)
+        return answer
 
     def ask_for(self, kind: type[T], method: str, path: str, body: object = None) -> T:
         """Return an answer's document. Raises as `ask`."""
@@ -101,9 +113,7 @@ class Agent:
             self._connection.close()
             self._connection = None
 
-    def _exchange(
-        self, method: str, path: str, body: bytes, headers: dict[str, str]
-    ) -> tuple[int, bytes, str]:
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         if self._access.token is not None:
             headers["Authorization"] = f"Bearer {self._access.token}"
         was_open = self._connection is not None
@@ -117,7 +127,7 @@ class Agent:
             if was_open:  # An agent closes what is idle for long.
                 return self._exchange(method, path, body, headers)
             raise
-        return response.status, content, response.headers.get("ETag", "")
+        return Answer(response.status, content, dict(response.headers))
 
     def _new(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -182,9 +192,9 @@ class RemoteSegment:
         headers = {"Range": f"bytes={offset}-{offset + count - 1}"}
         if self._mark:
             headers["If-Match"] = self._mark
-        status, content, mark = self._agent.ask("GET", self._path, headers=headers)
+        status, content, came = self._agent.ask("GET", self._path, headers=headers)
         if status == _PART:
-            self._mark = self._mark or mark
+            self._mark = self._mark or came.get("ETag", "")
             self.bytes_read += len(content)
             return content
         if status == _BEHIND:
@@ -223,6 +233,14 @@ class RemoteLog:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
         return RemoteSegment(self.agent, segment)
 
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return the mutation whose entry ends there. Raises as `Agent.ask`."""
+        path = f"{COPIES_PATH}/{segment_id}/{position}/{length}"
+        answer = self.agent.ask("GET", path)
+        if answer.status != _OK:
+            return None
+        return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
+
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the bytes of a segment's file when it was listed; 0 where there is none."""
         listed = self._listed.get(segment.name)
@@ -242,7 +260,7 @@ class RemoteHold:
         self._agent = agent
         self._job = job
         self._store = store
-        self._noted: dict[str, Need] = {}
+        self._noted: dict[str, object] = {}
         self._splits: list[str] = []  # That the agent has to be told of.
 
     def check(self) -> None:
@@ -257,20 +275,20 @@ class RemoteHold:
         with contextlib.suppress(AgentUnavailableError):
             self._tell_splits()
 
-    def register(self, split: str, marker: Marker, pending: AbstractSet[int]) -> None:
+    def register(self, split: str, marker: Marker, pending: needs.Pending) -> None:
         """Note what *split* needs from now on; see `Hold.register`.
 
         An agent that does not answer learns it with what the split needs later.
         """
-        need = Need(
-            self._job, self._store, split, marker.segment_id, marker.offset, sorted(pending)
-        )
-        if self._noted.get(split) == need:
+        noted = needs.Need.of(self._job, split, marker, pending)
+        if self._noted.get(split) == noted.says():
             return
+        place = marker.segment_id, marker.offset
+        need = Need(self._job, self._store, split, *place, list(noted.segments), noted.copies)
         with contextlib.suppress(AgentUnavailableError):
             self._tell_splits()
             self._agent.ask_for(dict, "PUT", NEEDS_PATH, need)
-            self._noted[split] = need
+            self._noted[split] = noted.says()
 
     def withdraw(self, splits: Iterable[str]) -> None:
         """Need nothing any more; an agent that does not answer keeps its segments."""
@@ -288,6 +306,13 @@ class RemoteHold:
     def dispose(self) -> int:
         """Return 0: the agent disposes of segments when it learns of needs."""
         return 0
+
+    def tick(self) -> None:
+        """Nothing: the agent looks after its files."""
+
+    def figures(self) -> HoldFigures:
+        """Return how much the agent holds, and how much more it can. Raises as `Agent.ask`."""
+        return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
 
 
 def _tls(access: AgentAccess) -> ssl.SSLContext:

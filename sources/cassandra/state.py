@@ -123,8 +123,8 @@ class StoredTopology(NamedTuple):
 class CdcState(Position):
     """See the module. `tau` is split time in ms, `number` the last record's number.
 
-    `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` lists, per node, the
-    segments that hold copies of unpublished records; it is for release and is not stored.
+    `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` has, per node, where
+    copies of unpublished records lie; it is for release and is not stored.
     `schemas` has, per node, the versions of the schema that what is pending and what is yet to be
     read is of, the newest last. `met_gaps` were met on the way here; `unread` has, per node, the
     ids of the segments that were listed and not begun; `starts` are the markers that reading began
@@ -141,7 +141,9 @@ class CdcState(Position):
     markers: Mapping[str, Marker]
     counters: Mapping[str, int]
     chunks: tuple[Chunk, ...] = field(default=(), repr=False)
-    needs: Mapping[str, frozenset[int]] = field(default_factory=dict, compare=False)
+    needs: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = field(
+        default_factory=dict, compare=False
+    )
     schemas: Mapping[str, tuple[StoredVersion, ...]] = field(default_factory=dict, repr=False)
     met_gaps: tuple[StoredGap, ...] = ()
     unread: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)

@@ -94,6 +94,12 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "test_an_expired_mutation_is_dropped_or_published_with_its_copies": {
         "sources.cassandra.config:CassandraConfig": "consistency",
     },
+    "sources/cassandra/test_keeper.py::test_the_oldest_are_dropped_where_that_is_wanted": {
+        "sources.cassandra.hold_options:HoldOptions": "hold_bytes_max hold_full",
+    },
+    "sources/cassandra/test_keeper.py::test_a_job_has_the_bounds_that_it_says": {
+        "sources.cassandra.hold_options:HoldOptions": "hold_min_free hold_retention_seconds",
+    },
     "sources/cassandra/test_parts.py::test_w03_counters_are_passed_over_by_name": {
         "sources.cassandra.config:CassandraConfig": "schema tables",
     },
@@ -181,7 +187,8 @@ _OPEN: Final = {
     ),
     "sinks.null:NullConfig": "format",
     "sources.cassandra.agent_command:AgentConfig": (
-        "cdc_raw commitlog disposal listen rate_bytes tls_certificate tls_client_ca tls_key token"
+        "cdc_raw commitlog disposal hold listen rate_bytes tls_certificate "
+        "tls_client_ca tls_key token"
     ),
     "sources.cassandra.config:CassandraConfig": (
         "agent_ca agent_certificate agent_key agent_token complete_seconds "

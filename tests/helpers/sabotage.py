@@ -21,9 +21,10 @@ from headrace.connector.stores import (
     sqlite_state,
 )
 from headrace.plugins import EncodedPosition, Failure
-from headrace.sources.cassandra import codes, comparison, directory, hold, pump, reader
+from headrace.sources.cassandra import codes, comparison, directory, needs, pump, reader
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.keeper import Keeper
 from headrace.sources.cassandra.memory import Ages
 from headrace.sources.cassandra.state import CdcState, Marker
 
@@ -146,7 +147,14 @@ def fences_nobody(patch: Patch) -> None:
 
 def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
     """Release segments by the markers alone, also those that pending copies lie in."""
-    patch.setattr(hold, "_needed", lambda need, n: need.marker < Marker(n, END_OFFSET))
+
+    def may_go(
+        _: Keeper, info: directory.SegmentInfo, noted: Sequence[needs.Need], *, is_old: bool
+    ) -> bool:
+        del is_old
+        return all(need.marker >= Marker(info.segment_id, END_OFFSET) for need in noted)
+
+    patch.setattr(Keeper, "_may_go", may_go)
 
 
 # ---- more ----
@@ -285,8 +293,12 @@ def releases_before_the_commit(patch: Patch) -> None:
 
 def looks_at_its_own_needs_alone(patch: Patch) -> None:
     """Release segments when one split is past them."""
-    real = hold.Hold._files
-    patch.setattr(hold.Hold, "_files", lambda self: sorted(real(self))[:1])
+    real = needs.read_all
+    patch.setattr(needs, "read_all", lambda folder: sorted(real(folder), key=_split)[:1])
+
+
+def _split(need: needs.Need) -> str:
+    return need.split
 
 
 def sends_without_bound(patch: Patch) -> None:

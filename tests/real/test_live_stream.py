@@ -23,7 +23,7 @@ from stream import (
 
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.sources.cassandra.errors import END_OFFSET
-from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.state import CdcState, Marker
 
 pytestmark = pytest.mark.real

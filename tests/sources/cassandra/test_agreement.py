@@ -207,14 +207,14 @@ def test_a_late_copy_of_an_expired_mutation_publishes_it() -> None:
     agreement.tau = WAIT
     sweep(agreement)
     assert (1, 0) == (agreement.expired, agreement.pending)
-    assert {1} == agreement.unpublished_segments(0)
+    assert {1} == set(agreement.unpublished(0, 1))
 
     assert 0 == observe(agreement, 0, 1)
     assert -2 == observe(agreement, 1, 1)
     assert 0 == observe(agreement, 2, 1)
 
     assert (0, 1, 1) == (agreement.expired, agreement.agreed, agreement.expired_late)
-    assert set() == agreement.unpublished_segments(0)
+    assert {} == agreement.unpublished(0, 1)
 
 
 @pytest.mark.parametrize(("late_ms", "expired"), [(WAIT - 1, 0), (WAIT, 1), (WAIT + 1, 1)])
@@ -318,7 +318,7 @@ def test_hosts_and_keyspaces_may_be_numbered_anew() -> None:
 
     after.restore(memoryview(before.changed_rows()).cast("Q"), [2, 0, 1], [0])
 
-    assert {1} == after.unpublished_segments(2)
+    assert {1} == set(after.unpublished(2, 1))
     assert 0 == observe(after, 2, 1)
     assert 0 == observe(after, 1, 2)
     assert 2 == observe(after, 0, 1)
@@ -441,7 +441,7 @@ def test_a_host_that_is_gone_has_no_vote_and_no_copies() -> None:
     assert 2 == observe(after, 2, 1)
     assert 2 == observe(after, 2, 2)
     assert 0 == observe(after, 2, 3)
-    assert set() == after.unpublished_segments(0)
+    assert {} == after.unpublished(0, 1)
 
 
 def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:

@@ -7,18 +7,14 @@ import pytest
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
-from headrace.sources.cassandra.hold import (
-    FOLDER,
-    Disposal,
-    Hold,
-    HoldDeniedError,
-    HoldError,
-    store_mark,
-)
+from headrace.sources.cassandra.hold import Hold, store_mark
+from headrace.sources.cassandra.keeper import Disposal
+from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Pending
 from headrace.sources.cassandra.state import Marker
+from holding import keeper_of
 
 DELETE = Disposal(keep=False)
-NOTHING: frozenset[int] = frozenset()
+NOTHING: Pending = {}
 
 
 @pytest.fixture
@@ -32,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 def hold(folder: Path, job: str = "orders", disposal: Disposal = DELETE) -> Hold:
     """Return the hold of a job."""
-    return Hold(LogDirectory(folder), job, disposal)
+    return Hold(keeper_of(LogDirectory(folder), disposal), job)
 
 
 def left(folder: Path) -> list[int]:
@@ -67,7 +63,7 @@ def test_a_segment_goes_when_all_splits_are_past_it(folder: Path) -> None:
 def test_a_pending_copy_holds_its_segment(folder: Path) -> None:
     """Past a segment by position, a split can still need bytes in it."""
     mine = hold(folder)
-    mine.register("0", past(3), frozenset({2}))
+    mine.register("0", past(3), {2: ()})
     assert 2 == mine.dispose()
     assert [2, 4] == left(folder)
 
@@ -165,9 +161,9 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
     for marker, pending in (
         (Marker(2, 10), NOTHING),
         (Marker(2, 99), NOTHING),
-        (Marker(2, 99), frozenset({1})),
-        (past(2), frozenset({1})),
-        (Marker(3, 5), frozenset({1})),
+        (Marker(2, 99), {1: ()}),
+        (past(2), {1: ()}),
+        (Marker(3, 5), {1: ()}),
     ):
         mine.register("0", marker, pending)
         (note,) = (folder / FOLDER).iterdir()
@@ -180,7 +176,7 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
 def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
     """Each leaves a note of its own, so neither can rob the other."""
     marks = [store_mark(key) for key in (b"a", b"b")]
-    jobs = [Hold(LogDirectory(folder), "orders", DELETE, store=mark) for mark in marks]
+    jobs = [Hold(keeper_of(LogDirectory(folder), DELETE), "orders", store=mark) for mark in marks]
     for each in jobs:
         each.register_all(["0"])
     jobs[0].register("0", past(9), NOTHING)

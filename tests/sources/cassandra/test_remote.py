@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,12 +14,18 @@ import pytest
 from aiohttp import web
 
 from authority import Authority
-from children import RUN
+from children import RUN, until
 from forged import insert
 from headrace.plugins import ConfigError, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.agent_command import AgentConfig, server_of
-from headrace.sources.cassandra.agent_protocol import RANGE_BYTES_MAX, SEGMENTS_PATH, AgentAccess
+from headrace.sources.cassandra.agent_protocol import (
+    COPIES_PATH,
+    COPY_BYTES_MAX,
+    RANGE_BYTES_MAX,
+    SEGMENTS_PATH,
+    AgentAccess,
+)
 from headrace.sources.cassandra.agent_server import AgentServer, Pace
 from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
 from headrace.sources.cassandra.errors import (
@@ -29,6 +36,7 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.remote import Agent, AgentRefusedError, RemoteHold, RemoteLog
 from headrace.sources.cassandra.state import Marker
+from holding import Node
 from node_logs import batches, forged_nodes, open_all, source
 
 TOKEN = "shown to agents only"  # noqa: S105 (a test's)
@@ -58,12 +66,14 @@ class Served:
         self._agents: list[Agent] = []
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
+        self._keeping = asyncio.run_coroutine_threadsafe(self.server.keep(), self._loop)
 
     def close(self) -> None:
         """End it and its readers. Safe to call twice."""
         for agent in self._agents:
             agent.close()
         if self._thread.is_alive():
+            self._keeping.cancel()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.run_until_complete(self._runner.cleanup())
@@ -250,11 +260,52 @@ def test_needs_are_kept_by_the_agent(folder: Path) -> None:
         holds = [RemoteHold(served.agent(), job, "5a") for job in ("one", "two")]
         for hold in holds:
             hold.register_all(["a"])
-        holds[0].register("a", Marker(2, END_OFFSET), frozenset())
+        holds[0].register("a", Marker(2, END_OFFSET), {})
         assert 3 == len(LogDirectory(folder).segments())
 
-        holds[1].register("a", Marker(3, 9), frozenset({2}))
+        holds[1].register("a", Marker(3, 9), {2: ()})
         assert [2, 3] == [info.segment_id for info in LogDirectory(folder).segments()]
+
+
+def test_an_agent_holds_what_it_serves(tmp_path: Path) -> None:
+    """What Cassandra would count leaves `cdc_raw`, is read from the hold, and goes when done."""
+    node = Node(tmp_path / "n1")
+    for number in (1, 2):
+        node.write(number, [b"a"])
+    options: dict[str, object] = {"hold": str(node.hold), "hold.min_free": "0B"}
+    with serving(node.raw, 0, **options) as served:
+        hold = RemoteHold(served.agent(), "one", "5a")
+        hold.register_all(["a"])
+        until(lambda: node.in_raw() == [], "the segments are not held")
+        log = RemoteLog(served.agent())
+        assert [1, 2] == [info.segment_id for info in log.segments()]
+        assert node.log.find(log.segments()[0].name).read_bytes() == whole(log, log.segments()[0])
+        assert (2, False) == (hold.figures().held_segments, hold.figures().full)
+
+        hold.register("a", Marker(2, END_OFFSET), {})
+        assert [2] == [info.segment_id for info in log.segments()]
+
+
+def test_one_mutation_is_fetched_by_its_place(tmp_path: Path) -> None:
+    """Of a segment that is there, of one that went and left it, and of no other place."""
+    node = Node(tmp_path / "n1")
+    for number in (1, 2):
+        node.write(number, [b"a", b"b"])
+        os.utime(node.raw / f"CommitLog-7-{number}.log", (0, 0))
+    raw = insert(b"b", b"b")
+    end = (node.raw / "CommitLog-7-1.log").read_bytes().index(raw) + len(raw) + 4
+    with serving(node.raw, disposal="delete") as served:
+        log, hold = RemoteLog(served.agent()), RemoteHold(served.agent(), "one", "5a")
+        assert (raw, 12) == log.fetch(1, end, len(raw))
+        hold.register("a", Marker(2, END_OFFSET), {1: [(end, len(raw))]})
+        assert [2] == [info.segment_id for info in log.segments()]
+        assert (raw, 12) == log.fetch(1, end, len(raw))
+        assert None is log.fetch(2, 3, len(raw))
+        assert None is log.fetch(2, 1 << 40, len(raw))
+        assert None is log.fetch(9, end, len(raw))
+        assert None is log.fetch(1, end, COPY_BYTES_MAX + 1)
+        found, content, _ = served.agent().ask("GET", f"{COPIES_PATH}/1/..%2f/3")
+        assert (400, True) == (found, b"bad_place" in content)
 
 
 def test_needs_are_withdrawn(folder: Path) -> None:
@@ -275,11 +326,11 @@ def test_an_agent_that_was_away_learns_of_needs(folder: Path) -> None:
         agent = served.agent()
     hold = RemoteHold(agent, "one", "5a")
     hold.register_all(["a", "b"])
-    hold.register("a", Marker(2, END_OFFSET), frozenset())
+    hold.register("a", Marker(2, END_OFFSET), {})
     with serving(folder, disposal="delete") as served:
         agent.url = served.url
         CLOCK.advance(60_000)
-        hold.register("a", Marker(2, END_OFFSET), frozenset())
+        hold.register("a", Marker(2, END_OFFSET), {})
         agent.close()
 
     notes = {path.name for path in (folder / ".headrace").iterdir()}
@@ -342,6 +393,7 @@ def count(readers: Mapping[str, Reader]) -> int:
         ({"listen": "0.0.0.0:9142", "token": "x"}, "TLS and authentication"),
         ({"listen": "9142"}, "not host:port"),
         ({"disposal": "shred"}, "keep, delete or archive"),
+        ({"disposal": "keep", "hold": "h"}, "would grow for ever"),
         ({"tls_certificate": "x.pem"}, "belongs to tls_certificate"),
         ({"tls_client_ca": "x.pem"}, "needs tls_certificate"),
     ],

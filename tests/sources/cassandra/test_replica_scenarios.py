@@ -17,7 +17,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.needs import FOLDER
 from node_logs import batches, forged_nodes, open_all, source
 
 EXPIRY_S: Final = 60

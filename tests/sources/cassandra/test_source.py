@@ -8,7 +8,7 @@ import pytest
 from forged import SCHEMA, TABLE, insert
 from headrace.plugins import ConfigError, HeadraceError
 from headrace.sources.cassandra.errors import NotCdcDirectoryError, TopologyError
-from headrace.sources.cassandra.hold import HoldDeniedError
+from headrace.sources.cassandra.needs import HoldDeniedError
 from headrace.sources.cassandra.schema import system_table_id
 from node_logs import forged_nodes, source
 

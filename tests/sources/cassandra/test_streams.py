@@ -10,7 +10,7 @@ from forged import NOW_US, insert, mutation, update
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import FILE, LOOK_MS, NEVER, Stream, Streams
 from node_logs import batches, forged_nodes, open_all, source

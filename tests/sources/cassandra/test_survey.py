@@ -15,7 +15,7 @@ from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
-from headrace.sources.cassandra.hold import FOLDER
+from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import backlog, located

@@ -1,0 +1,417 @@
+"""Keeps the files of one node's log: links in the hold, and the disposal of what nobody needs.
+
+A segment is linked into the hold when it is first seen, so that Cassandra can take it away from
+nobody; when it is final, Cassandra's own links go, so that its limit for `cdc_raw` counts only what
+is being written. Without a hold segments stay in `cdc_raw` until no job needs them. Only files with
+the names of segments and of their indexes are touched, and only in these two folders. Blocking file
+I/O; one keeper acts on a node's log: its agent, or else the worker that reads the directory.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+import structlog
+
+from headrace.plugins import Clock, HeadraceError
+from headrace.sources.cassandra import needs, rescue
+from headrace.sources.cassandra.agent_protocol import HoldFigures
+from headrace.sources.cassandra.copies import OpenedSegment
+from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
+from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
+from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Need
+from headrace.sources.cassandra.segment import index_name, parse_name
+
+TICK_MS: Final = 1_000
+RESCUE_MS: Final = 600_000  # So long copies may wait before their segment goes without them.
+ALARM_MS: Final = 60_000  # Between two warnings of one kind.
+RATE_SEGMENTS: Final = 64  # Finished segments that the rate of writing is told by.
+FILLING: Final = 0.8  # Of what may be held: from there on there are warnings.
+
+
+@dataclass(frozen=True, slots=True)
+class Disposal:
+    """What becomes of a finished segment: kept, deleted, or moved to `archive`.
+
+    Not before it is `retention_ms` old. Not more than `bytes_max` are held, and nothing while less
+    than `min_free` bytes of the disk are free; then Cassandra's links stay, or with `drop_oldest`
+    the oldest segments go, needed or not.
+    """
+
+    keep: bool = True
+    archive: Path | None = None
+    retention_ms: int = 0
+    bytes_max: int | None = None
+    min_free: int = 0
+    drop_oldest: bool = False
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(
+        self,
+        log: LogDirectory,
+        disposal: Disposal,
+        clock: Clock,
+        events: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """Touch nothing yet."""
+        self.notes = log.path / FOLDER
+        self._log = log
+        self._disposal = disposal
+        self._clock = clock
+        self._events = events
+        self._keys = Keys(KeyOptions())  # None: what is encrypted is not rescued, and stays.
+        self._next_ms = 0
+        self._alarms: dict[str, int] = {}
+        self._finished: deque[tuple[float, int]] = deque(maxlen=RATE_SEGMENTS)
+        self._newest = 0
+        self._full = False
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing is disposed of here."""
+        return self._disposal.keep
+
+    def check(self) -> None:
+        """Make sure that segments can be held and disposed of, if they are to be.
+
+        Raises:
+            HoldDeniedError: the directory, the hold or the archive is not for us to write, or the
+                hold is on another file system.
+
+        """
+        if self._disposal.keep:
+            return
+        hold = self._log.hold
+        for folder in filter(None, (self.notes, self._disposal.archive, hold)):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with NamedTemporaryFile(prefix=".", dir=folder):
+                    pass
+            except OSError as error:
+                raise HoldDeniedError(
+                    f"cannot be written: {error.strerror}",
+                    place=str(folder),
+                    hint="disposal: keep needs no right to write",
+                ) from error
+        if hold is not None:
+            self._check_links(hold)
+
+    def _check_links(self, hold: Path) -> None:
+        with NamedTemporaryFile(prefix=".", dir=self.notes) as probe:
+            linked = hold / Path(probe.name).name
+            try:
+                os.link(probe.name, linked)
+                linked.unlink()
+            except OSError as error:
+                raise HoldDeniedError(
+                    f"nothing of cdc_raw can be linked there: {error.strerror}",
+                    place=str(hold),
+                    hint="give a directory beside cdc_raw, on its file system and mount",
+                ) from error
+
+    def tick(self) -> None:
+        """Hold what is new and dispose of what is not needed, once in TICK_MS.
+
+        What cannot be done now is told and tried again: who reads goes on.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._disposal.keep or now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + TICK_MS
+        try:
+            self.take()
+            self.dispose()
+        except HeadraceError as error:
+            self._alarm("hold_pauses", error=str(error), error_code=error.code)
+
+    def take(self) -> None:
+        """Link what is new into the hold; remove Cassandra's links of what is held and final.
+
+        Raises:
+            HoldError: a file cannot be linked or removed.
+            LogUnreadableError: a directory cannot be read.
+
+        """
+        hold = self._log.hold
+        if hold is None or self._disposal.keep:
+            return
+        here = _segments_in(self._log.path)
+        listed = {info.name: info for info in self._log.segments()}
+        self._observe(listed.values())
+        with self._telling(hold):
+            self._full = not self._make_room(0)
+            if self._full:
+                self._give_back(hold, here)
+            for name in here:
+                if self._holds(hold, name) or self._take(hold, name):
+                    self._take_index(hold, index_name(name))
+                    if name in listed and listed[name].final:
+                        _remove(self._log.path, name)
+            # What the node took away and never had an index for had no CDC data.
+            for name in set(_segments_in(hold)) - set(here) - listed.keys():
+                _remove(hold, name)
+        self._warn()
+
+    def dispose(self) -> int:
+        """Dispose of the final segments that no registered split needs; return how many.
+
+        The newest one stays until there is a newer one: while nobody looks, it is the witness that
+        nothing behind it was removed (see `gaps`). Before a job is registered nothing goes.
+
+        Raises:
+            HoldError: a note cannot be read, or a file cannot be moved or removed.
+
+        """
+        return self._dispose(self._disposal.retention_ms, RESCUE_MS, None)
+
+    def figures(self) -> HoldFigures:
+        """Return how much is held, and how much more can be."""
+        here, hold = self._log.path, self._log.hold
+        room, rate = max(0, -self._lack(0)), self._rate()
+        return HoldFigures(
+            held_bytes=0 if hold is None else _bytes_in(hold),
+            held_segments=0 if hold is None else len(_segments_in(hold)),
+            cdc_raw_bytes=_bytes_in(here),
+            room_bytes=room,
+            retention_seconds=room / rate if rate else None,
+            full=self._full,
+        )
+
+    # ---- holding ----
+
+    def _holds(self, hold: Path, name: str) -> bool:
+        """Say whether *hold* has a link of the very file in `cdc_raw`."""
+        try:
+            return (self._log.path / name).samefile(hold / name)
+        except FileNotFoundError:
+            return False
+
+    def _take(self, hold: Path, name: str) -> bool:
+        """Link a segment, if there is room; say whether it is held now."""
+        try:
+            found = (self._log.path / name).lstat()
+            if not stat.S_ISREG(found.st_mode):
+                return False
+            if not self._make_room(found.st_size):
+                self._full = True
+                return False
+            os.link(self._log.path / name, hold / name, follow_symlinks=False)
+        except FileNotFoundError:  # The node took it away just now.
+            return False
+        except FileExistsError:
+            self._alarm("hold_differs", segment=name, place=str(hold))
+            return False
+        return True
+
+    def _take_index(self, hold: Path, index: str) -> None:
+        """Link an index, if there is one; after a replay it is another file than before."""
+        if self._holds(hold, index):
+            return
+        temporary = hold / f".{index}"
+        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.link(self._log.path / index, temporary, follow_symlinks=False)
+            temporary.replace(hold / index)
+
+    # ---- bounds ----
+
+    def _lack(self, size: int) -> int:
+        """Return how many bytes would have to go before *size* more can be held."""
+        hold, most = self._log.hold or self._log.path, self._disposal.bytes_max
+        disk = os.statvfs(hold)
+        free = disk.f_bavail * disk.f_frsize
+        over = [] if most is None else [_bytes_in(hold) + size - most]
+        return max([self._disposal.min_free + size - free, *over])
+
+    def _make_room(self, size: int) -> bool:
+        """Let go what may, so that *size* more bytes can be held; say whether they can."""
+        lack = self._lack(size)
+        if lack > 0:
+            self._dispose(0, 0, lack)
+            lack = self._lack(size)
+        if lack > 0 and self._disposal.drop_oldest:
+            self._drop(lack)
+            lack = self._lack(size)
+        return lack <= 0
+
+    def _drop(self, lack: int) -> None:
+        """Let the oldest segments go that nobody else has a link of, needed or not.
+
+        Whoever needed one finds it gone: that is a gap (I10).
+        """
+        for info in self._log.segments()[:-1]:
+            if lack <= 0:
+                return
+            found = self._log.find(info.name).stat() if not info.missing else None
+            if info.final and found is not None and found.st_nlink == 1:
+                self._put_away(info)
+                lack -= found.st_size
+                self._events.warning("hold_dropped", segment=info.segment_id, bytes=found.st_size)
+
+    def _give_back(self, hold: Path, here: Sequence[str]) -> None:
+        """Let go what the node still has: its own limit is to protect it."""
+        for name in here:
+            if self._holds(hold, name):
+                _remove(hold, name)
+
+    def _warn(self) -> None:
+        """Say that the hold fills, or is full."""
+        most, now = self._disposal.bytes_max, self.figures()
+        free = now.room_bytes if most is None else most
+        if self._full:
+            hint = "segments stay in cdc_raw, and count there; which job is behind?"
+            self._alarm("hold_full", held_bytes=now.held_bytes, hint=hint)
+        elif now.room_bytes < (1 - FILLING) * (free if most else now.held_bytes):
+            self._alarm(
+                "hold_filling",
+                held_bytes=now.held_bytes,
+                room_bytes=now.room_bytes,
+                retention_seconds=now.retention_seconds,
+            )
+
+    def _observe(self, listed: Iterable[SegmentInfo]) -> None:
+        """Note when segments were finished, and how large they are."""
+        for info in listed:
+            if info.final and info.segment_id > self._newest:
+                self._newest = info.segment_id
+                self._finished.append((self._log.modified_ms(info), self._log.size_of(info)))
+
+    def _rate(self) -> float:
+        """Return how many bytes a second were written of late; 0 where that is not known."""
+        if len(self._finished) < 2:  # noqa: PLR2004 (two make a distance)
+            return 0.0
+        span_ms = self._finished[-1][0] - self._finished[0][0]
+        size = sum(size for _, size in self._finished) - self._finished[0][1]
+        return size * 1000 / span_ms if span_ms > 0 else 0.0
+
+    def _alarm(self, event: str, **fields: object) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._alarms.get(event, now_ms):
+            self._alarms[event] = now_ms + ALARM_MS
+            self._events.warning(event, cdc_raw=str(self._log.path), **fields)
+
+    # ---- disposal ----
+
+    def _dispose(self, retention_ms: int, rescue_ms: int, enough: int | None) -> int:
+        """Dispose of what is so old, until *enough* bytes have gone; None: of all of it."""
+        noted = [] if self._disposal.keep else needs.read_all(self.notes)
+        if not noted:
+            return 0
+        now_ms = self._clock.wall_ms()
+        gone = gone_bytes = 0
+        for info in self._log.segments()[:-1]:
+            if enough is not None and gone_bytes >= enough:
+                break
+            age_ms = max(0, now_ms - self._log.modified_ms(info))
+            if (
+                info.final
+                and age_ms >= retention_ms
+                and self._may_go(info, noted, is_old=age_ms >= rescue_ms)
+            ):
+                gone_bytes += self._log.size_of(info)
+                self._put_away(info)
+                gone += 1
+        with self._telling(self.notes):
+            rescue.keep_only(self.notes, {n for need in noted for n in need.copies})
+        return gone
+
+    def _may_go(self, info: SegmentInfo, noted: Sequence[Need], *, is_old: bool) -> bool:
+        """Say whether nobody needs a segment; what little is needed of an *is_old* one is saved."""
+        number = info.segment_id
+        if any(need.whole(number) for need in noted):
+            return False
+        copies = {copy for need in noted for copy in need.copies.get(number, ())}
+        return not copies or (is_old and self._rescue(info, sorted(copies)))
+
+    def _rescue(self, info: SegmentInfo, copies: Sequence[tuple[int, int]]) -> bool:
+        """Save copies of a segment; one that cannot be read keeps it."""
+        try:
+            file = self._log.open(info)
+        except FileNotFoundError:
+            return True
+        try:
+            opened = OpenedSegment(file, self._keys, info)
+            found = {position: opened.mutation(position, length) for position, length in copies}
+        except (SegmentError, SegmentKeyError):
+            return False
+        finally:
+            file.close()
+        saved = {position: raw for position, raw in found.items() if raw is not None}
+        with self._telling(self.notes):
+            rescue.save(self.notes, info.segment_id, opened.messaging, saved)
+        return True
+
+    def _put_away(self, info: SegmentInfo) -> None:
+        """Archive or remove a segment and its index, wherever they are."""
+        with self._telling(self._log.path):
+            for name in (info.name, index_name(info.name)):
+                if self._disposal.archive is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        _move(self._log.find(name), self._disposal.archive)
+                for folder in self._log.folders:
+                    (folder / name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _telling(self, place: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HoldError(str(error), place=str(place)) from error
+
+
+def _segments_in(folder: Path) -> Sequence[str]:
+    """Return the names of the segments in *folder*, by ascending id."""
+    found = [
+        (parsed[1], entry.name) for entry in _scan(folder) if (parsed := parse_name(entry.name))
+    ]
+    return [name for _, name in sorted(found)]
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the bytes of the segments in *folder*."""
+    found = 0
+    for name in _segments_in(folder):
+        with contextlib.suppress(FileNotFoundError):
+            found += (folder / name).stat().st_size
+    return found
+
+
+def _scan(folder: Path) -> Sequence[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a segment and its index from *folder*."""
+    for each in (name, index_name(name)):
+        (folder / each).unlink(missing_ok=True)
+
+
+def _move(path: Path, archive: Path) -> None:
+    """Move a file, also to another disk; one of half its bytes never has its name."""
+    archive.mkdir(parents=True, exist_ok=True)
+    try:
+        path.rename(archive / path.name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = archive / f".{path.name}"
+        try:
+            shutil.copy2(path, temporary)
+            temporary.replace(archive / path.name)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        path.unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""What jobs still need of one node's log: a small file for each job and split, beside the segments.
+
+They lie in the folder `.headrace` of `cdc_raw`, and each is replaced atomically. Nothing is decided
+here: `hold` writes for a job, `keeper` reads those of all jobs. Blocking file I/O.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.plugins import MissingRequirementError, RetriableError
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.state import Marker
+
+FOLDER: Final = ".headrace"
+COPIES_MAX: Final = 64  # Of one split in one segment; where there are more, all of it is needed.
+
+# Segments behind the marker, and where in them copies lie: position and length; no place means
+# that all of the segment is needed.
+Pending = Mapping[int, Sequence[tuple[int, int]]]
+
+
+class HoldError(RetriableError):
+    """The hold of a job, or a segment that may go, cannot be written."""
+
+    code = "hold"
+
+
+class HoldDeniedError(MissingRequirementError):
+    """The hold or the archive cannot be written at all."""
+
+    code = "hold_denied"
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What one split of one job needs.
+
+    All after `marker`; of what is before it `segments` as a whole, and of others `copies` alone.
+    """
+
+    job: str
+    split: str
+    marker: Marker
+    segments: tuple[int, ...]
+    copies: dict[int, list[tuple[int, int]]] = {}
+
+    @classmethod
+    def of(cls, job: str, split: str, marker: Marker, pending: Pending) -> "Need":
+        """Return what is to be noted of a split that stands at *marker*.
+
+        What lies in the segment of the marker is needed with it as a whole.
+        """
+        few = {
+            segment: list(copies)
+            for segment, copies in pending.items()
+            if 0 < len(copies) <= COPIES_MAX and Marker(segment, END_OFFSET) <= marker
+        }
+        return cls(job, split, marker, tuple(sorted(pending.keys() - few.keys())), few)
+
+    def says(self) -> object:
+        """Return what makes a new note worth writing.
+
+        Segments go whole, so a marker that moved within one says nothing new; and of one that was
+        left behind copies only become fewer.
+        """
+        marker = self.marker
+        ended = marker.offset == END_OFFSET
+        return marker.segment_id, ended, self.segments, tuple(sorted(self.copies))
+
+    def whole(self, segment_id: int) -> bool:
+        """Say whether all of a segment is needed."""
+        return self.marker < Marker(segment_id, END_OFFSET) or segment_id in self.segments
+
+
+def write(folder: Path, name: str, content: bytes) -> None:
+    """Replace the file *name* in *folder*, which may have to be made, atomically."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{os.getpid()}"
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(folder / name)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_all(folder: Path) -> Sequence[Need]:
+    """Return the needs that are noted in *folder*.
+
+    Raises:
+        HoldError: one cannot be read, so nobody knows what may go.
+
+    """
+    return [_need_in(path) for path in _notes(folder)]
+
+
+def _notes(folder: Path) -> Iterable[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def _need_in(path: Path) -> Need:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Need)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise HoldError(
+            f"expected the needs of a job, found {error}",
+            place=str(path),
+            hint="nothing is disposed of while a note cannot be read; remove it if its job is gone",
+        ) from error

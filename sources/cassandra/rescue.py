@@ -1,0 +1,57 @@
+"""Copies that are still needed of a segment that goes: their bytes, in a file beside the notes.
+
+A few mutations can wait for hours, for a node that is down; they need not keep their segments.
+Blocking file I/O.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.sources.cassandra import needs
+
+_PREFIX: Final = ".rescued-"
+
+
+class Rescued(NamedTuple):
+    """The bytes of a mutation, and the messaging version that they are of."""
+
+    raw: bytes
+    messaging: int
+
+
+class _File(msgspec.Struct, frozen=True):
+    """By the positions of the entries' ends."""
+
+    messaging: int
+    copies: dict[int, bytes]
+
+
+def save(folder: Path, segment_id: int, messaging: int, copies: Mapping[int, bytes]) -> None:
+    """Keep *copies* of a segment. Raises OSError."""
+    content = msgspec.msgpack.encode(_File(messaging, dict(copies)))
+    needs.write(folder, f"{_PREFIX}{segment_id}", content)
+
+
+def load(folder: Path, segment_id: int, position: int) -> Rescued | None:
+    """Return the copy whose entry ended at *position*; None where none was kept.
+
+    A file that is damaged has none: who reads copies compares their digests.
+    """
+    try:
+        content = (folder / f"{_PREFIX}{segment_id}").read_bytes()
+        file = msgspec.msgpack.decode(content, type=_File)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    raw = file.copies.get(position)
+    return None if raw is None else Rescued(raw, file.messaging)
+
+
+def keep_only(folder: Path, segment_ids: Iterable[int]) -> None:
+    """Remove what was kept of other segments. Raises OSError."""
+    kept = {f"{_PREFIX}{segment_id}" for segment_id in segment_ids}
+    for path in folder.glob(f"{_PREFIX}*"):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
