@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hot import ROOT
 
-SECONDS_MAX = 240
+SECONDS_MAX = 600  # Some 25 processes, on a machine that may be busy.
 
 
 def test_quick(tmp_path: Path) -> None:
