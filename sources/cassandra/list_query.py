@@ -5,6 +5,7 @@ Separate because it needs the driver, which a job without it does not load.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from threading import Lock
 from typing import Final
 
 from cassandra import (
@@ -34,6 +35,7 @@ from headrace.sources.cassandra.snapshot import quoted, ttls_of
 from headrace.sources.cassandra.values import BadValueError, to_python
 
 _STATEMENTS_MAX: Final = 1_000
+_ROUNDS: Final = 4  # Of queries at a time, after each of which it shows whether anybody answers.
 _COLUMN: Final = (
     "SELECT type FROM system_schema.columns "
     "WHERE keyspace_name = %s AND table_name = %s AND column_name = %s"
@@ -55,6 +57,8 @@ class CqlLists:
         self._connection = ExitStack()
         self._session: Session | None = None
         self._tells_ttls = False
+        self._closed = False
+        self._lock = Lock()  # Of the connection: who closes it is another thread.
         self._prepared: dict[tuple[object, ...], PreparedStatement] = {}
 
     def read(self, rows: Sequence[Wanted]) -> Sequence[Found | HeadraceError]:
@@ -63,6 +67,16 @@ class CqlLists:
             session = self._connected()
         except HeadraceError as error:
             return [ListsUnreadError(error.message, place=error.place, hint=_HINT)] * len(rows)
+        answers: list[Found | HeadraceError] = []
+        while len(answers) < len(rows):
+            some = rows[len(answers) :][: self._concurrency * _ROUNDS]
+            came = self._asked(session, some)
+            answers += came
+            if all(isinstance(each, ListsUnreadError) for each in came):
+                answers += came[:1] * (len(rows) - len(answers))  # Nobody answers: so do not wait.
+        return answers
+
+    def _asked(self, session: Session, rows: Sequence[Wanted]) -> list[Found | HeadraceError]:
         answers: list[Found | HeadraceError] = [{}] * len(rows)
         asked: list[int] = []
         statements: list[tuple[BoundStatement, None]] = []
@@ -93,12 +107,15 @@ class CqlLists:
         return answers
 
     def _connected(self) -> Session:
-        if self._session is None:
-            session = self._connection.enter_context(connected(self._contact))
-            self._tells_ttls = tells_times(session)
-            session.client_protocol_handler = RawProtocol
-            self._session = session
-        return self._session
+        with self._lock:
+            if self._session is None:
+                if self._closed:
+                    raise ListsUnreadError("nobody is asked any more")
+                session = self._connection.enter_context(connected(self._contact))
+                self._tells_ttls = tells_times(session)
+                session.client_protocol_handler = RawProtocol
+                self._session = session
+            return self._session
 
     def _bound(self, session: Session, row: Wanted) -> BoundStatement:
         is_static = row.name.clustering is None
@@ -160,9 +177,11 @@ class CqlLists:
         return found is not None and found[0] == str(column.type).encode()
 
     def close(self) -> None:
-        """Disconnect."""
-        self._session = None
-        self._connection.close()
+        """Disconnect: what is under way fails. Any thread may call it."""
+        with self._lock:
+            self._closed = True
+            self._session = None
+            self._connection.close()
 
 
 def _fits(column: ColumnSchema, raw: bytes) -> bool:

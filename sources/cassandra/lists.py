@@ -73,7 +73,7 @@ class ListQuery(Protocol):
         """Return what each row has, or why that was not told. A row that is gone has no list."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect. Called on another thread; what is under way then fails."""
 
 
 class Lists:
@@ -106,9 +106,9 @@ class Lists:
         return self._read_us, self._thread.submit(self._query.read, rows)
 
     def close(self) -> None:
-        """Disconnect. What is being read is not waited for longer than its time-out."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        """Disconnect; what is being read is given up."""
         self._query.close()
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
 
 class Reading:
