@@ -14,6 +14,7 @@ import structlog
 
 from headrace.plugins.codecs import Encoding
 from headrace.plugins.errors import ConfigError, Disposition, Problem
+from headrace.plugins.measures import Measure
 from headrace.plugins.records import (
     Batch,
     Delivery,
@@ -245,6 +246,13 @@ class Source(ABC):
         """Return what is missing from what there is to read, or there twice; reads none of it.
 
         The times, since 1970, are those between which something was written.
+        """
+        return ()
+
+    def measures(self) -> Sequence[Measure]:
+        """Return what an operator wants to know of it now.
+
+        Called on any thread, while readers read: it only looks.
         """
         return ()
 

@@ -1,4 +1,4 @@
-"""What an operator sees of a running process: its log; later its metrics and its health.
+"""What an operator sees of a running process: its log, its metrics.
 
 structlog imports rich where it is installed, for tracebacks that this log never shows. That takes
 longer than everything else a process needs before its first record, so structlog does not see it.

@@ -15,6 +15,7 @@ import structlog
 
 from headrace.connector.job import WorkerFile, read_worker
 from headrace.connector.obs.logging import threshold
+from headrace.connector.obs.metrics import merged
 from headrace.connector.rest.auth import Authenticator, Tokens, read_users
 from headrace.connector.rest.config import RestConfig, addresses
 from headrace.connector.rest.logins import CassandraLogins
@@ -61,6 +62,7 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
         log=log,
         hosts=(*LOOPBACK, *config.hosts),
         authenticator=authenticator_of(config, path.parent),
+        metrics=lambda: merged(supervisor.metrics_ports()),
     )
     tls = tls_of(config, path.parent)
     over = asyncio.Event()

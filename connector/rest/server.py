@@ -26,6 +26,7 @@ from headrace.connector.rest.exchange import (
     answer,
     errors_as_json,
 )
+from headrace.connector.rest.metrics import MetricsDoor
 from headrace.connector.rest.services import ServiceDoor
 from headrace.plugins import MissingRequirementError
 
@@ -67,7 +68,7 @@ class _Door(Protocol):
 class RestServer:
     """Serves the doors of one state file until it is closed. Belongs to the event loop's thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         state: Path,
         *,
@@ -75,11 +76,14 @@ class RestServer:
         healthy: Callable[[], str] = lambda: "",
         hosts: Sequence[str] = LOOPBACK,
         authenticator: Authenticator | None = None,
+        metrics: Callable[[], bytes] = bytes,
     ) -> None:
         """*healthy* returns what is wrong, if anything; *hosts* are the names it is called by.
 
-        Without *authenticator* everybody may do everything.
+        Without *authenticator* everybody may do everything. *metrics* returns what is to be told
+        of the jobs; it may block for seconds.
         """
+        self._metrics = metrics
         self._authenticator = authenticator or Authenticator()
         self._doorway = Doorway(state, guard=self._authenticator.logins)
         self._log = log
@@ -96,6 +100,7 @@ class RestServer:
             ApiDoor(self._doorway),
             ConnectDoor(self._doorway, lambda: self._worker_id),
             PluginDoor(self._doorway, cluster_id, self._healthy),
+            MetricsDoor(self._metrics),
         )
         if services_only:
             doors = (ServiceDoor(self._doorway),)

@@ -31,6 +31,7 @@ from headrace.connector.stores import StateFileError
 from headrace.plugins import ConfigError, Context, FatalError, Problem
 
 BOOKS_DIFFER_STATUS: Final = 4
+ANY_PORT: Final = "127.0.0.1:0"
 
 
 class BooksDifferError(FatalError):
@@ -50,6 +51,9 @@ def run_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--summary-json", type=Path, metavar="PATH", help="write what the run came to, as JSON"
     )
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve /metrics there, for this machine"
+    )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     return_large_blocks()
@@ -57,7 +61,11 @@ def run_main(arguments: Sequence[str]) -> int:
     host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
     if given.with_parent:
         parent_gone(host.stop)
-    with stopped_by_signals(host.stop):
+    place = ANY_PORT if given.with_parent else given.metrics
+    with stopped_by_signals(host.stop), metrics_served(host, place) as port:
+        if given.with_parent:
+            sys.stdout.write(f"{port}\n")  # The parent asks there.
+            sys.stdout.flush()
         name, report = host.run(until_idle=given.until_idle)
     if report is None:
         return 0
@@ -73,6 +81,22 @@ def run_main(arguments: Sequence[str]) -> int:
         raise report.failures[0]
     _balance(books_differences(report.books))
     return 0
+
+
+@contextlib.contextmanager
+def metrics_served(host: Host, place: str | None) -> Iterator[int]:
+    """Serve the metrics of what *host* runs at *place*, if it is one; give the port."""
+    if place is None:
+        yield 0
+        return
+    # Only here: it takes a tenth of a second to import.
+    from headrace.connector.obs.metrics import Metrics, metrics_address  # noqa: PLC0415
+
+    metrics = Metrics(metrics_address(place, key="--metrics"), host.measures, host.name)
+    try:
+        yield metrics.port
+    finally:
+        metrics.close()
 
 
 def verify_main(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ is settled and committed. The next one starts with what the board and the job fi
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from headrace.connector.stores.joins import Joins
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import HeadraceError, Position
+from headrace.plugins.measures import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
 
@@ -57,6 +58,15 @@ class Host:
         self._stopped.set()
         if self._worker is not None:
             self._worker.stop()
+
+    @property
+    def name(self) -> str:
+        """The job's name. Raises what reading the job file does."""
+        return state_of(self._path, self._name)[1]
+
+    def measures(self) -> Iterable[Measure]:
+        """Return what there is to tell of the run at hand. Any thread may ask."""
+        return () if self._worker is None else self._worker.measures()
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
         """Run until stopped or, with *until_idle*, until all there is was taken.

@@ -124,6 +124,11 @@ class Ledger:
         """Return when the oldest unsettled shipment was sent, or None."""
         return min((s.sent_ms for s in self._shipments if s.state is State.SENT), default=None)
 
+    def sent_ms(self, seq: int) -> int | None:
+        """Return when a batch was given to the writer, if that has not settled it."""
+        shipment = self._find(seq)
+        return shipment.sent_ms if shipment and shipment.state is State.SENT else None
+
     def add(self, batch: Batch, encoded: EncodedRecords) -> Shipment:
         """Append a batch under the next number. Without records it is settled at once."""
         self._last_seq += 1

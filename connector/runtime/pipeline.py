@@ -6,7 +6,7 @@ calls are caught here and nowhere else: a split that fails stops alone (I8).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
@@ -26,6 +26,7 @@ from headrace.connector.runtime.messages import (
 )
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.watch import Pulse
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import (
@@ -67,15 +68,6 @@ class Limits:
     stop_ms_max: int
 
 
-@dataclass(slots=True)
-class Stats:
-    """What this pipeline committed so far."""
-
-    changes: int = 0
-    batches: int = 0
-    commits: int = 0
-
-
 class Pipeline:
     """See the module. Commands may come from any thread; `run` is the data thread."""
 
@@ -114,12 +106,18 @@ class Pipeline:
         self._told_ms = 0
         self._around: Surroundings
         self._dead_letters: DeadLetters
-        self.stats = Stats()
+        self.stats = Tally()
+        """What was committed so far, and how long it took."""
         self._idled = False
         self.pass_ms: int | None = None
         """When the last pass began, on the clock; the control thread looks at it."""
         self.split_last = ""
         """The split that was asked last."""
+
+    @property
+    def runs(self) -> Sequence[SplitRun]:
+        """The splits as they are now, for who only looks. Any thread may ask."""
+        return list(self._runs.values())
 
     def command(self, command: Command) -> None:
         """Have *command* carried out by the data thread."""
@@ -137,7 +135,8 @@ class Pipeline:
 
     def open(self) -> None:
         """Open the sink and the store. Whoever does not call `run` calls it before `run_pass`."""
-        self._around = around = self._make_around(self._verdicts.append)
+        around = self._make_around(self._verdicts.append)
+        self._around = around = replace(around, tally=self.stats)
         self._dead_letters = DeadLetters(
             around.errors,
             around.store,
@@ -248,6 +247,7 @@ class Pipeline:
 
     def _judge(self, run: SplitRun, error: Exception) -> None:
         """Do about an error what its kind asks for (R11)."""
+        self.stats.errors[_kind(error)] += 1
         if isinstance(error, LeaseLostError):
             self._log(run, "split_lost", error)
             self._begin_close(run, CloseReason.LEASE_LOST)
@@ -347,12 +347,14 @@ class Pipeline:
         if not offers:
             return
         try:
+            started_ms = self._around.clock.monotonic_ms()
             refused = self._around.store.commit([offer.commit for _, offer in offers])
         except StoreUnavailableError as error:
             self._store_failed(error)
             return
         self._store_retry.succeeded()
         self.stats.commits += 1
+        self.stats.commit_times.observe(self._around.clock.monotonic_ms() - started_ms)
         for run, offer in offers:
             refusal = refused.get(run.split)
             if refusal is None:
@@ -464,6 +466,17 @@ class Pipeline:
 
     def _log(self, run: SplitRun, event: str, error: Exception) -> None:
         self._around.log.warning(event, split=run.split, error=told(error))
+
+
+def _kind(error: Exception) -> tuple[str, str]:
+    """Return what is done about an error, and its code."""
+    if isinstance(error, LeaseLostError):
+        done = "lost"
+    elif isinstance(error, RetriableError) or not isinstance(error, HeadraceError):
+        done = "retried"
+    else:
+        done = "failed"
+    return done, error.code if isinstance(error, HeadraceError) else PluginBrokenError.code
 
 
 def _named(error: Exception) -> HeadraceError:

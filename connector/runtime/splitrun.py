@@ -5,7 +5,7 @@ of errors belong to the pipeline.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import structlog
@@ -14,6 +14,7 @@ from headrace.connector.runtime import crash
 from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.ledger import PRODUCE_STAGE, Ledger, Settled, Shipment
 from headrace.connector.runtime.retry import Retry
+from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
@@ -80,6 +81,7 @@ class Surroundings:
     settle_ms_max: int
     tick_ms: int
     post: Callable[[Verdict], None]
+    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class SplitRun:
         self.error: HeadraceError | None = None
         self.close_by_ms = 0
         self.done = False
+        self.position: Position | None = None
+        """As committed, which its books are of."""
+        self.counters: Counters = {}
+        self.written_us: int | None = None
+        """When the record was written that was encoded last."""
         self.moved_ms = around.clock.monotonic_ms()
         self.trouble = ""
         errors = around.errors
@@ -114,7 +121,6 @@ class SplitRun:
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
         self._plan = self._seq = 0
-        self._counters: Counters = {}
         self._stored: EncodedPosition | None = None
         self._restarting = False
         self._read_last: Batch | None = None  # Read, but not yet in the ledger.
@@ -174,6 +180,10 @@ class SplitRun:
 
     def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
         """Enter a verdict. Raises when the split must stop or pause."""
+        now_ms = self._around.clock.monotonic_ms()
+        sent_ms = self.ledger.sent_ms(seq)
+        if sent_ms is not None:
+            self._around.tally.publishes.observe(now_ms - sent_ms)
         before = self.ledger.retrying
         rejected = [f for f in failures if f.disposition is Disposition.REJECT]
         if rejected and not self._around.errors.tolerant:
@@ -187,10 +197,10 @@ class SplitRun:
             raise kind(f"batch {seq} was not delivered: {first}")
         for each in rejected:
             self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
-        self._budget.spend(len(rejected), self._around.clock.monotonic_ms())
+        self._budget.spend(len(rejected), now_ms)
         if not self.ledger.retrying:
             self.retry.succeeded()
-            self.moved_ms = self._around.clock.monotonic_ms()
+            self.moved_ms = now_ms
 
     def hold_for_commit(self) -> None:
         """Exactly once: submit nothing more until all that was submitted is committed."""
@@ -217,7 +227,7 @@ class SplitRun:
                 previous=self._seq,
                 seq=settled.seq,
                 position=encoded,
-                counters=add_counters(self._counters, settled.counters),
+                counters=add_counters(self.counters, settled.counters),
                 losses=settled.losses,
             )
             self._offer = Offer(commit, settled)
@@ -228,7 +238,8 @@ class SplitRun:
         self._offer = None
         self.commit_due = False
         self._seq, self._stored = offer.commit.seq, offer.commit.position
-        self._counters = offer.commit.counters
+        self.counters = offer.commit.counters
+        self.position = offer.settled.end
         self.ledger.committed(offer.settled)
         self.release_due = offer.settled.end
 
@@ -274,7 +285,8 @@ class SplitRun:
         resume = None
         if state.position is not None:
             resume = around.source.decode_position(state.position)
-        self._plan, self._seq, self._counters = state.plan, state.seq, state.counters
+        self._plan, self._seq, self.counters = state.plan, state.seq, state.counters
+        self.position = resume
         self._stored = state.position
         self._offer = None
         self._restarting = self.commit_due = False
@@ -285,7 +297,10 @@ class SplitRun:
 
     def _read(self, reader: Reader, demand: Demand) -> Progress:
         if self._read_last is None:
+            started_ms = self._around.clock.monotonic_ms()
             batch = reader.read(demand)
+            now_ms = self._around.clock.monotonic_ms()
+            self._around.tally.reads.observe(now_ms - started_ms)
             if not isinstance(batch, Batch):
                 self.done = isinstance(batch, Done)
                 if self.ledger.empty:
@@ -308,6 +323,8 @@ class SplitRun:
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
         self.ledger.add(batch, encoded)
         self._read_last = None
+        if encoded.facts is not None and len(encoded.facts.timestamps_us):
+            self.written_us = encoded.facts.timestamps_us[-1]
         for each in quarantined:
             self._tell(each.code, each.stage, each.place)
         self._budget.spend(len(quarantined), self._around.clock.monotonic_ms())

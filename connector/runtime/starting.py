@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 
 from headrace.connector.job import EARLIEST, Job
+from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.pipeline import Limits
 from headrace.connector.runtime.processes import this_process
+from headrace.connector.runtime.watch import RestartPolicy
+from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Store
+from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import HeadraceError, Source, Split
 
 _LEASE_MS = 15_000
@@ -75,6 +80,27 @@ def limits_of(job: Job) -> Limits:
         batch_records_max=runtime.batch_records_max,
         retry_ms_max=in_ms(runtime.retry_seconds_max),
         stop_ms_max=in_ms(runtime.stop_seconds_max),
+    )
+
+
+def restarts_of(job: Job, *, until_idle: bool) -> RestartPolicy:
+    """Return how often what failed is begun anew; never while all there is is taken."""
+    return RestartPolicy(
+        restarts_max=0 if until_idle else job.runtime.restarts_max,
+        pause_ms=in_ms(job.runtime.restart_pause_seconds),
+    )
+
+
+def store_of(job: Job, writers: Writers) -> Store:
+    """Open the store of *job*: exactly once, the sink keeps the positions."""
+    if not writers.transactional:
+        return job.open_store()
+    return TransactionalStore(
+        connect(job.state),
+        job.name,
+        writer_of=writers.claimed,
+        clock=SystemClock(),
+        quarantine_bytes_max=job.runtime.quarantine_bytes_max,
     )
 
 

@@ -5,10 +5,11 @@ is wanted of their job by themselves. The supervisor calls no plugin, so none ca
 """
 
 import os
+import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,6 +27,7 @@ from headrace.plugins import Clock, ConfigError, Problem
 LOOK_EVERY_SECONDS: Final = 0.5
 STOP_SECONDS_MAX: Final = 30.0
 _CONFIG_STATUS: Final = 2
+_LINE_BYTES_MAX: Final = 64
 _RUN: Final = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -44,17 +46,44 @@ class Child(Protocol):
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises subprocess.TimeoutExpired."""
 
+    def metrics_port(self) -> int:
+        """Return where it serves its metrics, 0 as long as it has not said so."""
+
+
+class JobProcess:
+    """`headrace run` for one job; it ends when this process does, whatever ends it."""
+
+    def __init__(self, path: Path, job: str, log_level: str) -> None:
+        """Start it."""
+        self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
+            [
+                *(sys.executable, "-c", _RUN, "--log-level", log_level),
+                *("run", str(path), "--job", job, "--with-parent"),
+            ],
+            stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.
+            stdout=subprocess.PIPE,
+        )
+        self.poll = self._process.poll
+        self.terminate = self._process.terminate
+        self.kill = self._process.kill
+        self.wait = self._process.wait
+        self._said = b""
+
+    def metrics_port(self) -> int:
+        """See `Child`."""
+        said = self._process.stdout
+        assert said is not None  # noqa: S101 (it is a pipe)
+        while not self._said.endswith(b"\n") and select.select([said], [], [], 0)[0]:
+            more = os.read(said.fileno(), _LINE_BYTES_MAX)
+            if not more:
+                return 0
+            self._said += more
+        return int(self._said or b"0") if self._said.endswith(b"\n") else 0
+
 
 def start_child(path: Path, job: str, log_level: str) -> Child:
-    """Start a process for *job*; it ends when this process does, whatever ends it."""
-    return subprocess.Popen(  # noqa: S603 (headrace itself)
-        [
-            *(sys.executable, "-c", _RUN, "--log-level", log_level),
-            *("run", str(path), "--job", job, "--with-parent"),
-        ],
-        stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.
-        stdout=subprocess.DEVNULL,
-    )
+    """Start a process for *job*."""
+    return JobProcess(path, job, log_level)
 
 
 @dataclass(slots=True)
@@ -88,6 +117,11 @@ class Supervisor:
         self._restarts = Restarts(policy)
         self._jobs: dict[str, _Job] = {}
         self._stopped = threading.Event()
+
+    def metrics_ports(self) -> Sequence[int]:
+        """Return where the children serve their metrics. Any one thread may ask."""
+        children = [job.child for job in list(self._jobs.values())]
+        return [port for child in children if child and (port := child.metrics_port())]
 
     def stop(self) -> None:
         """Ask for the end. Any thread may call it."""

@@ -97,6 +97,10 @@ class SplitWatch:
         """The splits that are to be tried again."""
         return [s for s, row in self._rows.items() if row.state is Observed.RESTARTING]
 
+    def states(self) -> Mapping[str, Observed]:
+        """Return in what state each split is seen. Any thread may ask."""
+        return {split: row.state for split, row in dict(self._rows).items()}
+
     def claimed(self, splits: Iterable[str]) -> None:
         """Note that splits were gained."""
         for split in splits:

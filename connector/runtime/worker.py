@@ -8,9 +8,10 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -23,6 +24,7 @@ from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import committed_books
 from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
     Closed,
     Command,
@@ -37,16 +39,14 @@ from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
-from headrace.connector.runtime.starting import begin, in_ms, limits_of
+from headrace.connector.runtime.starting import begin, in_ms, limits_of, restarts_of, store_of
 from headrace.connector.runtime.tolerance import ErrorPolicy
-from headrace.connector.runtime.watch import Pulse, RestartPolicy, SplitWatch
+from headrace.connector.runtime.watch import Pulse, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
-from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import (
     ConfigError,
     Context,
@@ -57,6 +57,7 @@ from headrace.plugins import (
     Sink,
     Source,
 )
+from headrace.plugins.measures import Measure
 
 POLL_MS_MAX: Final = 1_000
 YIELD_EVERY_MS: Final = 3_000  # Looking at the states of two jobs costs.
@@ -151,6 +152,11 @@ class Worker:
             job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max)
         )
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
+        self._measures: JobMeasures | None = None
+
+    def measures(self) -> Iterable[Measure]:
+        """Return what there is to tell while it runs. Any thread may ask."""
+        return () if self._measures is None else self._measures.all()
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -208,7 +214,17 @@ class Worker:
                 pulse=self._inbox.put,
             )
             self._log.info("started", splits=len(store.leases()), until_idle=until_idle)
-            course = self._keep(store, notes, owner, pipeline, until_idle=until_idle)
+            onlooker = partial(
+                self._job.source, self._job.source_config, replace(context, spectator=True)
+            )
+            watch = SplitWatch(
+                worker=owner.worker,
+                generation=self._wanted.generation,
+                stall_ms=in_ms(self._job.runtime.stall_seconds),
+                policy=restarts_of(self._job, until_idle=until_idle),
+            )
+            self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
+            course = self._keep(store, notes, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
@@ -225,6 +241,9 @@ class Worker:
             self._log.info("stopped", changes=report.changes, failures=len(failures))
             return report
         finally:
+            measures, self._measures = self._measures, None
+            if measures is not None:
+                measures.close()
             source.close()
 
     def _surroundings(
@@ -247,7 +266,7 @@ class Worker:
             source=source,
             writers=writers,
             encoder=encoder,
-            store=_open_store(self._job, writers),
+            store=store_of(self._job, writers),
             clock=self._clock,
             log=self._log,
             job=self._job.name,
@@ -258,33 +277,24 @@ class Worker:
             post=post,
         )
 
-    def _keep(
+    def _keep(  # noqa: PLR0913 (what the control thread works with)
         self,
         store: Store,
         notes: SqliteStore,
         owner: Owner,
         pipeline: Pipeline,
+        watch: SplitWatch,
         *,
         until_idle: bool,
     ) -> _Course:
         """Keep the leases while the data thread runs; return how it went."""
-        runtime = self._job.runtime
-        lease_ms = in_ms(runtime.lease_seconds)
+        lease_ms = in_ms(self._job.runtime.lease_seconds)
         store.enroll(owner)
-        policy = RestartPolicy(
-            restarts_max=0 if until_idle else runtime.restarts_max,
-            pause_ms=in_ms(runtime.restart_pause_seconds),
-        )
         hands = _Hands(
             notes,
             LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms),
             pipeline,
-            SplitWatch(
-                worker=owner.worker,
-                generation=self._wanted.generation,
-                stall_ms=in_ms(runtime.stall_seconds),
-                policy=policy,
-            ),
+            watch,
             self._clock.monotonic_ms(),
         )
         thread = threading.Thread(
@@ -464,18 +474,6 @@ class _Hands:
     pipeline: Pipeline
     watch: SplitWatch
     since_ms: int
-
-
-def _open_store(job: Job, writers: Writers) -> Store:
-    if not writers.transactional:
-        return job.open_store()
-    return TransactionalStore(
-        connect(job.state),
-        job.name,
-        writer_of=writers.claimed,
-        clock=SystemClock(),
-        quarantine_bytes_max=job.runtime.quarantine_bytes_max,
-    )
 
 
 def _record_problem(notes: SqliteStore, problem: str) -> None:

@@ -55,6 +55,8 @@ class LogCursor:
         self.at_end = False
         self.fetched_ms = 0
         self.segments_begun = 0
+        self.read_bytes = 0
+        """Of this log so far, unpacked; also what was read twice."""
         self._reader = reader
         self._keys = keys
         self._workspace = Workspace()
@@ -171,7 +173,8 @@ class LogCursor:
     def _run(self, intake: Intake, host: int, demand: Demand) -> int:
         """Feed a chunk to *intake*, also across damage; return what the framer found last."""
         framer = self._framer
-        stop_at = framer.at + CHUNK_BYTES
+        begun_at = framer.at
+        stop_at = begun_at + CHUNK_BYTES
         while framer.at < stop_at and not self.at_end:
             left = stop_at - framer.at
             routes = self.tables.routes
@@ -196,6 +199,8 @@ class LogCursor:
                 self._lose(self.marker, error, kept)
             finally:
                 self._reached(framer.at)
+                self.read_bytes += max(0, framer.at - begun_at)
+                begun_at = framer.at
         return codes.ENTRY
 
     def _widen(self, error: CorruptSegmentError) -> None:

@@ -3,6 +3,7 @@
 Blocking network I/O, bounded by the driver's connect and request time-outs.
 """
 
+import re
 import ssl
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -29,9 +30,12 @@ from headrace.sources.cassandra.table_rows import TableRows, Values
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
-_REPAIR_SETTING: Final = (
-    "SELECT value FROM system_views.settings WHERE name = 'cdc_on_repair_enabled'"
-)
+_SETTING: Final = "SELECT value FROM system_views.settings WHERE name = %s"
+_REPAIR: Final = "cdc_on_repair_enabled"
+# As 4.1 calls the limit, and as 4.0 does; with the unit that is not in the value.
+_SPACES: Final = {"cdc_total_space": "", "cdc_total_space_in_mb": "MiB"}
+_SIZE: Final = re.compile(r"(\d+)(B|KiB|MiB|GiB)")
+_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _US_PER_MS: Final = 1000
 # A system table has columns dropped at the end of time, which the driver cannot read as a date.
 _DROPPED: Final = (
@@ -72,16 +76,33 @@ def connected_cluster(contact: Contact) -> Cluster:
     return cluster
 
 
-def repair_is_logged(contact: Contact) -> bool:
-    """Say whether a node writes what repair streams to it into its commit log, as far as it tells.
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is set to do, as far as it tells."""
+
+    repair_is_logged: bool = False
+    """Whether it writes what repair streams to it into its commit log."""
+    cdc_bytes_max: int | None = None
+    """How large its `cdc_raw` may become."""
+
+
+def node_settings(contact: Contact) -> NodeSettings:
+    """Return the settings of one of the contact points.
 
     Raises:
         ClusterUnreachableError: as `read_live_schema`.
 
     """
     with connected(contact) as session:
-        row = session.execute(_REPAIR_SETTING).one()
-        return row is not None and row.value == "true"
+        found = {
+            name: row.value
+            for name in (_REPAIR, *_SPACES)
+            if (row := session.execute(_SETTING, (name,)).one()) is not None
+        }
+    texts = (found[name] + unit for name, unit in _SPACES.items() if found.get(name))
+    sizes = [matched for text in texts if (matched := _SIZE.fullmatch(text))]
+    size = int(sizes[0][1]) * _UNITS[sizes[0][2]] if sizes else None
+    return NodeSettings(found.get(_REPAIR) == "true", size)
 
 
 @contextmanager

@@ -56,6 +56,8 @@ class Parts:
         self.config = config
         self.context = context
         self.part = RingPart(config.splits)
+        self.cdc_bytes_max: int | None = None
+        """How large each node's `cdc_raw` may become, if one of them told."""
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
 
@@ -79,12 +81,14 @@ class Parts:
 
     def _check_streams(self) -> None:
         config = self.config
-        if config.streamed is not None or not config.contact_points:
+        if not config.contact_points:
             return
         # Only here: the driver is imported when a cluster is asked.
-        from headrace.sources.cassandra.live import repair_is_logged  # noqa: PLC0415
+        from headrace.sources.cassandra.live import node_settings  # noqa: PLC0415
 
-        if repair_is_logged(config.contact):
+        settings = node_settings(config.contact)
+        self.cdc_bytes_max = settings.cdc_bytes_max
+        if settings.repair_is_logged and config.streamed is None:
             said = "the nodes log what repair streams to them (cdc_on_repair_enabled: true)"
             hint = "publish: what is older than the memory comes again; suppress: it does not"
             raise ConfigError([Problem("streamed", said, hint)])
@@ -99,6 +103,11 @@ class Parts:
         """Where the schema is read that the job is given."""
         file = None if self.config.schema is None else Path(self.config.schema)
         return GivenSchema(file, self.config.contact, self.context)
+
+    @property
+    def reading(self) -> Pump | None:
+        """What reads the logs, once something is read."""
+        return self.__dict__.get("pump")
 
     @property
     def schema(self) -> Schema:

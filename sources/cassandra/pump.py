@@ -107,6 +107,8 @@ class Pump:
         self.damage: dict[str, HeadraceError] = {}
         self.unreachable: dict[str, HeadraceError] = {}
         self.passes = 0
+        self.read_ms = 0
+        """How long the logs were read: framing, digests and agreement are in it."""
         self.more = False
         self.records_max = _NO_BOUND  # Of a split; above it nothing is read on (line 25).
         self.stopped_by: LogGapError | None = None
@@ -269,6 +271,7 @@ class Pump:
             budget -= CHUNK_BYTES
         stopped = self.stopped_by is not None
         self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)
+        self.read_ms += self._now_ms() - started_ms
         self._grow_time()
 
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:

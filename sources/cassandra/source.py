@@ -15,9 +15,11 @@ from headrace.plugins import (
     Source,
     Split,
 )
+from headrace.plugins.measures import Measure
 from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
@@ -106,6 +108,10 @@ class CassandraSource(Source):
             for node, log in self._parts.logs.items():
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)
+
+    def measures(self) -> Sequence[Measure]:
+        """Return how much was read, and how full the nodes' directories are."""
+        return measures_of(self._parts)
 
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
         """Look for segments that are missing, or in two logs; see `archive.flaws`."""

@@ -142,6 +142,10 @@ class ThreadChild:
         """Do what can be done to a thread."""
         self._host.stop()
 
+    def metrics_port(self) -> int:
+        """Serve no metrics."""
+        return 0
+
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end."""
         self._thread.join(timeout)

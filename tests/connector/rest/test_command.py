@@ -63,6 +63,10 @@ class Process:
         """Return what is seen of the connector."""
         return self.commands.status("o").state
 
+    def metrics(self) -> bytes:
+        """Return what it tells of its jobs."""
+        return self.client("GET", "/metrics").body
+
     def job_pid(self) -> int:
         """Return the process of the job; 0 without one."""
         return int(self.commands.status("o").worker.partition(":")[2] or 0)
@@ -81,7 +85,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 
 def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
-    """It runs what is created, replaces what is killed, and settles everything at the end."""
+    """It runs what is created, replaces what is killed, tells of it, and settles all at the end."""
     made = process.client("POST", "/connectors", {"name": "o", "config": CONFIG})
     assert 201 == made.status
     assert process.client("GET", "/", None, Host="changes.example").status == 200
@@ -92,6 +96,7 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     os.kill(before, signal.SIGKILL)
     until(lambda: process.job_pid() not in (0, before), "it was never replaced")
     until(lambda: process.state() is Observed.RUNNING, "it never ran again")
+    until(lambda: b"headrace_split_token{" in process.metrics(), "its job tells nothing")
     assert process.client("PUT", "/connectors/o/pause").status == 202
     until(lambda: process.state() is Observed.PAUSED, "it never paused")
     job = process.job_pid()

@@ -36,6 +36,10 @@ class Child:
         """Die."""
         self.status = -9
 
+    def metrics_port(self) -> int:
+        """Serve no metrics."""
+        return 0
+
     def wait(self, timeout: float | None = None) -> int:
         """Be dead."""
         del timeout

@@ -1,0 +1,102 @@
+"""`/metrics`: the measures of this process, or of its children, for Prometheus.
+
+Served on a thread of its own, by addresses of this machine only: there is neither TLS nor a user.
+A worker serves it with the rest of its HTTP, where there are both.
+"""
+
+import http.client
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import start_http_server
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace import __version__
+from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.plugins.measures import Measure, families, gauge, told
+
+PATH: Final = "/metrics"
+ASK_SECONDS_MAX: Final = 2.0
+_INFO: Final = gauge("headrace_info", "The release that runs.", [({"version": __version__}, 1)])
+
+
+class MetricsAddressError(MissingRequirementError):
+    """Metrics cannot be served where they should be."""
+
+    code = "metrics_cannot_listen"
+
+
+class Metrics:
+    """Serves what *measures* returns, each sample labelled with the job's name."""
+
+    def __init__(
+        self, address: tuple[str, int], measures: Callable[[], Iterable[Measure]], job: str
+    ) -> None:
+        """Listen at *address*; port 0 is any that is free.
+
+        Raises:
+            MetricsAddressError: it is taken, or not ours.
+
+        """
+        self._measures = measures
+        self._job = job
+        host, port = address
+        try:
+            self._server, self._thread = start_http_server(port, host, registry=self)
+        except OSError as error:
+            raise MetricsAddressError(
+                f"cannot listen: {error.strerror}", place=f"{host}:{port}"
+            ) from error
+        self.port: int = self._server.server_port
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the measures as the client has them; called for each request, on its thread."""
+        return families([_INFO, *self._measures()], job=self._job)
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def metrics_address(given: str, *, key: str) -> tuple[str, int]:
+    """Return host and port of `host:port`.
+
+    Raises:
+        ConfigError: it is none, or others than this machine could ask there.
+
+    """
+    host, _, port = given.rpartition(":")
+    if not port.isdigit() or not 0 <= int(port) < 1 << 16:
+        raise ConfigError([Problem(key, f"expected host:port, found {given[:64]!r}")])
+    if host not in {"localhost", "::1", "[::1]"} and not host.startswith("127."):
+        hint = "use 127.0.0.1, or `headrace worker`, whose /metrics has TLS and users"
+        raise ConfigError([Problem(key, f"{host} can be reached by others", hint)])
+    return host.strip("[]"), int(port)
+
+
+def merged(ports: Iterable[int]) -> bytes:
+    """Return as one what processes of this machine serve; one that is silent is left out.
+
+    Blocks for `ASK_SECONDS_MAX` for each at most.
+    """
+    found: dict[str, Metric] = {}
+    for port in ports:
+        for family in text_string_to_metric_families(_asked(port)):
+            known = found.setdefault(family.name, family)
+            if known is not family:
+                known.samples += family.samples
+    return told(found.values())
+
+
+def _asked(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS_MAX)
+    try:
+        connection.request("GET", PATH)
+        return connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException):
+        return ""
+    finally:
+        connection.close()

@@ -1,0 +1,214 @@
+"""The measures of a running job: what its pipeline, its books and its source count anyway.
+
+Made on the thread of whoever asks. All that is looked at belongs to other threads and is only read:
+whole numbers, and objects that are replaced, never changed.
+"""
+
+import dataclasses
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Final
+
+from headrace.connector.runtime.books import SplitBooks, differences
+from headrace.connector.runtime.pipeline import Pipeline
+from headrace.connector.runtime.splitrun import SplitRun
+from headrace.connector.runtime.tally import Tally
+from headrace.connector.runtime.watch import SplitWatch
+from headrace.plugins import Backlog, Clock, HeadraceError, Source, Split
+from headrace.plugins.measures import Kind, Measure, Sample, counter, gauge
+
+BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.
+_NEVER_AGAIN_MS: Final = 1 << 62
+_US: Final = 1_000_000
+_ENTRIES, _MUTATIONS, _SKIPPED, _GAPS = "entries", "mutations", "skipped", "gaps"
+_PENDING: Final = "mutations.pending"
+
+
+class JobMeasures:
+    """See the module. The onlooker is a source of its own, a spectator, asked for the lag."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        watch: SplitWatch,
+        source: Source,
+        onlooker: Callable[[], Source],
+        clock: Clock,
+    ) -> None:
+        """Look at nothing yet; *onlooker* is called when the lag is asked for first."""
+        self._pipeline = pipeline
+        self._watch = watch
+        self._source = source
+        self._make_onlooker = onlooker
+        self._onlooker: Source | None = None
+        self._asking = Lock()  # Of the onlooker: more than one may ask.
+        self._clock = clock
+        self._backlogs: Sequence[tuple[str, Backlog]] = ()
+        self._backlogs_ms = -BACKLOG_EVERY_MS
+
+    def all(self) -> Iterator[Measure]:
+        """Return everything there is to tell now."""
+        runs = self._pipeline.runs
+        yield from _flow(runs, self._clock)
+        yield from _times(self._pipeline.stats)
+        yield from _changes(runs)
+        yield from _books(runs)
+        yield gauge(
+            "headrace_split_state",
+            "1 for the state that a split is seen in.",
+            [({"split": s, "state": state.value}, 1) for s, state in self._watch.states().items()],
+        )
+        yield from self._lag(runs)
+        yield from self._source.measures()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_seconds = usage.ru_utime + usage.ru_stime
+        yield counter("headrace_cpu_seconds_total", "Of all threads.", [({}, cpu_seconds)])
+        most = usage.ru_maxrss * 1024
+        yield gauge("headrace_memory_bytes_max", "The most that was resident.", [({}, most)])
+
+    def close(self) -> None:
+        """Ask the source for no lag any more."""
+        with self._asking:
+            if self._onlooker is not None:
+                self._onlooker.close()
+            self._backlogs_ms = _NEVER_AGAIN_MS
+
+    def _lag(self, runs: Sequence[SplitRun]) -> Iterable[Measure]:
+        with self._asking:
+            self._look(runs)
+        labelled = [({"split": s, **part.partition}, part) for s, part in self._backlogs]
+        yield gauge(
+            "headrace_backlog_bytes",
+            "What is to be read behind the committed position.",
+            [(labels, part.size_bytes) for labels, part in labelled],
+        )
+        yield gauge(
+            "headrace_backlog_files",
+            "The files that it is in.",
+            [(labels, part.files) for labels, part in labelled],
+        )
+
+    def _look(self, runs: Sequence[SplitRun]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._backlogs_ms < BACKLOG_EVERY_MS:
+            return
+        self._backlogs_ms = now_ms
+        try:
+            onlooker = self._onlooker = self._onlooker or self._make_onlooker()
+            self._backlogs = [
+                (run.split, part)
+                for run in runs
+                for part in onlooker.backlog(Split(run.split), run.position)
+            ]
+        except (HeadraceError, OSError):
+            self._backlogs = ()  # Who reads says why.
+
+
+def _flow(runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
+    now_ms = clock.monotonic_ms()
+    amounts: Mapping[str, tuple[str, Callable[[SplitRun], float]]] = {
+        "headrace_split_token": ("The fencing token of the lease.", lambda r: r.lease.token),
+        "headrace_outstanding_bytes": (
+            "Read and not settled.",
+            lambda r: r.ledger.outstanding_bytes + r.read_bytes,
+        ),
+        "headrace_outstanding_records": (
+            "Records that were read and are not settled.",
+            lambda r: r.ledger.outstanding_records,
+        ),
+        "headrace_uncommitted_bytes": (
+            "What comes again after a crash.",
+            lambda r: r.ledger.uncommitted_bytes,
+        ),
+        "headrace_still_seconds": (
+            "Since something was last read or settled, or there was nothing to read.",
+            lambda r: (now_ms - r.moved_ms) / 1000,
+        ),
+    }
+    for name, (doc, amount) in amounts.items():
+        yield gauge(name, doc, [({"split": run.split}, amount(run)) for run in runs])
+    yield gauge(
+        "headrace_written_timestamp_seconds",
+        "The write time of the change that was encoded last.",
+        [({"split": r.split}, r.written_us / _US) for r in runs if r.written_us is not None],
+    )
+
+
+def _times(tally: Tally) -> Iterator[Measure]:
+    timings = {
+        "headrace_read_seconds": ("Reading a batch: logs, agreement.", tally.reads),
+        "headrace_publish_seconds": ("From a batch's submission to the verdict.", tally.publishes),
+        "headrace_commit_seconds": ("Committing what is settled.", tally.commit_times),
+    }
+    for name, (doc, timing) in timings.items():
+        yield Measure(name, doc, Kind.HISTOGRAM, [({}, timing)])
+    yield counter(
+        "headrace_errors_total",
+        "Errors by what was done about them: retried, failed (the split stops) or lost.",
+        [({"done": d, "code": code}, n) for (d, code), n in dict(tally.errors).items()],
+    )
+
+
+def _changes(runs: Sequence[SplitRun]) -> Iterator[Measure]:
+    yield counter(
+        "headrace_changes_total",
+        "Changes by what became of them, as committed; cut is the sum of the others.",
+        [
+            ({"split": run.split, "table": table, "fate": fate}, count)
+            for run in runs
+            for table, counts in run.counters.items()
+            for fate, count in dataclasses.asdict(counts).items()
+        ],
+    )
+
+
+def _books(runs: Sequence[SplitRun]) -> Iterator[Measure]:
+    """Return the source's books as committed, and whether they balance (I3)."""
+    books = {r.split: r.position.books() for r in runs if r.position is not None}
+    counters = {run.split: run.counters for run in runs}
+    yield gauge(
+        "headrace_books_differ",
+        "Equations of a split's committed books that do not hold: more than 0 is a bug.",
+        [
+            ({"split": split}, len(differences(SplitBooks(split, book, counters[split]))))
+            for split, book in books.items()
+        ],
+    )
+    yield gauge(
+        "headrace_mutations_pending",
+        "Mutations that wait for copies.",
+        [({"split": s}, book[_PENDING]) for s, book in books.items() if _PENDING in book],
+    )
+    told: dict[str, list[Sample]] = {_ENTRIES: [], _MUTATIONS: [], _SKIPPED: [], _GAPS: [], "": []}
+    for split, book in books.items():
+        for name, count in book.items():
+            if name != _PENDING:
+                kind, labels = _labels(name)
+                told[kind].append(({"split": split, **labels}, count))
+    docs: Mapping[str, tuple[str, str]] = {
+        _ENTRIES: ("headrace_entries_total", "Log entries by what became of them; read is all."),
+        _MUTATIONS: ("headrace_mutations_total", "Mutations by what became of them."),
+        _SKIPPED: ("headrace_entries_skipped_total", "Log entries of no concern, by reason."),
+        _GAPS: ("headrace_gaps_total", "Parts of a log that were lost before they were read."),
+        "": ("headrace_book_total", "What else is in the books, by its name there."),
+    }
+    for kind, (name, doc) in docs.items():
+        yield counter(name, doc, told[kind])
+
+
+def _labels(name: str) -> tuple[str, dict[str, str]]:
+    """Return of which kind a book is, and its labels."""
+    kind, _, rest = name.partition(".")
+    part, _, last = rest.rpartition(".")
+    match kind:
+        case "entries":
+            return kind, {"node": part, "fate": last}
+        case "mutations":
+            return kind, {"fate": rest}
+        case "skipped":
+            return kind, {"node": part, "reason": last}
+        case "gaps":
+            return kind, {"node": rest}
+        case _:
+            return "", {"book": name}

@@ -1,0 +1,19 @@
+"""What a pipeline notes for those who measure it: per batch at most, never per record."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from headrace.plugins.measures import Timing
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counted on the data thread, looked at from others. `errors` are by what was done and code."""
+
+    changes: int = 0
+    batches: int = 0
+    commits: int = 0
+    reads: Timing = field(default_factory=Timing)
+    publishes: Timing = field(default_factory=Timing)
+    commit_times: Timing = field(default_factory=Timing)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)

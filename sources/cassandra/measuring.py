@@ -1,0 +1,71 @@
+"""What the Cassandra source tells of itself: what it read, and how full each `cdc_raw` is.
+
+Called on other threads than the reader's: it looks at numbers and directories, and keeps nothing.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from headrace.plugins.measures import Measure, Sample, counter, gauge
+from headrace.sources.cassandra.parts import Parts
+from headrace.sources.cassandra.segment import log_name, parse_name
+
+
+def measures_of(parts: Parts) -> Sequence[Measure]:
+    """Return the measures of a source."""
+    found = space_measures(directories(parts.config.nodes), parts.cdc_bytes_max)
+    pump = parts.reading
+    if pump is not None:
+        away = set(pump.unreachable)
+        read = [({"node": cursor.node}, cursor.read_bytes) for cursor in pump.cursors]
+        found += [
+            counter("headrace_log_read_bytes_total", "Read of a log, unpacked.", read),
+            counter(
+                "headrace_log_read_seconds_total",
+                "Reading logs: framing, digests and agreement are in it.",
+                [({}, pump.read_ms / 1000)],
+            ),
+            gauge(
+                "headrace_log_unreachable",
+                "1 for a log that cannot be asked for.",
+                [({"node": c.node}, int(c.node in away)) for c in pump.cursors],
+            ),
+        ]
+    return found
+
+
+def directories(nodes: Mapping[str, object]) -> Mapping[str, Path]:
+    """Return the `cdc_raw` of each node that is on this machine."""
+    paths = {
+        n: node.get("path") if isinstance(node, Mapping) else node for n, node in nodes.items()
+    }
+    return {name: Path(str(path)) for name, path in paths.items() if path}
+
+
+def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Measure]:
+    """Return how much is in each directory, how much it may be, and what its disk has left."""
+    used: list[Sample] = []
+    free: list[Sample] = []
+    for node, path in paths.items():
+        with suppress(OSError):  # Who reads it says what is wrong.
+            used.append(({"node": node}, _size(path)))
+            disk = os.statvfs(path)
+            free.append(({"node": node}, disk.f_bavail * disk.f_frsize))
+    most = [] if bytes_max is None else [({"node": node}, bytes_max) for node in paths]
+    return [
+        gauge("headrace_cdc_raw_bytes", "Of segments in cdc_raw.", used),
+        gauge("headrace_cdc_raw_limit_bytes", "cdc_total_space, where a node told it.", most),
+        gauge("headrace_cdc_raw_free_bytes", "Free on the disk of cdc_raw.", free),
+    ]
+
+
+def _size(path: Path) -> int:
+    size = 0
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if parse_name(entry.name) or parse_name(log_name(entry.name)):
+                with suppress(FileNotFoundError):
+                    size += entry.stat().st_size
+    return size

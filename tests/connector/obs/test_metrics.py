@@ -1,0 +1,194 @@
+"""`/metrics`: what a running job tells, where it is served, and for how long."""
+
+import re
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from children import until
+from corpora import recording
+from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
+from headrace.connector.runtime.hosting import Host
+from headrace.plugins import ConfigError
+from headrace.plugins.measures import Kind, Measure, Timing, counter, exposition, gauge
+from headrace.plugins.testing.doubles import context
+from hot import ROOT
+
+Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+RULES = ROOT / "docker" / "prometheus" / "headrace.rules.yaml"
+
+
+def samples(text: str) -> Samples:
+    """Return the samples of a text by their names."""
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def asked(port: int) -> Samples:
+    """Ask for the metrics at *port*."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return samples(answer.read().decode())
+
+
+def one(found: Samples, name: str, **labels: str) -> float:
+    """Return the sum of the samples that have these labels."""
+    return sum(v for own, v in found.get(name, ()) if labels.items() <= own.items())
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the job file of a recorded ring of three nodes."""
+    monkeypatch.chdir(tmp_path)
+    folder = recording("5.0-ring")
+    nodes = {path.name: str(path) for path in sorted((folder / "segments").iterdir())}
+    source = {
+        "plugin": "cassandra",
+        "nodes": nodes,
+        "schema": str(folder / "schema.cql"),
+        "splits": 2,
+    }
+    sink = {"plugin": "null", "format": "avro"}
+    document = {"job": "ring", "state": "state.db", "source": source, "sink": sink}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    return tmp_path / "job.yaml"
+
+
+@contextmanager
+def running(job: Path) -> Iterator[Metrics]:
+    """Run a job on a thread, and serve its metrics."""
+    host = Host(job, log=context().log)
+    metrics = Metrics(metrics_address("127.0.0.1:0", key="--metrics"), host.measures, host.name)
+    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
+    thread.start()
+    try:
+        yield metrics
+    finally:
+        host.stop()
+        thread.join(30)
+        metrics.close()
+
+
+def delivered(port: int) -> float:
+    """Return how many changes were delivered."""
+    return one(asked(port), "headrace_changes_total", fate="delivered")
+
+
+def test_o07_metrics_come_with_a_run_and_go_with_it(job: Path) -> None:
+    """O07: measures are there while a job runs, books go on where they were, the rest begins anew.
+
+    Nothing stays registered in the process.
+    """
+    changes = "headrace_changes_total"
+    before = list(REGISTRY.collect())
+    with running(job) as metrics:
+        until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
+        until(lambda: one(asked(metrics.port), "headrace_backlog_bytes") == 0, "it lags")
+        first = asked(metrics.port)
+    with running(job) as again:
+        count = one(first, changes)
+        until(lambda: count == one(asked(again.port), changes), "the books are gone")
+        second = asked(again.port)
+
+    assert one(first, "headrace_publish_seconds_count") > 0
+    assert 0 == one(second, "headrace_publish_seconds_count")
+    assert {"ring"} == {labels["job"] for each in first.values() for labels, _ in each}
+    with pytest.raises(OSError, match="refused"):
+        asked(metrics.port)
+    assert [m.name for m in before] == [m.name for m in REGISTRY.collect()]
+
+
+def test_the_books_are_told(job: Path) -> None:
+    """The measures are the books: entries are read once for each log, changes are cut once."""
+    with running(job) as metrics:
+        until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
+        found = asked(metrics.port)
+
+    entries = "headrace_entries_total"
+    fates = ("first", "counted", "surplus", "repeat", "damaged")
+    for node in ("node1", "node2", "node3"):
+        read = one(found, entries, node=node, fate="read")
+        assert 0 < read == sum(one(found, entries, node=node, fate=fate) for fate in fates)
+        assert one(found, "headrace_log_read_bytes_total", node=node) > 0
+        assert one(found, "headrace_cdc_raw_bytes", node=node) > 0
+        assert one(found, "headrace_cdc_raw_free_bytes", node=node) > 0
+    assert 0 == one(found, "headrace_books_differ")
+    changes = "headrace_changes_total"
+    assert one(found, changes, fate="cut") == one(found, changes, fate="delivered")
+    assert 2 == one(found, "headrace_split_state", state="RUNNING")
+    assert 2 == len(found["headrace_split_token"])
+
+
+def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
+    """Every name in the rules is told by a running job, by the agent, or documented as theirs."""
+    with running(job) as metrics:
+        until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
+        found = asked(metrics.port)
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as answer:
+            families = {f.name for f in text_string_to_metric_families(answer.read().decode())}
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    names = {n for rule in group["rules"] for n in re.findall(r"headrace_\w+", rule["expr"])}
+    documented = set(re.findall(r"`(headrace_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
+
+    assert 12 <= len(group["rules"])
+    assert set() == {
+        n for n in names if n not in found and n.removesuffix("_total") not in families
+    }
+    told = {n for n in found if not n.endswith(("_bucket", "_count", "_sum"))}
+    assert set() == told - documented
+
+
+def test_one_text_of_many_processes() -> None:
+    """A worker tells what its jobs' processes do; one that does not answer is left out."""
+    jobs = [
+        Metrics(("127.0.0.1", 0), lambda n=n: [counter("h_total", "Said.", [({}, n)])], f"j{n}")  # type: ignore[misc]
+        for n in (1, 2)
+    ]
+    gone = Metrics(("127.0.0.1", 0), list, "gone")
+    gone.close()
+    ports = [metrics.port for metrics in (*jobs, gone)]
+    text = merged(ports).decode()
+    for each in jobs:
+        each.close()
+
+    assert [({"job": "j1"}, 1), ({"job": "j2"}, 2)] == samples(text)["h_total"]
+    assert 1 == text.count("# HELP h_total Said.")
+
+
+def test_timings_are_histograms() -> None:
+    """What was observed is in the first bucket that is not below it, and in all behind that."""
+    timing = Timing()
+    for ms in (0, 1, 2, 61_000):
+        timing.observe(ms)
+    measures = [Measure("t_seconds", "It took.", Kind.HISTOGRAM, [({}, timing)])]
+    found = samples(exposition([*measures, gauge("g", "Is.", [({"a": "b"}, 2)])]).decode())
+
+    buckets = {labels["le"]: value for labels, value in found["t_seconds_bucket"]}
+    assert (2, 3, 3, 4) == (buckets["0.001"], buckets["0.005"], buckets["60.0"], buckets["+Inf"])
+    assert ([({}, 4)], [({}, 61.003)]) == (found["t_seconds_count"], found["t_seconds_sum"])
+    assert [({"a": "b"}, 2)] == found["g"]
+
+
+@pytest.mark.parametrize("given", ["9404", "127.0.0.1:x", "127.0.0.1:70000", "0.0.0.0:9404", ":1"])
+def test_only_this_machine_is_told(given: str) -> None:
+    """Without TLS and users nobody else is served; and an address has a port."""
+    with pytest.raises(ConfigError, match="--metrics: "):
+        metrics_address(given, key="--metrics")
+
+
+def test_an_address_that_is_taken() -> None:
+    """A second process at one address is refused by name."""
+    first = Metrics(("127.0.0.1", 0), list, "a")
+    with pytest.raises(MetricsAddressError, match="cannot listen"):
+        Metrics(("127.0.0.1", first.port), list, "b")
+    first.close()
+    Metrics(("127.0.0.1", first.port), list, "b").close()
