@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from headrace.connector.rest.exchange import Handler
-
-_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from headrace.plugins.measures import TEXT_TYPE
 
 
 class MetricsDoor:
@@ -28,4 +26,4 @@ class MetricsDoor:
         del request
         async with self._asking:
             body = await asyncio.get_running_loop().run_in_executor(None, self._metrics)
-        return web.Response(body=body, headers={"Content-Type": _TYPE})
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: TEXT_TYPE})

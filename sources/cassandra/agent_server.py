@@ -20,6 +20,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
+from headrace.plugins.measures import TEXT_TYPE, exposition
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
@@ -42,6 +43,7 @@ from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Keeper
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.measuring import agent_measures
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
 
@@ -122,6 +124,7 @@ class AgentServer:
         app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
         app.router.add_get(COPIES_PATH + "/{segment}/{position}/{length}", self._copy)
         app.router.add_get(HOLD_PATH, self._hold)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_put(NEEDS_PATH, self._need)
         app.router.add_post(NEEDS_PATH, self._needs)
         app.router.add_delete(NEEDS_PATH, self._needs)
@@ -253,6 +256,15 @@ class AgentServer:
     async def _hold(self, request: web.Request) -> web.Response:
         del request
         return _json(await self._alone(self._keeper.figures))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """Answer with what Prometheus reads."""
+        del request
+
+        def text() -> bytes:
+            return exposition(agent_measures(self._keeper.figures(), self.sent_bytes))
+
+        return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
 
     async def _copy(self, request: web.Request) -> web.Response:
         """Answer with one mutation; who asks compares its digest."""

@@ -1,4 +1,4 @@
-"""What the Cassandra source tells of itself: what it read, and how full each `cdc_raw` is.
+"""What source and agent tell of themselves: what was read, how full `cdc_raw` and hold are.
 
 Called on other threads than the reader's: it looks at numbers and directories, and keeps nothing.
 """
@@ -7,13 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.plugins.measures import Measure, Sample, counter, gauge
-from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.segment import log_name, parse_name
 
+if TYPE_CHECKING:
+    from headrace.sources.cassandra.agent_protocol import HoldFigures
+    from headrace.sources.cassandra.parts import Parts
 
-def measures_of(parts: Parts) -> Sequence[Measure]:
+
+def measures_of(parts: "Parts") -> Sequence[Measure]:
     """Return the measures of a source."""
     found = space_measures(directories(parts.config.nodes), parts.cdc_bytes_max)
     pump = parts.reading
@@ -58,6 +62,27 @@ def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Mea
         gauge("headrace_cdc_raw_bytes", "Of segments in cdc_raw.", used),
         gauge("headrace_cdc_raw_limit_bytes", "cdc_total_space, where a node told it.", most),
         gauge("headrace_cdc_raw_free_bytes", "Free on the disk of cdc_raw.", free),
+    ]
+
+
+def agent_measures(figures: "HoldFigures", sent_bytes: int) -> Sequence[Measure]:
+    """Return what an agent tells of its node."""
+    lasts = figures.retention_seconds
+    amounts = {
+        "headrace_cdc_raw_bytes": ("Of segments in cdc_raw.", figures.cdc_raw_bytes),
+        "headrace_hold_bytes": ("Of segments that are held.", figures.held_bytes),
+        "headrace_hold_segments": ("Segments that are held.", figures.held_segments),
+        "headrace_hold_room_bytes": ("What more can be held.", figures.room_bytes),
+        "headrace_hold_full": ("1 when something is not held.", int(figures.full)),
+    }
+    return [
+        *(gauge(name, doc, [({}, amount)]) for name, (doc, amount) in amounts.items()),
+        gauge(
+            "headrace_hold_retention_seconds",
+            "How long the room lasts at the rate of writing of late.",
+            [] if lasts is None else [({}, lasts)],
+        ),
+        counter("headrace_agent_sent_bytes_total", "Sent of segments.", [({}, sent_bytes)]),
     ]
 
 

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -284,6 +286,21 @@ def test_an_agent_holds_what_it_serves(tmp_path: Path) -> None:
 
         hold.register("a", Marker(2, END_OFFSET), {})
         assert [2] == [info.segment_id for info in log.segments()]
+
+
+def test_an_agent_tells_of_its_node(folder: Path) -> None:
+    """Prometheus learns how full cdc_raw and hold are, if it has the token."""
+    with serving(folder) as served:
+        request = urllib.request.Request(f"{served.url}/metrics")  # noqa: S310 (our own server)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=10)  # noqa: S310 (likewise)
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (likewise)
+            lines = answer.read().decode().splitlines()
+
+    told = dict(line.split() for line in lines if not line.startswith("#"))
+    assert float(told["headrace_cdc_raw_bytes"]) >= 6_001_000
+    assert "0.0" == told["headrace_hold_full"] == told["headrace_hold_bytes"]
 
 
 def test_one_mutation_is_fetched_by_its_place(tmp_path: Path) -> None:
