@@ -13,6 +13,8 @@ _NS_PER_US: Final = 1_000
 _PERCENT: Final = 100
 _LZ4_THROUGHPUT_MIN: Final = 0.6  # Of that of an uncompressed log.
 _COPIES: Final = 3  # Of a mutation in the wide case.
+_CROSSED_TIMES_MAX: Final = 1.3  # Of a mutation's bytes, and so many besides.
+_CROSSED_MORE_MAX: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,14 @@ class Figure:
 def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequence[Figure]:
     """Return all figures, in the order in which they are printed."""
     read = _Reading(samples, recordings)
-    return [*_hot_path(read), *_encoding(read), *_workers(read), *_bulk(read), *_memory(read)]
+    return [
+        *_hot_path(read),
+        *_encoding(read),
+        *_workers(read),
+        *_network(read),
+        *_bulk(read),
+        *_memory(read),
+    ]
 
 
 def _hot_path(read: "_Reading") -> Sequence[Figure]:
@@ -179,6 +188,26 @@ def _workers(read: "_Reading") -> Sequence[Figure]:
             alarm=8,
         ),
     ]
+
+
+def _network(read: "_Reading") -> Sequence[Figure]:
+    """Return what comes from agents, of three copies and of one."""
+    figures = []
+    for name, copies in (("wide", "three copies"), ("narrow", "one copy")):
+        size = read.mutation_bytes(name)
+        most = _CROSSED_TIMES_MAX * size + _CROSSED_MORE_MAX
+        title = f"through agents, {copies} of {size} bytes: crossed the network for a mutation"
+        crossed = read.numbers(f"{name}.network", lambda s: s["crossed_bytes"] / s["changes"])
+        figures += [
+            Figure(title, "bytes", crossed, {"its bytes once": size}, goal=most, alarm=most),
+            Figure(
+                "the same: CPU of the reader",
+                "µs",
+                read.per_change(f"{name}.network"),
+                {"from directories": median(read.per_change(f"{name}.readers"))},
+            ),
+        ]
+    return figures
 
 
 def _bulk(read: "_Reading") -> Sequence[Figure]:

@@ -83,6 +83,8 @@ def _one_run(
         yield f"{name}.lz4", _probe("intake", log=str(recording.lz4), schema=schema)
         job = jobs.write(recording, recording.nodes, null)
         yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
+        job = jobs.write(recording, recording.nodes, null)
+        yield f"{name}.network", _complete(recording, _probe("network", job=job))
         yield from _worker(name, jobs, recording, null)
     for records in RECORDS:
         few = min(records, wide.mutations) if wide.mutations < min(RECORDS) else records

@@ -22,6 +22,7 @@ from typing import Any, Final
 import structlog
 
 from bench.agreed import per_entry_ns
+from bench.network import through_agents
 from bench.recordings import open_segment, segments
 from bench.wide import wide_ddl, wide_updates
 from headrace.connector.job import Job, read_job
@@ -50,6 +51,7 @@ from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
 from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.layout import Catalogue
 from headrace.sources.cassandra.segment import index_name, parse_index
+from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.topology import Node, replica_groups
 
 Measured = Mapping[str, object]
@@ -171,6 +173,22 @@ def readers(job: str) -> Measured:
             writer.submit(Delivery(batch, encoded), settle)
         cpu_ns = time.process_time_ns() - started
     return {"changes": counts[0], "cpu_ns": cpu_ns, "encode_ns": encode_ns}
+
+
+def network(job: str) -> Measured:
+    """Read through an agent for each node what `readers` reads; count what crosses the network."""
+    configure("warning")
+    with through_agents(Path(job)) as far:
+        given = read_job(far)
+        source = given.source(given.source_config, _context(given))
+        opened = [source.open(split, None) for split in source.plan()]
+        encoder = _encoder(given)
+        started = time.process_time_ns()
+        changes = sum(len(encoder.encode(b, token=1)) for b in _batches(given, opened))
+        cpu_ns = time.process_time_ns() - started
+        crossed = source.crossed_bytes if isinstance(source, CassandraSource) else 0
+        source.close()
+    return {"changes": changes, "cpu_ns": cpu_ns, "crossed_bytes": crossed}
 
 
 def run(job: str) -> Measured:
@@ -365,7 +383,7 @@ def _memory_bytes_max() -> int:
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
     for p in (
-        *(bare, frame, intake, agreement, fold, readers, encode, run, imports),
+        *(bare, frame, intake, agreement, fold, readers, network, encode, run, imports),
         *(produce, deliver, arrow, shards),
     )
 }

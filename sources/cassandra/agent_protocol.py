@@ -1,17 +1,19 @@
 """What the agent of a node and those who read its log say to each other: paths, bodies, bounds."""
 
+import builtins
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import msgspec
 
 SEGMENTS_PATH: Final = "/v1/segments"
+ENTRIES_PATH: Final = "/v1/entries"
 COPIES_PATH: Final = "/v1/copies"
 HOLD_PATH: Final = "/v1/hold"
 NEEDS_PATH: Final = "/v1/needs"
 MESSAGING_HEADER: Final = "Headrace-Messaging"
 RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one answer.
-COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of one mutation.
+COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of the mutations in one answer.
 NEEDS_BYTES_MAX: Final = 1024 * 1024  # Of one request.
 SPLITS_MAX: Final = 100_000
 
@@ -65,6 +67,28 @@ class Needs(msgspec.Struct, frozen=True):
     job: str
     store: Store
     splits: list[str]
+
+
+class Entries(msgspec.Struct, frozen=True):
+    """Of which entries of a segment a reader wants what; see `entries.Wanted`.
+
+    From `begin` in the file on, of about `bytes` there.
+    """
+
+    begin: int
+    bytes: int
+    key: Annotated[builtins.bytes, msgspec.Meta(min_length=16, max_length=16)]
+    full: bool
+    ranges: list[tuple[int, int]]
+    passed: frozenset[builtins.bytes]
+    kept: frozenset[builtins.bytes] | None
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Places of mutations in a segment: position of the entry's end, and length."""
+
+    segment: int
+    places: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)]]]
 
 
 class HoldFigures(msgspec.Struct, frozen=True):

@@ -10,10 +10,10 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -24,6 +24,7 @@ from headrace.plugins.measures import TEXT_TYPE, exposition
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
+    ENTRIES_PATH,
     HOLD_PATH,
     MESSAGING_HEADER,
     NEEDS_BYTES_MAX,
@@ -31,31 +32,42 @@ from headrace.sources.cassandra.agent_protocol import (
     RANGE_BYTES_MAX,
     SEGMENTS_PATH,
     SPLITS_MAX,
+    Entries,
     Listed,
     Listing,
     Need,
     Needs,
+    Places,
     Refusal,
 )
 from headrace.sources.cassandra.copies import Copies
-from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
+from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, SegmentInfo
+from headrace.sources.cassandra.entries import Wanted
 from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Keeper
 from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.measuring import agent_measures
+from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
+from headrace.sources.cassandra.walks import PIECE_BYTES, Walks
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-PIECE_BYTES: Final = 256 * 1024  # Read, counted and sent at once.
 SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
 OPEN_MAX: Final = 64
 IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
 REQUESTS_MAX: Final = 64
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+
+
+class Decode(Protocol):
+    """Reads a body."""
+
+    def __call__(self, content: bytes, /, *, type: type[T]) -> T:  # noqa: A002 (msgspec's)
+        """Return what *content* says. Raises msgspec.MsgspecError."""
 
 
 class _RefusedError(Exception):
@@ -109,6 +121,7 @@ class AgentServer:
         self._log = log
         self._keeper = keeper
         self._copies = Copies((log,), b"", Keys(KeyOptions()))
+        self._walks = Walks()
         self._token = None if token is None else token.encode()
         self._pace = Pace(rate_bytes)
         self._events = events
@@ -122,7 +135,8 @@ class AgentServer:
         app = web.Application(middlewares=[self._refusals], client_max_size=NEEDS_BYTES_MAX)
         app.router.add_get(SEGMENTS_PATH, self._segments)
         app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
-        app.router.add_get(COPIES_PATH + "/{segment}/{position}/{length}", self._copy)
+        app.router.add_post(ENTRIES_PATH + "/{name}", self._entries)
+        app.router.add_post(COPIES_PATH, self._mutations)
         app.router.add_get(HOLD_PATH, self._hold)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_put(NEEDS_PATH, self._need)
@@ -139,6 +153,7 @@ class AgentServer:
     def _look_after(self) -> None:
         self._keeper.tick()
         self._copies.close()
+        self._walks.forget_gone()
         for name, file in list(self._files.items()):  # Or what is gone would take its room on.
             is_idle = time.monotonic() > file.used + IDLE_SECONDS
             if is_idle and os.fstat(file.descriptor).st_nlink == 0:
@@ -150,6 +165,8 @@ class AgentServer:
             os.close(file.descriptor)
         self._files.clear()
         self._one_by_one.shutdown()
+        self._walks.close()
+        self._copies.close()
 
     @web.middleware
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -182,9 +199,7 @@ class AgentServer:
         return Listed(info.segment_id, info.name, info.limit, info.missing, size, modified_ms)
 
     async def _range(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        if parse_name(name) is None:  # Nothing else is ever opened.
-            raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
+        name = _segment_name(request)
         first, last = _asked(request.headers.get("Range", ""))
         file = await self._alone(lambda: self._file(name))
         if request.headers.get("If-Match", file.mark) != file.mark:
@@ -266,26 +281,71 @@ class AgentServer:
 
         return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
 
-    async def _copy(self, request: web.Request) -> web.Response:
-        """Answer with one mutation; who asks compares its digest."""
-        at = [request.match_info[name] for name in ("segment", "position", "length")]
-        if not all(re.fullmatch(r"\d{1,18}", each) for each in at):
-            raise _RefusedError(400, "bad_place", "expected SEGMENT/POSITION/LENGTH")
-        segment, position, length = map(int, at)
-        if length > COPY_BYTES_MAX:
+    async def _mutations(self, request: web.Request) -> web.Response:
+        """Answer with mutations, one after another; who asks compares their digests."""
+        asked = _body(await request.read(), Places, msgspec.msgpack.decode)
+        if sum(length for _, length in asked.places) > COPY_BYTES_MAX:
             raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
         try:
-            found = await self._alone(lambda: self._copies.at(0, segment, position, length))
+            found = await self._alone(lambda: list(self._found(asked)))
         except (SegmentError, SegmentKeyError) as error:  # Such as one that is encrypted.
             raise _RefusedError(409, error.code, str(error)) from error
-        if found is None:
-            raise _RefusedError(404, "copy_gone", f"segment {segment} has no copy at {position}")
-        await asyncio.sleep(self._pace.pause(len(found.raw), time.monotonic()))
-        self.sent_bytes += len(found.raw)
+        content = b"".join(each.raw for each in found)
+        await asyncio.sleep(self._pace.pause(len(content), time.monotonic()))
+        self.sent_bytes += len(content)
         return web.Response(
-            body=found.raw,
+            body=content,
             content_type="application/octet-stream",
-            headers={MESSAGING_HEADER: str(found.messaging)},
+            headers={MESSAGING_HEADER: str(found[0].messaging if found else 0)},
+        )
+
+    def _found(self, asked: Places) -> Iterator[Rescued]:
+        for position, length in asked.places:
+            found = self._copies.at(0, asked.segment, position, length)
+            if found is None:
+                said = f"segment {asked.segment} has no copy at {position}"
+                raise _RefusedError(404, "copy_gone", said)
+            yield found
+
+    async def _entries(self, request: web.Request) -> web.StreamResponse:
+        """Answer with what is wanted of a segment's entries."""
+        name = _segment_name(request)
+        asked = _body(await request.read(), Entries, msgspec.msgpack.decode)
+        if not 0 < asked.bytes <= RANGE_BYTES_MAX or asked.begin < 0:
+            raise _RefusedError(416, "bad_range", f"expected 1 to {RANGE_BYTES_MAX} bytes")
+        file = await self._alone(lambda: self._file(name))
+        if request.headers.get("If-Match", file.mark) != file.mark:
+            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        try:
+            pieces = await self._alone(lambda: self._walk(name, file, asked))
+        except (SegmentError, SegmentKeyError) as error:  # Then its bytes are asked for.
+            raise _RefusedError(409, error.code, str(error)) from error
+        response = web.StreamResponse(headers={"ETag": file.mark})
+        response.content_type = "application/octet-stream"
+        try:
+            await response.prepare(request)
+            while piece := await self._alone(lambda: next(pieces, b"")):
+                await asyncio.sleep(self._pace.pause(len(piece), time.monotonic()))
+                if not await self._took(request, response, piece):
+                    _break(request)
+                    break
+                self.sent_bytes += len(piece)
+        finally:
+            await self._alone(pieces.close)
+        return response
+
+    def _walk(self, name: str, file: _File, asked: Entries) -> Generator[bytes]:
+        listed = self._log.segments()
+        info = next((each for each in listed if each.name == name), None)
+        if info is None:  # We still have the file; it is final when there is a later one.
+            parsed = parse_name(name)
+            if parsed is None or not any(each.segment_id > parsed[1] for each in listed):
+                raise _RefusedError(404, "segment_gone", f"there is no {name}")
+            info = SegmentInfo(parsed[1], name, NO_LIMIT)
+        wanted = Wanted(asked.key, asked.full, asked.ranges, asked.passed, asked.kept)
+        end = asked.begin + asked.bytes
+        return self._walks.pieces(
+            info, file.mark, file.descriptor, begin=asked.begin, end=end, wanted=wanted
         )
 
     async def _alone(self, work: Callable[[], T]) -> T:
@@ -315,6 +375,13 @@ class AgentServer:
         return file
 
 
+def _segment_name(request: web.Request) -> str:
+    name = request.match_info["name"]
+    if parse_name(name) is None:  # Nothing else is ever opened.
+        raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
+    return name
+
+
 def _asked(text: str) -> tuple[int, int]:
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -326,9 +393,9 @@ def _asked(text: str) -> tuple[int, int]:
     return first, last
 
 
-def _body(content: bytes, kind: type[T]) -> T:
+def _body(content: bytes, kind: type[T], decode: Decode = msgspec.json.decode) -> T:
     try:
-        return msgspec.json.decode(content, type=kind)
+        return decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise _RefusedError(400, "bad_request", str(error)) from error
 

@@ -12,7 +12,13 @@ from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.directory import NO_LIMIT, LogReader, SegmentBytes, SegmentInfo
+from headrace.sources.cassandra.directory import (
+    NO_LIMIT,
+    Arcs,
+    LogReader,
+    SegmentBytes,
+    SegmentInfo,
+)
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     BadMutationError,
@@ -20,7 +26,7 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.frame import Framer, ReadInto
 from headrace.sources.cassandra.gaps import MARKER, START, VANISHED, error_of, gap_before
-from headrace.sources.cassandra.intake import Intake
+from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
@@ -64,6 +70,8 @@ class LogCursor:
         self._listed: Sequence[SegmentInfo] = ()
         self._unread: set[int] = set()  # Ids that were listed and not begun.
         self.until: Marker | None = None  # Nothing behind it is read, if it is given.
+        self._arcs: Arcs = ()
+        self._is_narrowed = False
         self._was_away = False  # Since the marker was reached nobody has looked at the log.
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
@@ -161,6 +169,8 @@ class LogCursor:
             if self.until is not None and self.at_end:
                 self.marker = max(self.marker, self.until)
             return
+        if not self._is_narrowed:
+            self._narrow()
         found = self._run(intake, host, demand)
         if found == codes.FINISHED and self._current.final:
             self.marker = Marker(self._current.segment_id, END_OFFSET)
@@ -182,10 +192,14 @@ class LogCursor:
                 found = intake.run(framer, host, routes, left, demand.bytes_max, demand.records_max)
                 if found == codes.UNKNOWN_TABLE:
                     self._ask(intake, host)
+                    self._follow_tables(routes)
                 elif found != codes.SCHEMA_CHANGE:
                     return found
-                elif self._change():
-                    return codes.ENTRY
+                else:
+                    is_enough = self._change()
+                    self._follow_tables(routes)
+                    if is_enough:
+                        return codes.ENTRY
             except CorruptSegmentError as error:
                 self._widen(error)
                 self._leave(error, messaging=framer.messaging)
@@ -202,6 +216,39 @@ class LogCursor:
                 self.read_bytes += max(0, framer.at - begun_at)
                 begun_at = framer.at
         return codes.ENTRY
+
+    def need(self, arcs: Arcs) -> None:
+        """Need these tokens from now on; none stand for all."""
+        self._arcs, self._is_narrowed = arcs, False
+
+    def _narrow(self) -> None:
+        """Let the log leave out what nobody needs, from where reading stands."""
+        lacks_some = self._reader.narrow(*self.tables.left_out, self._arcs)
+        self._is_narrowed = True
+        if lacks_some and self._current is not None and self._bytes is not None:
+            try:
+                self._frame(self._current, self._bytes, self.marker.offset)
+            except HeadraceError:
+                self.close()
+                raise
+            self._framer.allow(self._current.limit)
+
+    def _follow_tables(self, before: Routes) -> None:
+        """Ask for what is delivered by now, if that may have changed."""
+        if self.tables.routes is not before:
+            self._reached(self._framer.at)
+            self._narrow()
+
+    def _frame(self, segment: SegmentInfo, opened: SegmentBytes, resume: int) -> None:
+        _, self._logical = open_segment(
+            self._framer,
+            opened.read_into,
+            keys=self._keys,
+            place=f"node {self.node}: {segment.name}",
+            resume=resume,
+            segment_id=segment.segment_id,
+            workspace=self._workspace,
+        )
 
     def _widen(self, error: CorruptSegmentError) -> None:
         """Leave the rest of a section where much is wrong: one by one it would take too long."""
@@ -294,7 +341,7 @@ class LogCursor:
         segment = waiting[0]
         if 0 < after.segment_id < segment.segment_id - 1:
             self.tables.skipped_segments(Marker(segment.segment_id, 0))
-        place = f"node {self.node}: {segment.name}"
+        self._narrow()
         try:
             opened = self._reader.open(segment)
         except FileNotFoundError as error:
@@ -303,15 +350,8 @@ class LogCursor:
         self._current, self._bytes = segment, opened
         self._logical = opened.read_into
         try:
-            _, self._logical = open_segment(
-                self._framer,
-                opened.read_into,
-                keys=self._keys,
-                place=place,
-                resume=after.offset if segment.segment_id == after.segment_id else 0,
-                segment_id=segment.segment_id,
-                workspace=self._workspace,
-            )
+            resume = after.offset if segment.segment_id == after.segment_id else 0
+            self._frame(segment, opened, resume)
         except CorruptSegmentError as error:
             self._leave(error, messaging=0)
             self.close()

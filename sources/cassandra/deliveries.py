@@ -20,7 +20,7 @@ from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, 
 from headrace.sources.cassandra.schema_tables import KEYSPACE
 from headrace.sources.cassandra.table_plan import EpochPlans, TablePlan
 
-_ROUTES, _PLANS = "routes", "plans"  # What is kept with an epoch.
+_ROUTES, _PLANS, _LEFT_OUT = "routes", "plans", "left out"  # What is kept with an epoch.
 RESCUES_MAX: Final = 1_000  # Epochs whose misfits made us ask for a fresh schema.
 UNKNOWN_MAX: Final = 1_000  # Unknown table ids remembered for reports.
 
@@ -121,6 +121,19 @@ class Deliveries:
             if number >= 0 and self.delivers(table):
                 self.shape(table)
         return routes
+
+    def left_out(self, epoch: Epoch) -> tuple[Collection[bytes], Collection[bytes]]:
+        """Return the tables of *epoch* that nobody asks for, and those that tell of tables.
+
+        They are ids. Of the former also entries count that hold nothing else.
+        """
+        found = epoch.derived.get(_LEFT_OUT)
+        if not isinstance(found, tuple):
+            tables = epoch.catalogue.tables
+            kept = {t.table_id.bytes for t in tables if t.keyspace == KEYSPACE}
+            passed = {t.table_id.bytes for t in tables if not self.delivers(t)} - kept
+            found = epoch.derived[_LEFT_OUT] = frozenset(passed), frozenset(kept)
+        return found
 
     def _treatment(self, table: TableSchema) -> int:
         if self.delivers(table):

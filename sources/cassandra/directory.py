@@ -5,7 +5,7 @@ markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
 
 NO_LIMIT: Final = -1
+Arcs = tuple[tuple[int, int], ...]  # Tokens, inclusive and ascending; none: all.
 _INDEX_BYTES_MAX: Final = 64
 
 
@@ -61,6 +62,14 @@ class LogReader(Protocol):
 
     def open(self, segment: SegmentInfo) -> SegmentBytes:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Leave out, where that saves something, what nobody needs from now on.
+
+        That is: entries of single updates of the tables *passed*, and of system tables that are not
+        *kept*; and tokens outside of *arcs*, inclusive and ascending. Returns whether what was read
+        ahead may lack what is needed now: then the open segment is framed anew from its marker.
+        """
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
         """Return the mutation of *length* bytes whose entry ends there, and open no segment.
@@ -200,6 +209,11 @@ class LogDirectory:
             if (folder / name).exists():
                 return folder / name
         raise FileNotFoundError(self.path / name)
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Nothing: to read all costs less."""
+        del passed, kept, arcs
+        return False
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
         """Return a copy that was kept of a segment that is gone."""

@@ -5,7 +5,7 @@ where the schema was given: for a table id that nobody knows, and where segments
 one thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -59,6 +59,11 @@ class LogTables:
     def epoch(self) -> Epoch:
         """The epoch that the next entry is in."""
         return self._schema.epoch
+
+    @property
+    def left_out(self) -> tuple[Collection[bytes], Collection[bytes]]:
+        """The tables that nobody asks for by now, and those that tell of tables: ids."""
+        return self._deliveries.left_out(self.epoch)
 
     @property
     def has_history(self) -> bool:

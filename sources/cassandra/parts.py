@@ -153,14 +153,14 @@ class Parts:
         """Each node's log, in the order that numbers the hosts."""
         owners: dict[str, str] = {}
         logs: dict[str, LogDirectory | RemoteLog] = {}
-        access = self.config.agent_access
+        access, exchange = self.config.agent_access, None
         for name, given in self.config.nodes.items():
             node = given if isinstance(given, Mapping) else {"path": given}
             if "url" in node:
                 place = str(node["url"])
-                logs[name] = _remote().RemoteLog(
-                    _remote().Agent(place, access, self.context.clock.monotonic_ms)
-                )
+                exchange = exchange or _remote().Exchange()
+                agent = _remote().Agent(place, access, self.context.clock.monotonic_ms)
+                logs[name] = _remote().RemoteLog(agent, exchange)
             else:
                 place = os.path.realpath(str(node["path"]))
                 path, commitlog, hold = (

@@ -18,7 +18,7 @@ from headrace.sources.cassandra.gaps import FAIL, START
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.splits import place_of
+from headrace.sources.cassandra.splits import arcs_of, place_of
 from headrace.sources.cassandra.state import (
     Ahead,
     CdcState,
@@ -150,7 +150,14 @@ class Pump:
         if ahead:
             nodes = [cursor.node for cursor in self.cursors]
             self.intake.read_further(number, _FurtherRead(ahead, nodes))
+        self._narrow()
         self._go_on()
+
+    def _narrow(self) -> None:
+        """Tell the logs which tokens are needed."""
+        arcs = arcs_of(self._owned, self.intake.splits)
+        for cursor in self.cursors:
+            cursor.need(arcs)
 
     def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor, marker: Marker) -> None:
         """Tell a split that joins of the gap that the others stand before, if it does too."""
@@ -174,6 +181,7 @@ class Pump:
             self.intake.own(number, None)
         self.take_lost(number)
         if self._owned:
+            self._narrow()
             self._go_on()
         else:
             self.stopped_by = None

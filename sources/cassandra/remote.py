@@ -6,8 +6,9 @@ Blocking network I/O with time-outs; for one thread.
 
 import contextlib
 import http.client
+import itertools
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -17,29 +18,52 @@ from headrace.plugins import ConfigError, MissingRequirementError, Problem
 from headrace.sources.cassandra import needs
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
+    ENTRIES_PATH,
     HOLD_PATH,
     MESSAGING_HEADER,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
     SEGMENTS_PATH,
     AgentAccess,
+    Entries,
     HoldFigures,
     Listed,
     Listing,
     Need,
     Needs,
+    Places,
     Refusal,
 )
-from headrace.sources.cassandra.directory import SegmentInfo, ended
-from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
+from headrace.sources.cassandra.directory import Arcs, SegmentInfo, ended
+from headrace.sources.cassandra.entries import (
+    BYTES,
+    DIGEST,
+    FULL,
+    PASSED,
+    Received,
+    entry,
+    filler,
+    received,
+)
+from headrace.sources.cassandra.errors import (
+    AgentUnavailableError,
+    LogUnreadableError,
+    SegmentError,
+)
+from headrace.sources.cassandra.exchange import Exchange, Place
 from headrace.sources.cassandra.rescue import Rescued
+from headrace.sources.cassandra.segment import parse_descriptor
 from headrace.sources.cassandra.state import Marker
 
 T = TypeVar("T")
+_Narrowed = tuple[frozenset[bytes], frozenset[bytes] | None, Arcs]
 
 REQUEST_SECONDS_MAX: Final = 10.0
 PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
 AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
+START_BYTES: Final = 4 * 1024  # More than a plain segment's header has.
+ENTRIES_BYTES_MIN: Final = 1024  # Who reads less at once wants a header or a marker.
+_LINES_BYTES: Final = 120  # Of a request and its answer, besides what is counted one by one.
 _LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
 _OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
 _REFUSED: Final = (401, 403)
@@ -60,13 +84,17 @@ class Answer(NamedTuple):
 
 
 class Agent:
-    """One connection to an agent. After a failure it is not tried again for a while."""
+    """One connection to an agent. After a failure it is not tried again for a while.
+
+    `crossed_bytes` counts bodies and headers in both directions, before TLS.
+    """
 
     def __init__(self, url: str, access: AgentAccess, now_ms: Callable[[], int]) -> None:
         """Connect to nothing yet; *now_ms* is a clock that never goes back."""
         self.url = url.rstrip("/")
         self._access = access
         self._now_ms = now_ms
+        self.crossed_bytes = 0
         self._connection: http.client.HTTPConnection | None = None
         self._pause_ms = 0
         self._not_before_ms = 0
@@ -127,7 +155,10 @@ class Agent:
             if was_open:  # An agent closes what is idle for long.
                 return self._exchange(method, path, body, headers)
             raise
-        return Answer(response.status, content, dict(response.headers))
+        came = dict(response.headers)
+        self.crossed_bytes += _LINES_BYTES + len(path) + len(body) + len(content)
+        self.crossed_bytes += sum(len(a) + len(b) + 4 for a, b in (*headers.items(), *came.items()))
+        return Answer(response.status, content, came)
 
     def _new(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -147,70 +178,149 @@ class Agent:
 
 
 class RemoteSegment:
-    """An open segment. Of a final one some is fetched ahead."""
+    """An open segment. Of a final one some is fetched ahead; of a plain one, by entries."""
 
-    def __init__(self, agent: Agent, segment: SegmentInfo) -> None:
-        """Learn which file it is.
+    def __init__(self, log: "RemoteLog", segment: SegmentInfo) -> None:
+        """Learn which file it is, and whether it is plain.
 
         Raises:
             FileNotFoundError: it has vanished.
 
         """
-        self._agent = agent
-        self._path = f"{SEGMENTS_PATH}/{quote(segment.name, safe='')}"
-        self._place = f"{agent.url}: {segment.name}"
-        self._final = segment.final
+        self._log = log
+        self._segment = segment
+        self._name = quote(segment.name, safe="")
+        self._place = f"{log.agent.url}: {segment.name}"
         self._mark = ""
         self._ahead, self._ahead_at = b"", 0
         self.bytes_read = 0
-        self._ahead = self._fetch(0, AHEAD_BYTES if self._final else 1)
+        self._messaging = self._plain_messaging(self._fetch(0, START_BYTES))
+        self.by_entries = self._messaging is not None
+
+    @staticmethod
+    def _plain_messaging(start: bytes) -> int | None:
+        """Return the messaging version of a plain segment; None of any other one."""
+        try:
+            described = parse_descriptor(start, place="")
+        except SegmentError:  # Or one with a very long header: whoever frames it will see.
+            return None
+        return described.messaging if described.wrapping is None else None
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file.
+
+        Of a plain segment those of entries that nobody asked for are others, of the same length.
+        """
         wanted = min(len(buffer), RANGE_BYTES_MAX)
         content = self._kept(offset, wanted)
-        if not content and self._final:
-            self._ahead = self._fetch(offset, max(wanted, AHEAD_BYTES))
-            self._ahead_at = offset
-            content = self._ahead[:wanted]
-        elif not content:
-            content = self._fetch(offset, wanted)
+        if not content and self.by_entries and wanted >= ENTRIES_BYTES_MIN:
+            content = self._entries(offset, wanted)
+        if not content and not (self.by_entries and wanted >= ENTRIES_BYTES_MIN):
+            ahead = self._segment.final and not self.by_entries
+            content = self._fetch(offset, max(wanted, AHEAD_BYTES) if ahead else wanted)
+            if ahead:
+                self._keep(content, offset)
+        content = content[:wanted]
         buffer[: len(content)] = content
         return len(content)
 
-    def close(self) -> None:
+    def forget(self) -> None:
         """Forget what was fetched."""
         self._ahead = b""
 
+    def close(self) -> None:
+        """Forget what was fetched."""
+        self.forget()
+
+    def _keep(self, content: bytes, offset: int) -> None:
+        self._ahead, self._ahead_at = content, offset
+
     def _kept(self, offset: int, wanted: int) -> bytes:
         begin = offset - self._ahead_at
-        if not self._final or begin < 0:
-            return b""
-        return self._ahead[begin : begin + wanted]
+        return self._ahead[begin : begin + wanted] if begin >= 0 else b""
+
+    def _entries(self, offset: int, wanted: int) -> bytes:
+        """Return the segment from *offset* on, made of its entries; nothing if there is no more."""
+        log, final = self._log, self._segment.final
+        asked = log.asked(offset, max(wanted, AHEAD_BYTES) if final else wanted)
+        body = msgspec.msgpack.encode(asked)
+        answer = self._answer("POST", f"{ENTRIES_PATH}/{self._name}", {}, body)
+        if answer.status != _OK:
+            raise self._failed(answer)
+        try:
+            parts = list(received(answer.content, offset))
+        except ValueError as error:
+            raise LogUnreadableError(f"no entries came: {error}", place=self._place) from error
+        content = b"".join(self._made(parts))
+        self._keep(content, offset)
+        return content
+
+    def _made(self, parts: Sequence[Received]) -> Iterator[bytes]:
+        exchange, messaging = self._log.exchange, self._messaging or 0
+        known = {p.content: exchange.get(p.content) for p in parts if p.kind == DIGEST}
+        known.update(self._missing([p for p in parts if known.get(p.content, b"") is None]))
+        for part in parts:
+            if part.kind == PASSED:
+                yield from filler(part.length, messaging)
+            elif part.kind == BYTES:
+                yield part.content
+            else:
+                raw = part.content if part.kind == FULL else known[part.content] or b""
+                if part.kind == FULL and exchange.readers > 1:
+                    exchange.add(raw)
+                place = self._log.place(self._segment.segment_id, part.end)
+                exchange.place(place, Rescued(raw, messaging))
+                yield entry(raw)
+
+    def _missing(self, parts: Sequence[Received]) -> Mapping[bytes, bytes]:
+        """Fetch the mutations that no replica sent yet."""
+        exchange = self._log.exchange
+        found: dict[bytes, bytes] = {}
+        places = {part.content: (part.end, part.length) for part in parts}
+        for raw in self._log.mutations(self._segment.segment_id, list(places.values())):
+            found[exchange.add(raw)] = raw
+        if found.keys() != places.keys():
+            raise LogUnreadableError("other mutations came than were asked for", place=self._place)
+        return found
 
     def _fetch(self, offset: int, count: int) -> bytes:
         headers = {"Range": f"bytes={offset}-{offset + count - 1}"}
+        answer = self._answer("GET", f"{SEGMENTS_PATH}/{self._name}", headers)
+        if answer.status == _BEHIND:
+            return b""
+        if answer.status != _PART:
+            raise self._failed(answer)
+        return answer.content
+
+    def _answer(
+        self, method: str, path: str, headers: dict[str, str], body: bytes = b""
+    ) -> "Answer":
         if self._mark:
             headers["If-Match"] = self._mark
-        status, content, came = self._agent.ask("GET", self._path, headers=headers)
-        if status == _PART:
-            self._mark = self._mark or came.get("ETag", "")
-            self.bytes_read += len(content)
-            return content
-        if status == _BEHIND:
-            return b""
-        if status == _GONE and not self._mark:
+        answer = self._log.agent.ask(method, path, body, headers)
+        if answer.status == _GONE and not self._mark:
             raise FileNotFoundError(self._place)
-        what = "another file has its name now" if status == _CHANGED else _refusal(content)
-        raise LogUnreadableError(f"cannot be read: {what}", place=self._place)
+        if answer.status in {_OK, _PART}:
+            self._mark = self._mark or answer.headers.get("ETag", "")
+            self.bytes_read += len(answer.content)
+        return answer
+
+    def _failed(self, answer: "Answer") -> LogUnreadableError:
+        changed = answer.status == _CHANGED
+        what = "another file has its name now" if changed else _refusal(answer.content)
+        return LogUnreadableError(f"cannot be read: {what}", place=self._place)
 
 
 class RemoteLog:
     """The log of a node as its agent serves it; see `LogDirectory`."""
 
-    def __init__(self, agent: Agent) -> None:
-        """Ask nothing yet."""
+    def __init__(self, agent: Agent, exchange: Exchange | None = None) -> None:
+        """Ask nothing yet; logs of one job share an *exchange*."""
         self.agent = agent
+        self.exchange = exchange or Exchange()
+        self.exchange.readers += 1
+        self._narrowed: _Narrowed = (frozenset(), None, ())
+        self._opened: RemoteSegment | None = None
         self._until: tuple[int, int] | None = None
         self._listed: dict[str, Listed] = {}
 
@@ -231,15 +341,60 @@ class RemoteLog:
 
     def open(self, segment: SegmentInfo) -> RemoteSegment:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
-        return RemoteSegment(self.agent, segment)
+        self._opened = RemoteSegment(self, segment)
+        return self._opened
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Ask for no more than this from now on; see `LogReader.narrow`."""
+        narrowed = frozenset(passed), frozenset(kept), tuple(arcs)
+        is_new = narrowed != self._narrowed
+        self._narrowed = narrowed
+        if is_new and self._opened is not None:
+            self._opened.forget()
+        return is_new and self._opened is not None and self._opened.by_entries
+
+    def asked(self, begin: int, count: int) -> Entries:
+        """Return what is asked of *count* bytes of a segment."""
+        passed, kept, arcs = self._narrowed
+        exchange = self.exchange
+        full = exchange.readers < 2  # noqa: PLR2004 (then no replica sends it again)
+        return Entries(begin, count, exchange.key, full, list(arcs), passed, kept)
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
         """Return the mutation whose entry ends there. Raises as `Agent.ask`."""
-        path = f"{COPIES_PATH}/{segment_id}/{position}/{length}"
-        answer = self.agent.ask("GET", path)
-        if answer.status != _OK:
+        known = self.exchange.at(self.place(segment_id, position))
+        if known is not None:
+            return known
+        answer = self._mutations(segment_id, [(position, length)])
+        if answer.status != _OK or len(answer.content) != length:
             return None
         return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
+
+    def place(self, segment_id: int, position: int) -> Place:
+        """Return what a place in this log is called in the exchange."""
+        return self.agent.url, segment_id, position
+
+    def mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield the mutations at *places*: where their entries end, and how long they are.
+
+        Raises:
+            LogUnreadableError: they are not there any more.
+
+        """
+        while places:
+            sizes = itertools.accumulate(length for _, length in places)
+            count = max(1, sum(size <= RANGE_BYTES_MAX for size in sizes))
+            answer, at = self._mutations(segment_id, places[:count]), 0
+            if answer.status != _OK:
+                raise LogUnreadableError(_refusal(answer.content), place=self.agent.url)
+            for _, length in places[:count]:
+                yield answer.content[at : at + length]
+                at += length
+            places = places[count:]
+
+    def _mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Answer:
+        body = msgspec.msgpack.encode(Places(segment_id, list(places)))
+        return self.agent.ask("POST", COPIES_PATH, body)
 
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the bytes of a segment's file when it was listed; 0 where there is none."""

@@ -19,6 +19,7 @@ from headrace.plugins.measures import Measure
 from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.parts import Parts
@@ -130,6 +131,12 @@ class CassandraSource(Source):
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""
         return self._parts.recovered(lost)
+
+    @property
+    def crossed_bytes(self) -> int:
+        """Bytes that went to agents and came from them so far, in bodies and headers."""
+        logs = self._parts.logs.values()
+        return sum(0 if isinstance(log, LogDirectory) else log.agent.crossed_bytes for log in logs)
 
     @classmethod
     def first_position(cls) -> None:

