@@ -5,7 +5,7 @@ is conditional on the fencing token (R7): a store accepts nothing from an owner 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
@@ -28,7 +28,7 @@ class StoreUnavailableError(RetriableError):
 
 
 class PlanChangedError(FatalError):
-    """The source plans splits that do not cover the registered ones."""
+    """The source plans splits that can not take the place of the registered ones."""
 
     code = "plan_changed"
     exit_status = 2
@@ -160,6 +160,41 @@ class Commit:
     losses: Sequence[Loss] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan generation: which splits a job has.
+
+    When another has taken its place, `books` has the source's own counters and `counters` the
+    framework's, of all its splits, as of its end.
+    """
+
+    number: int
+    splits: tuple[str, ...]
+    books: Mapping[str, int] = field(default_factory=dict)
+    counters: Counters = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """The plan in force; the one that is to take its place, if there is one; and those before."""
+
+    in_force: Plan
+    announced: Plan | None = None
+    ended: Sequence[Plan] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """What takes a plan's place: where its splits begin (None: anew), and the books of the old."""
+
+    positions: Mapping[str, EncodedPosition | None]
+    books: Mapping[str, int]
+    counters: Counters
+
+
+Succeed = Callable[[Sequence[SplitState]], Successor]
+
+
 class Store(ABC):
     """The durable state of one job; of the entry-point group `headrace.stores`.
 
@@ -197,6 +232,31 @@ class Store(ABC):
         Raises:
             PlanChangedError: a registered split is missing from *splits*.
             StateLostError: a registered split has no lease or no head.
+
+        """
+
+    @abstractmethod
+    def plans(self) -> Plans:
+        """Return the job's plans; of a job that is not registered one without splits."""
+
+    @abstractmethod
+    def announce(self, splits: Sequence[str], *, after: int) -> None:
+        """Let everybody see that *splits* are to take the place of plan *after*, if it is in force.
+
+        What was announced before stays: of two that announce at once, one does.
+        """
+
+    @abstractmethod
+    def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
+        """Put the announced plan in force, all of it or nothing, also when the process is killed.
+
+        *tokens* are those of all splits in force, which *owner* has claimed. *succeed* is given
+        their states, which nobody can change any more. Heads and leases of the new splits carry a
+        token above all of those. What the old ones have lost is kept; whoever has the first of the
+        new splits sends it.
+
+        Raises:
+            LeaseLostError: somebody else claimed a split, or has put a plan in force. Look again.
 
         """
 

@@ -158,6 +158,8 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
         store.close()
     os.chdir(path.parent)  # Paths in the file are relative to it.
     source = plugin(config, _context(job, job_key))
+    if states:  # Another number of splits is not in force before the job runs.
+        source.follow(list(states))
     stands: list[Stand] = []
     for split in source.plan():
         known = states.get(split.split_id)

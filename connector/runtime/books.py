@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.stores import Counters, add_counters
@@ -49,6 +49,14 @@ def total(splits: Iterable[SplitBooks]) -> SplitBooks:
     return SplitBooks("", dict(books), counters)
 
 
+def closed(split: SplitBooks) -> SplitBooks:
+    """Return books that end: what still waits is passed on, and others open with it."""
+    books = dict(split.books)
+    if "mutations.pending" in books:
+        books["mutations.passed_on"] = books.pop("mutations.pending")
+    return replace(split, books=books)
+
+
 def differences(split: SplitBooks) -> Sequence[str]:
     """Return the equations that do not hold, in words; none when the books balance."""
     lines = []
@@ -56,12 +64,12 @@ def differences(split: SplitBooks) -> Sequence[str]:
         fates = {name: split.books.get(f"entries.{node}.{name}", 0) for name in _ENTRY_FATES}
         read = split.books.get(f"entries.{node}.read", 0)
         lines.append(_equation(f"entries of {node}", "read", read, fates))
-    if "mutations.first" in split.books:
+    if "mutations.first" in split.books or "mutations.opening" in split.books:
         fates = {name: split.books.get(f"mutations.{name}", 0) for name in _MUTATION_FATES}
         fates["pending"] = fates["pending"] or split.books.get("pending", 0)
         opening = split.books.get("mutations.opening", 0)
         left = f"opening {opening} + first" if opening else "first"
-        amount = opening + split.books["mutations.first"]
+        amount = opening + split.books.get("mutations.first", 0)
         lines.append(_equation("mutations", left, amount, fates))
     for table, c in sorted(split.counters.items()):
         fates = {

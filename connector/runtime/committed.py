@@ -3,19 +3,29 @@
 from collections.abc import Mapping, Sequence
 
 from headrace.connector.runtime.books import SplitBooks
-from headrace.connector.stores import Store
+from headrace.connector.stores import SplitState, Store
 from headrace.plugins import Position, Source
 
 
 def committed_books(
     store: Store, source: Source, *, thorough: bool = False
 ) -> Sequence[SplitBooks]:
-    """Return the books of every split as they are committed.
+    """Return the books of every split as they are committed, after those of earlier plans.
 
     With *thorough* each position is also held against its books, which takes time.
     """
+    ended = [
+        SplitBooks(f"plan {plan.number}", plan.books, plan.counters) for plan in store.plans().ended
+    ]
+    return [*ended, *books_of(store.states(), source, thorough=thorough)]
+
+
+def books_of(
+    states: Sequence[SplitState], source: type[Source] | Source, *, thorough: bool = False
+) -> Sequence[SplitBooks]:
+    """Return the books of states; see `committed_books`."""
     books = []
-    for state in store.states():
+    for state in states:
         if state.position is None:
             books.append(SplitBooks(state.split, {}, state.counters))
             continue

@@ -24,6 +24,7 @@ STEPS: Final = (
     "positions_released",
     "handed_over",
 )
+PLAN_STEPS: Final = ("plan_announced", "plan_made", "plan_changed")  # Where splits are changed.
 
 _seen: Counter[str] = Counter()
 

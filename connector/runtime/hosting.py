@@ -20,6 +20,7 @@ from headrace.connector.control.status import live_workers
 from headrace.connector.job import Job, read_job, state_of
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
+from headrace.connector.runtime.replanning import Wish
 from headrace.connector.runtime.worker import Outcome, Report, Worker
 from headrace.connector.states import Desired
 from headrace.connector.stores import StateFileError, StoreUnavailableError
@@ -52,6 +53,7 @@ class Host:
         self._stopped = threading.Event()
         self._worker: Worker | None = None
         self._joining: Joining | None = None
+        self._wish = Wish()
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -102,6 +104,7 @@ class Host:
             job,
             log=self._log,
             wanted=wanted,
+            wish=self._wish,
             yields=lambda: joining is not None and joining.is_due(source),
         )
         if self._stopped.is_set():
@@ -114,7 +117,7 @@ class Host:
         os.chdir(job.directory)
         with contextlib.closing(connect(job.state)) as connection:
             wanted = Board(connection).wanted(name)
-        self._worker = Worker(job, log=self._log, wanted=wanted, until=until)
+        self._worker = Worker(job, log=self._log, wanted=wanted, until=until, wish=self._wish)
         if self._stopped.is_set():
             self._worker.stop()
         return self._worker.run(until_idle=True)

@@ -97,6 +97,28 @@ class LeaseKeeper:
         self._leaving.update(extra)
         return Changes(gained, lost, extra)
 
+    def take_all(self) -> bool:
+        """Renew when it is time, and claim all that is free; say whether every split is held.
+
+        Of several that want all of them, the one that has the first split goes on. Raises as
+        `step`.
+        """
+        self._renew()
+        workers, rows = self._store.workers(), self._store.leases()
+        owners = {row.owner.worker: row.owner for row in workers}
+        free = self._claimable(rows, owners, self._clock.monotonic_ms())
+        first = [row for row in free if row.split == rows[0].split]
+        self._claim(first)
+        if rows and rows[0].split in self._held:
+            self._claim([row for row in free if row not in first])
+        return len(self._held) == len(rows)
+
+    def let_go(self) -> None:
+        """Hold nothing any more, whatever the store says: all is claimed anew."""
+        for lease in self._held.values():
+            self._store.release(self._owner.worker, lease.split, lease.token)
+        self._held.clear()
+
     def renew_only(self) -> Changes:
         """Renew when it is time, and claim nothing: the worker is stopping."""
         return Changes(lost=self._renew())

@@ -31,6 +31,7 @@ from headrace.plugins import (
     Failure,
     FatalError,
     HeadraceError,
+    LeaseLostError,
     Position,
     Reader,
     RetriableError,
@@ -82,6 +83,7 @@ class Surroundings:
     tick_ms: int
     post: Callable[[Verdict], None]
     tally: Tally = field(default_factory=Tally)
+    plan: int = 0  # The generation of the splits; 0 is any.
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +284,11 @@ class SplitRun:
         around = self._around
         state = around.store.load(self.split, self.lease.token)
         crash.reached("loaded")
+        if around.plan and state.plan != around.plan:
+            raise LeaseLostError(
+                f"is of plan {state.plan}, this worker runs plan {around.plan}",
+                place=f"split {self.split}",
+            )
         resume = None
         if state.position is not None:
             resume = around.source.decode_position(state.position)

@@ -1,18 +1,23 @@
-"""What a run begins with: the bounds of its pipeline, and where new splits begin."""
+"""What a run begins with: its stores, the bounds of its pipeline, and where new splits begin."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from headrace.connector.job import EARLIEST, Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.pipeline import Limits
 from headrace.connector.runtime.processes import this_process
-from headrace.connector.runtime.watch import RestartPolicy
+from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Store
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.connector.stores.transactional import TransactionalStore
-from headrace.plugins import HeadraceError, Source, Split
+from headrace.plugins import ConfigError, HeadraceError, Problem, Sink, Source, Split
 
+DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 _LEASE_MS = 15_000
 
 
@@ -67,6 +72,33 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
+def check_sink(sink: Sink, store: Store, errors: ErrorPolicy) -> None:
+    """Find now what does not go together. Raises ConfigError."""
+    if sink.is_transactional and not isinstance(store, SqliteStore):
+        hint = "leave it out, or deliver at least once"
+        raise ConfigError([Problem("store", "exactly once, the sink keeps the positions", hint)])
+    if errors.topic and not sink.heeds_topics:
+        hint = "leave it out: `headrace dlq` has what was set aside"
+        raise ConfigError([Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)])
+
+
+@contextlib.contextmanager
+def planning_store(job: Job, sink: Sink, store: Store) -> Iterator[Store]:
+    """Give the store by which the states of all splits are known: exactly once, with the sink.
+
+    There, loading a state also keeps out the split's former writer.
+    """
+    if not sink.is_transactional:
+        yield store
+        return
+    writers = Writers(sink, SystemClock())
+    try:
+        with contextlib.closing(store_of(job, writers)) as opened:
+            yield opened
+    finally:
+        writers.close()
+
+
 def limits_of(job: Job) -> Limits:
     """Return the bounds that *job* gives its pipeline."""
     runtime = job.runtime
@@ -83,11 +115,21 @@ def limits_of(job: Job) -> Limits:
     )
 
 
-def restarts_of(job: Job, *, until_idle: bool) -> RestartPolicy:
-    """Return how often what failed is begun anew; never while all there is is taken."""
-    return RestartPolicy(
-        restarts_max=0 if until_idle else job.runtime.restarts_max,
-        pause_ms=in_ms(job.runtime.restart_pause_seconds),
+def errors_of(job: Job) -> ErrorPolicy:
+    """Return what is done about errors."""
+    return ErrorPolicy.of(job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max))
+
+
+def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> SplitWatch:
+    """Return what watches the splits; with *until_idle* none is begun anew that failed."""
+    return SplitWatch(
+        worker=worker,
+        generation=generation,
+        stall_ms=in_ms(job.runtime.stall_seconds),
+        policy=RestartPolicy(
+            restarts_max=0 if until_idle else job.runtime.restarts_max,
+            pause_ms=in_ms(job.runtime.restart_pause_seconds),
+        ),
     )
 
 

@@ -70,7 +70,8 @@ def spans_text(books: Sequence[SplitBooks]) -> str:
             spans.setdefault(span, []).append(split.split)
     lines = []
     for span, splits in spans.items():
-        which = "all splits" if len(splits) == len(books) else f"splits {', '.join(splits)}"
+        of_now = sum(1 for split in books if split.span)
+        which = "all splits" if len(splits) == of_now else f"splits {', '.join(splits)}"
         lines.append(f"{span}: {which}\n")
     return "".join(lines)
 

@@ -37,31 +37,29 @@ from headrace.connector.runtime.messages import (
 )
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
+from headrace.connector.runtime.replanning import Replanning, Wish
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
-from headrace.connector.runtime.starting import begin, in_ms, limits_of, restarts_of, store_of
-from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.runtime.starting import (
+    begin,
+    check_sink,
+    errors_of,
+    in_ms,
+    limits_of,
+    store_of,
+    watch_of,
+)
 from headrace.connector.runtime.watch import Pulse, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import (
-    ConfigError,
-    Context,
-    FatalError,
-    HeadraceError,
-    Position,
-    Problem,
-    Sink,
-    Source,
-)
+from headrace.plugins import Context, FatalError, HeadraceError, Position, Sink, Source
 from headrace.plugins.measures import Measure
 
 POLL_MS_MAX: Final = 1_000
 YIELD_EVERY_MS: Final = 3_000  # Looking at the states of two jobs costs.
-DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 
 
 class PluginHungError(FatalError):
@@ -128,29 +126,31 @@ class _Course:
 class Worker:
     """See the module. `run` once; `stop` at any time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it is told, each with a default)
         self,
         job: Job,
         *,
         log: structlog.stdlib.BoundLogger,
         wanted: Wanted | None = None,
-        yields: Callable[[], bool] | None = None,
+        yields: Callable[[], bool] = bool,
         until: Position | None = None,
+        wish: Wish | None = None,
     ) -> None:
         """Open nothing yet. *wanted* is what the board said before *job* was read.
 
-        *yields* is asked now and then, and says whether another job waits for this one to stop.
-        Nothing is read behind *until*.
+        *wish* is what this process wanted of the splits in its last run. *yields* is asked now and
+        then, and says whether another job waits for this one. Nothing is read behind *until*.
         """
         self._yields = yields
+        self._plan = 0
+        self._is_replanned: Callable[[], bool] = bool
         self._until = until
+        self._wish = wish or Wish()
         self._job = job
         self._wanted = wanted or Wanted()
         self._log = log.bind(job=job.name)
         self._clock = SystemClock()
-        self._errors = ErrorPolicy.of(
-            job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max)
-        )
+        self._errors = errors_of(job)
         self._inbox: SimpleQueue[Closed | Idled | Pulse | _Stopped | _Ended] = SimpleQueue()
         self._measures: JobMeasures | None = None
 
@@ -192,16 +192,13 @@ class Worker:
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
-            if sink.is_transactional and not isinstance(store, SqliteStore):
-                hint = "leave it out, or deliver at least once"
-                problem = Problem("store", "exactly once, the sink keeps the positions", hint)
-                raise ConfigError([problem])
-            if self._errors.topic and not sink.heeds_topics:
-                hint = "leave it out: `headrace dlq` has what was set aside"
-                problem = Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)
-                raise ConfigError([problem])
-            store.register([split.split_id for split in source.plan()])
-            begin(self._job, source)
+            check_sink(sink, store, self._errors)
+            replanning = Replanning(
+                self._job, source, sink, store, stopped=self._is_stopped, log=self._log
+            )
+            self._plan = replanning.settle(self._wish)
+            if self._plan:
+                begin(self._job, source)
             if self._until is not None:
                 source.read_until(self._until)
             owner = this_process()
@@ -217,14 +214,14 @@ class Worker:
             onlooker = partial(
                 self._job.source, self._job.source_config, replace(context, spectator=True)
             )
-            watch = SplitWatch(
-                worker=owner.worker,
-                generation=self._wanted.generation,
-                stall_ms=in_ms(self._job.runtime.stall_seconds),
-                policy=restarts_of(self._job, until_idle=until_idle),
+            watch = watch_of(
+                self._job, owner.worker, self._wanted.generation, until_idle=until_idle
             )
             self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
-            course = self._keep(store, notes, owner, pipeline, watch, until_idle=until_idle)
+            course = _Course()
+            if self._plan:
+                self._is_replanned = partial(replanning.is_due, self._plan)
+                course = self._keep(store, notes, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
@@ -245,6 +242,12 @@ class Worker:
             if measures is not None:
                 measures.close()
             source.close()
+
+    def _is_stopped(self, seconds: float) -> bool:
+        """Wait so long, or until somebody asks to stop; say whether somebody has."""
+        with contextlib.suppress(Empty):
+            self._inbox.put(self._inbox.get(timeout=seconds))
+        return not self._inbox.empty()
 
     def _surroundings(
         self,
@@ -274,6 +277,7 @@ class Worker:
             errors=self._errors,
             settle_ms_max=in_ms(runtime.settle_seconds_max),
             tick_ms=runtime.tick_min_ms,
+            plan=self._plan,
             post=post,
         )
 
@@ -445,10 +449,10 @@ class Worker:
 
     def _must_yield(self, course: _Course) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if self._yields is None or now_ms < course.yield_ms:
+        if now_ms < course.yield_ms:
             return False
         course.yield_ms = now_ms + YIELD_EVERY_MS
-        return self._yields()
+        return self._is_replanned() or self._yields()
 
     def _finished(self, hands: "_Hands", course: _Course, *, until_idle: bool) -> bool:
         keeper = hands.keeper

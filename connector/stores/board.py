@@ -17,7 +17,7 @@ from headrace.connector.stores.sqlite_file import named_errors, transaction
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
 LOG_LEVEL: Final = "log_level"  # A setting.
-PLAN: Final = 1  # The plan generation: it grows when a job is split anew, which nothing does yet.
+PLAN: Final = 1  # The first plan generation: it grows when a job has other splits.
 JOB_KEY_BYTES: Final = 16
 WHOLE_JOB: Final = ""  # The "split" under which a job's own state and restarts are kept.
 
@@ -131,7 +131,7 @@ class Board:
             (job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
         )
         fork = fork_name(job, source)
-        for table in COPIED:
+        for table in (*COPIED, "plans"):
             self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (fork,))  # noqa: S608 (constants)
         self._connection.execute(
             "INSERT INTO jobs (job, job_key, plan, splits) "
@@ -289,6 +289,7 @@ class Board:
     def _fork(self, route: Route) -> None:
         fork = fork_name(route.job, route.source)
         known = self._connection.execute("SELECT 1 FROM jobs WHERE job = ?", (fork,)).fetchone()
+        self._connection.execute("DELETE FROM plans WHERE job = ?", (fork,))
         for table, columns in COPIED.items():
             if known:  # It went its own way once: what it committed then is out of date.
                 self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (fork,))  # noqa: S608 (constants)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Self
 
+from headrace.connector.runtime import crash
 from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,
@@ -16,14 +17,17 @@ from headrace.connector.stores import (
     LeaseRow,
     Owner,
     PlanChangedError,
+    Plans,
     SplitState,
     StateLostError,
     Store,
     StoreUnavailableError,
+    Succeed,
     WorkerRow,
 )
 from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra_state import CassandraHeads
 from headrace.plugins import HeadraceError, RecordSchema
@@ -65,7 +69,9 @@ class CassandraStore(Store):
         self._losses = CassandraLosses(session, job, bytes_max=quarantine_bytes_max)
         self._heads = CassandraHeads(session, job, self._losses)
         self._schemas_known: set[bytes] = set()
-        self._splits: Sequence[str] = ()
+        self._plans = CassandraPlans(session, job, self._heads, self._losses)
+        self._in_force: frozenset[str] = frozenset()  # The splits, as of when somebody looked.
+        self._splits: Sequence[str] = ()  # Of all plans.
         self._mine: dict[str, tuple[Owner, int]] = {}  # Workers enrolled here, with their beats.
 
     @classmethod
@@ -95,7 +101,8 @@ class CassandraStore(Store):
         """See `Store.register`."""
         self.job_key()
         while True:
-            plan, known = self._registered()
+            in_force = self._plans.in_force()
+            plan, known = in_force.number, list(in_force.splits)
             gone = sorted(set(known) - set(splits))
             if gone:
                 raise PlanChangedError(
@@ -108,12 +115,32 @@ class CassandraStore(Store):
             self._make(new, plan)
             whole = [*known, *new]
             changed = self._session.apply(
-                "UPDATE jobs SET splits = ? WHERE job = ? IF splits = ?",
-                *(json.dumps(whole), self._job, json.dumps(known)),
+                "UPDATE jobs SET splits = ? WHERE job = ? IF splits = ? AND plan = ?",
+                *(json.dumps(whole), self._job, json.dumps(known), plan),
             )
             if changed["[applied]"]:  # Else another process added some at the same time.
-                self._splits = whole
+                self._in_force = frozenset(whole)
                 return plan
+
+    def plans(self) -> Plans:
+        """See `Store.plans`."""
+        return self._plans.all()
+
+    def announce(self, splits: Sequence[str], *, after: int) -> None:
+        """See `Store.announce`."""
+        self._plans.announce(splits, after=after)
+        crash.reached("plan_announced")
+
+    def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
+        """See `Store.replan`."""
+        self._plans.replan(owner, tokens, succeed, self._lease)
+        crash.reached("plan_changed")
+        self.leases()
+        for split in tokens.keys() - self._in_force:
+            self._session.apply(
+                "DELETE FROM leases WHERE job = ? AND bucket = ? AND split = ? IF EXISTS",
+                *self._lease(split),
+            )
 
     def enroll(self, owner: Owner) -> None:
         """See `Store.enroll`."""
@@ -145,9 +172,14 @@ class CassandraStore(Store):
             "WHERE job = ? AND bucket = ?",
             [(self._job, bucket) for bucket in range(BUCKETS)],
         )
-        return sorted(
-            (LeaseRow(token=row.pop("fence"), **row) for row in rows), key=lambda row: row.split
-        )
+        if not {row["split"] for row in rows} <= self._in_force:  # Or those of another plan.
+            self._in_force = frozenset(self._plans.in_force().splits)
+        found = [
+            LeaseRow(token=row.pop("fence"), **row)
+            for row in rows
+            if row["split"] in self._in_force
+        ]
+        return sorted(found, key=lambda row: row.split)
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
         """See `Store.claim`."""
@@ -215,12 +247,12 @@ class CassandraStore(Store):
 
     def states(self) -> Sequence[SplitState]:
         """See `Store.states`."""
-        return [self._heads.state(split) for split in sorted(self._registered()[1])]
+        return [self._heads.state(split) for split in sorted(self._plans.in_force().splits)]
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`."""
         if not self._splits and any(commit.losses for commit in commits):
-            self._splits = self._registered()[1]
+            self._splits = list(self._committed())
         return self._heads.commit(commits, self._splits)
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
@@ -255,7 +287,10 @@ class CassandraStore(Store):
     def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
         """See `Store.unsent_losses`."""
         committed = self._committed()
-        chosen = {split: committed[split] for split in splits if split in committed}
+        in_force = sorted(self._plans.in_force().splits)
+        # Of splits that are no more, whoever has the first one sends it.
+        gone = set(committed) - set(in_force) if in_force[:1] == sorted(splits)[:1] else set()
+        chosen = {split: seq for split, seq in committed.items() if split in {*splits, *gone}}
         return self._losses.unsent(chosen, bytes_max=bytes_max)
 
     def mark_losses_sent(self, numbers: Sequence[int]) -> None:
@@ -270,18 +305,13 @@ class CassandraStore(Store):
         """See `Store.close`."""
         self._session.close()
 
-    def _registered(self) -> tuple[int, list[str]]:
-        rows = self._session.rows(
-            "SELECT plan, splits FROM jobs WHERE job = ?", self._job, serial=True
-        )
-        return (rows[0]["plan"], json.loads(rows[0]["splits"])) if rows else (PLAN, [])
-
     def _committed(self) -> dict[str, int]:
-        """Return the number of each split's head."""
-        splits = self._registered()[1]
+        """Return the number of each split's head, also of those of plans that ended."""
+        plans = self._plans.all()
+        splits = {split for plan in (plans.in_force, *plans.ended) for split in plan.splits}
         rows = self._session.rows_of(
             "SELECT split, seq FROM heads WHERE job = ? AND split = ?",
-            [(self._job, split) for split in splits],
+            [(self._job, split) for split in sorted(splits)],
         )
         return {row["split"]: row["seq"] or 0 for row in rows}
 

@@ -55,6 +55,9 @@ TABLES: Final[Mapping[str, str]] = {
             'compaction_window_size': '1', 'compaction_window_unit': 'DAYS'}
         AND default_time_to_live = 2592000 AND gc_grace_seconds = 0""",
     "jobs": "job text PRIMARY KEY, job_key blob, plan int, splits text)",
+    "plans": """
+        job text, plan int, splits text, books text, counters text, PRIMARY KEY (job, plan)
+    )""",
     "workers": """
         job text, worker text, host text, boot text, pid_space text, pid bigint, started bigint,
         beat bigint, PRIMARY KEY (job, worker)

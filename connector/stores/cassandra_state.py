@@ -36,7 +36,7 @@ _REPLACE: Final = (
     "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? WHERE job = ? AND split = ? "
     "IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
 )
-_PUT_CHUNK: Final = "INSERT INTO chunks (job, split, fence, name, content) VALUES (?, ?, ?, ?, ?)"
+PUT_CHUNK: Final = "INSERT INTO chunks (job, split, fence, name, content) VALUES (?, ?, ?, ?, ?)"
 _CHUNK: Final = (
     "SELECT name, content FROM chunks WHERE job = ? AND split = ? AND fence = ? AND name = ?"
 )
@@ -62,6 +62,8 @@ class CassandraHeads:
             raise LeaseLostError(
                 f"head carries token {state.token}, mine is {token}", place=f"split {split}"
             )
+        if state.plan < 0:
+            raise LeaseLostError(f"plan {-state.plan} has ended", place=f"split {split}")
         self._listed = {key: names for key, names in self._listed.items() if key[0] != split}
         self._listed[split, token] = listed
         self._losses.forget_after(split, state.seq)
@@ -95,7 +97,7 @@ class CassandraHeads:
             after = {name: before.get(name, commit.token) for name in chunks}
             writes += [
                 (
-                    _PUT_CHUNK,
+                    PUT_CHUNK,
                     (self._job, commit.split, commit.token, name, chunks[name]),
                 )
                 for name in chunks

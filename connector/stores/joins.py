@@ -104,7 +104,7 @@ class Joins:
                     "UPDATE heads SET counters = ? WHERE job = ? AND split = ?",
                     (counters_text(counters), pair.base, split),
                 )
-            for table in (*COPIED, "workers", "wishes", "seen"):
+            for table in (*COPIED, "workers", "wishes", "seen", "plans"):
                 execute(f"DELETE FROM {table} WHERE job = ?", (pair.fork,))  # noqa: S608 (constants)
             execute("UPDATE quarantine SET job = ? WHERE job = ?", (pair.base, pair.fork))
             execute("UPDATE routes SET job = ? WHERE job = ?", (pair.base, pair.fork))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from headrace.connector.runtime import crash
 from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,
@@ -18,14 +19,17 @@ from headrace.connector.stores import (
     LeaseRow,
     Owner,
     PlanChangedError,
+    Plans,
     SplitState,
     StateLostError,
     Store,
+    Succeed,
     WorkerRow,
 )
 from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN, Board
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_losses import Losses
+from headrace.connector.stores.sqlite_plans import SqlitePlans
 from headrace.connector.stores.sqlite_state import StateWriter, load
 from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema, option
 
@@ -57,6 +61,7 @@ class SqliteStore(Store):
         self.board = Board(connection)
         self._heads = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
         self._kept = Losses(connection, job)
+        self._plans = SqlitePlans(connection, job)
         self._schemas_known: set[bytes] = set()
 
     @classmethod
@@ -123,6 +128,24 @@ class SqliteStore(Store):
                 (json.dumps([*known, *new]), self._job),
             )
         return int(plan)
+
+    def plans(self) -> Plans:
+        """See `Store.plans`."""
+        return self._plans.all()
+
+    def announce(self, splits: Sequence[str], *, after: int) -> None:
+        """See `Store.announce`."""
+        self._plans.announce(splits, after=after)
+        crash.reached("plan_announced")
+
+    def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
+        """See `Store.replan`."""
+        splits = self.plans().in_force.splits
+        if set(splits) != set(tokens):
+            raise LeaseLostError("the plan is another one by now", place=f"job {self._job}")
+        states = [self.load(split, tokens[split]) for split in splits]
+        self._plans.replace(owner, states, succeed(states))
+        crash.reached("plan_changed")
 
     def enroll(self, owner: Owner) -> None:
         """See `Store.enroll`."""

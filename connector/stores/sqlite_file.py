@@ -72,6 +72,13 @@ ALTER TABLE heads ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE heads ADD COLUMN kept_in TEXT NOT NULL DEFAULT '';
 ALTER TABLE quarantine ADD COLUMN awaits INTEGER;
 """,
+    """
+CREATE TABLE plans (
+    job TEXT NOT NULL, plan INTEGER NOT NULL, splits TEXT NOT NULL,
+    books TEXT NOT NULL DEFAULT '{}', counters TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (job, plan)
+) STRICT;
+""",
 )
 
 

@@ -85,10 +85,16 @@ class Losses:
     def unsent(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
         """Return what the topic for dead letters has not got yet of *splits*, oldest first."""
         marks = ", ".join("?" * len(splits))
-        condition = f"AND NOT sent AND split IN ({marks}) ORDER BY id LIMIT {UNSENT_MAX}"
+        # Of splits that are no more, whoever has the first one sends it.
+        condition = (
+            f"AND NOT sent AND (split IN ({marks}) OR "  # noqa: S608 (question marks)
+            f"(SELECT min(split) FROM leases WHERE job = ?) IN ({marks}) AND "
+            "split NOT IN (SELECT split FROM leases WHERE job = ?)) "
+            f"ORDER BY id LIMIT {UNSENT_MAX}"
+        )
         found: list[KeptLoss] = []
         size = 0
-        for kept in self._found(condition, tuple(splits)):
+        for kept in self._found(condition, (*splits, self._job, *splits, self._job)):
             size += len(kept.loss.content)
             if found and size > bytes_max:
                 break

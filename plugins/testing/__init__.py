@@ -8,7 +8,11 @@ exactly once has `TransactionalSuite` besides.
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{suite}_suite" for suite in ("sink", "source", "store", "transactional"))
+    *(
+        f"{__name__}.{suite}_suite"
+        for suite in ("sink", "source", "store", "plan", "transactional")
+    ),
+    f"{__name__}.store_driver",
 )
 
 from headrace.plugins.testing.sink_suite import (  # noqa: E402 (after the rewrite is registered)
@@ -19,8 +23,10 @@ from headrace.plugins.testing.source_suite import (  # noqa: E402 (after the rew
     SourceDriver,
     SourceSuite,
 )
-from headrace.plugins.testing.store_suite import (  # noqa: E402 (after the rewrite is registered)
+from headrace.plugins.testing.store_driver import (  # noqa: E402 (as above)
     StoreDriver,
+)
+from headrace.plugins.testing.store_suite import (  # noqa: E402 (as above)
     StoreSuite,
 )
 from headrace.plugins.testing.transactional_suite import (  # noqa: E402 (as above)

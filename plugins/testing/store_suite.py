@@ -1,67 +1,37 @@
-"""What every store must do. Version 1: what one job's workers ask of it."""
+"""What every store must do. Version 2: what one job's workers ask of it, and plans of splits."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import pytest
 
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.records import EncodedPosition, RecordSchema
 from headrace.plugins.stores import (
-    QUARANTINE_BYTES_MAX,
-    Commit,
-    LeaseRow,
-    Loss,
-    Owner,
     PlanChangedError,
     QuarantineFullError,
     StateLostError,
-    Store,
-    TableCounts,
 )
-
-LEASE_MS: Final = 1_000
-COUNTS: Final = {"ks.t": TableCounts(cut=5, delivered=3, dead_lettered=1, quarantined=1)}
-LOSS: Final = Loss(
-    kind="dead_letter",
-    table="ks.t",
-    place="node a, byte 7",
-    code="too_large",
-    message="is too large",
-    key=b"\0k",
-    content=b"12345",
-    headers=(("h", b"\1"),),
-    stage="KAFKA_PRODUCE",
-    origin={"segment": 7},
+from headrace.plugins.testing.plan_suite import PlanSuite
+from headrace.plugins.testing.store_driver import (
+    COUNTS,
+    LEASE_MS,
+    LOSS,
+    StoreDriver,
+    claim,
+    commit,
+    commit_of,
+    lease,
+    owner,
+    registered,
 )
 
 
-class StoreDriver(ABC):
-    """What the suite must be told about a store."""
-
-    job: str
-    """A job that the store holds nothing of yet."""
-
-    @abstractmethod
-    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> Store:
-        """Connect once more, as another process would."""
-
-    @abstractmethod
-    def set_head_token(self, split: str, token: int) -> None:
-        """Set the token in the head of a split of `job`, behind the store's back."""
-
-    @abstractmethod
-    def remove(self, what: str, split: str) -> None:
-        """Remove the `lease`, the `head` or the `chunks` of a split, behind the store's back."""
-
-
-class StoreSuite:
+class StoreSuite(PlanSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     @pytest.fixture
     def driver(self) -> StoreDriver:
@@ -82,9 +52,9 @@ class StoreSuite:
 
     def test_jobs_are_apart(self, driver: StoreDriver) -> None:
         """A job sees nothing of another one's workers, leases and states."""
-        with closing(_registered(driver)) as store, closing(driver.open(f"{driver.job}2")) as other:
+        with closing(registered(driver)) as store, closing(driver.open(f"{driver.job}2")) as other:
             store.enroll(owner())
-            _commit(store, commit_of(claim(store)))
+            commit(store, commit_of(claim(store)))
 
             assert ([], [], []) == (
                 list(other.workers()),
@@ -94,7 +64,7 @@ class StoreSuite:
 
     def test_token_grows_with_each_claim(self, driver: StoreDriver) -> None:
         """A claim takes the next token; a row that changed meanwhile cannot be claimed."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             stale = lease(store)
 
             assert 1 == claim(store, "w1")
@@ -104,7 +74,7 @@ class StoreSuite:
 
     def test_two_claim_at_once(self, driver: StoreDriver) -> None:
         """Of two who saw the same free leases, each gets what the other does not."""
-        with closing(_registered(driver)) as store, closing(driver.open(driver.job)) as other:
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             rows = store.leases()
             mine = store.claim("w1", rows[:1], LEASE_MS)
             others = other.claim("w2", rows, LEASE_MS)
@@ -113,16 +83,16 @@ class StoreSuite:
 
     def test_token_exceeds_that_of_the_head(self, driver: StoreDriver) -> None:
         """A lease row that was lost or set back does not bring old tokens back."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             driver.set_head_token("a", 41)
 
             assert 42 == claim(store)
 
     def test_old_token_commits_nothing(self, driver: StoreDriver) -> None:
         """After a take-over the former owner's commit is refused and changes nothing (I2)."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             old = claim(store, "w1")
-            _commit(store, commit_of(old, chunks={"kept": b"1"}))
+            commit(store, commit_of(old, chunks={"kept": b"1"}))
             new = claim(store, "w2")
             late = commit_of(old, previous=1, seq=2, head=b"late", chunks={"x": b"x"})
             refused = store.commit([late])
@@ -136,14 +106,14 @@ class StoreSuite:
 
     def test_a_successor_goes_on(self, driver: StoreDriver) -> None:
         """Whoever takes over commits on top of what the former owner committed."""
-        with closing(_registered(driver)) as store, closing(driver.open(driver.job)) as other:
-            _commit(store, commit_of(claim(store), chunks={"one": b"1", "two": b"2"}))
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
+            commit(store, commit_of(claim(store), chunks={"one": b"1", "two": b"2"}))
             token = claim(other, "w2")
             other.load("a", token)
             later = commit_of(
                 token, worker="w2", previous=1, seq=2, chunks={"two": b"2", "three": b"3"}
             )
-            _commit(other, later)
+            commit(other, later)
             (state,) = [each for each in store.states() if each.split == "a"]
 
             assert later.position == state.position
@@ -151,7 +121,7 @@ class StoreSuite:
 
     def test_one_lost_split_does_not_hold_up_another(self, driver: StoreDriver) -> None:
         """The splits that are still mine are committed, the lost one is named."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             old, mine = claim(store, "w1", "a"), claim(store, "w1", "b")
             claim(store, "w2", "a")
             refused = store.commit([commit_of(old), commit_of(mine, split="b")])
@@ -161,11 +131,11 @@ class StoreSuite:
 
     def test_commit_replaces_head_chunks_and_counters(self, driver: StoreDriver) -> None:
         """Chunks that the new head does not list are dropped with the old head (I7)."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             token = claim(store)
-            _commit(store, commit_of(token, chunks={"one": b"1", "two": b"2"}))
+            commit(store, commit_of(token, chunks={"one": b"1", "two": b"2"}))
             next_chunks = {"two": b"2", "three": b"3"}
-            _commit(store, commit_of(token, previous=1, seq=4, head=b"next", chunks=next_chunks))
+            commit(store, commit_of(token, previous=1, seq=4, head=b"next", chunks=next_chunks))
             state = store.load("a", token)
 
             assert EncodedPosition(b"next", next_chunks) == state.position
@@ -173,44 +143,44 @@ class StoreSuite:
 
     def test_a_chunk_may_come_back(self, driver: StoreDriver) -> None:
         """A chunk that was dropped and is listed again is there again."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             token = claim(store)
             for number, chunks in enumerate(({"one": b"1"}, {}, {"one": b"1"})):
-                _commit(store, commit_of(token, previous=number, seq=number + 1, chunks=chunks))
+                commit(store, commit_of(token, previous=number, seq=number + 1, chunks=chunks))
 
             assert EncodedPosition(b"head", {"one": b"1"}) == store.load("a", token).position
 
     def test_a_large_state_is_kept(self, driver: StoreDriver) -> None:
         """A head of 64 KiB and chunks of 256 KiB come back as they were."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             token = claim(store)
             chunks = {f"c{n}": bytes([n]) * (256 * 1024) for n in range(12)}
             large = commit_of(token, head=b"h" * (64 * 1024), chunks=chunks)
-            _commit(store, large)
+            commit(store, large)
 
             assert large.position == store.load("a", token).position
 
     def test_commit_must_follow_the_previous_one(self, driver: StoreDriver) -> None:
         """A commit that skips one is refused: somebody wrote with this token, or state is lost."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             refused = store.commit([commit_of(claim(store), previous=3, seq=4)])
 
             assert isinstance(refused["a"], StateLostError)
 
     def test_repeated_commit_is_recognised(self, driver: StoreDriver) -> None:
         """The same commit again, after an unknown outcome, changes nothing and is not refused."""
-        with closing(_registered(driver)) as store:
-            commit = replace(commit_of(claim(store)), losses=[LOSS])
-            _commit(store, commit)
-            _commit(store, commit)
+        with closing(registered(driver)) as store:
+            wanted = replace(commit_of(claim(store)), losses=[LOSS])
+            commit(store, wanted)
+            commit(store, wanted)
 
             assert [LOSS] == [kept.loss for kept in store.losses()]
 
     @pytest.mark.parametrize("what", ["head", "chunks"])
     def test_lost_state_is_named(self, driver: StoreDriver, what: str) -> None:
         """A split without its head, or a head without a chunk, is lost: nobody starts over."""
-        with closing(_registered(driver)) as store:
-            _commit(store, commit_of(claim(store), chunks={"one": b"1"}))
+        with closing(registered(driver)) as store:
+            commit(store, commit_of(claim(store), chunks={"one": b"1"}))
             driver.remove(what, "a")
             token = claim(store, "w2")
             with pytest.raises(StateLostError, match="is missing") as caught:
@@ -221,14 +191,14 @@ class StoreSuite:
     @pytest.mark.parametrize("what", ["lease", "head"])
     def test_registered_split_is_lost(self, driver: StoreDriver, what: str) -> None:
         """A split that the job knows must have a lease and a head."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             driver.remove(what, "a")
             with pytest.raises(StateLostError, match="split a"):
                 store.register(["a", "b"])
 
     def test_plan_may_grow_but_not_lose_a_split(self, driver: StoreDriver) -> None:
         """New splits begin without state; a split that has state must stay in the plan."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             store.register(["a", "b", "c"])
 
             assert ["a", "b", "c"] == [row.split for row in store.leases()]
@@ -236,16 +206,16 @@ class StoreSuite:
                 store.register(["b", "c"])
             assert 2 == caught.value.exit_status
 
-    def test_state_before_the_first_commit(self, driver: StoreDriver) -> None:
+    def test_state_before_the_firstcommit(self, driver: StoreDriver) -> None:
         """A split that nobody committed for has no position, and its first number is above 0."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             state = store.load("a", claim(store))
 
             assert (None, 0, {}) == (state.position, state.seq, state.counters)
 
     def test_renewal_names_what_was_lost(self, driver: StoreDriver) -> None:
         """A renewal moves the beats of the worker and of what it holds, and names the rest."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             store.enroll(owner())
             tokens = {"a": claim(store, "w1", "a"), "b": claim(store, "w1", "b")}
             claim(store, "w2", "b")
@@ -258,7 +228,7 @@ class StoreSuite:
 
     def test_released_lease_shows_its_problem(self, driver: StoreDriver) -> None:
         """A free lease tells why it was given back, until someone claims it."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             store.release("w1", "a", claim(store), "fatal: no")
 
             assert (None, "fatal: no") == (lease(store).owner, lease(store).problem)
@@ -267,7 +237,7 @@ class StoreSuite:
 
     def test_release_with_an_old_token_does_nothing(self, driver: StoreDriver) -> None:
         """Only the holder can give a lease back."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             old = claim(store, "w1")
             claim(store, "w2")
             store.release("w1", "a", old)
@@ -276,7 +246,7 @@ class StoreSuite:
 
     def test_dismissed_worker_holds_nothing(self, driver: StoreDriver) -> None:
         """A worker that leaves frees its leases."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             store.enroll(owner())
             claim(store)
 
@@ -286,10 +256,10 @@ class StoreSuite:
 
     def test_losses_are_told_and_forgotten(self, driver: StoreDriver) -> None:
         """What was set aside is found by its number, is sent once, and can be removed."""
-        with closing(_registered(driver)) as store:
+        with closing(registered(driver)) as store:
             token = claim(store)
             second = replace(LOSS, kind="quarantined", key=None, content=b"6" * 10)
-            _commit(store, replace(commit_of(token), losses=[LOSS, second]))
+            commit(store, replace(commit_of(token), losses=[LOSS, second]))
             first, last = store.losses()
 
             assert [(LOSS, "a"), (second, "a")] == [(k.loss, k.split) for k in (first, last)]
@@ -307,11 +277,11 @@ class StoreSuite:
         """A loss that does not fit stops its split's commit, all of it, and says the bound."""
         bound = 2 * (len(LOSS.content) + len(LOSS.key or b""))
         with (
-            closing(_registered(driver)) as store,
+            closing(registered(driver)) as store,
             closing(driver.open(driver.job, quarantine_bytes_max=bound)) as small,
         ):
             token = claim(store)
-            _commit(small, replace(commit_of(token), losses=[LOSS, LOSS]))
+            commit(small, replace(commit_of(token), losses=[LOSS, LOSS]))
             full = replace(commit_of(token, previous=1, seq=2), losses=[LOSS])
             refused = small.commit([full])
 
@@ -323,7 +293,7 @@ class StoreSuite:
     def test_schemas_are_found_by_id(self, driver: StoreDriver) -> None:
         """What was announced is found by its id, whoever asks; an unknown id is not."""
         schema = RecordSchema("ks.t", "CREATE", b"\1" * 16, {"type": "int"}, {"type": "string"})
-        with closing(_registered(driver)) as store, closing(driver.open(driver.job)) as other:
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             store.put_schemas([schema])
             store.put_schemas([schema])
             found = other.schema(b"\1" * 16)
@@ -335,57 +305,6 @@ class StoreSuite:
 
     def test_closes_twice(self, driver: StoreDriver) -> None:
         """A store may be closed again."""
-        store = _registered(driver)
+        store = registered(driver)
         store.close()
         store.close()
-
-
-def owner(worker: str = "w1") -> Owner:
-    """Return a worker's identity."""
-    return Owner(worker=worker, host="h", boot="b", pid_space="p", pid=1, started=2**62)
-
-
-def lease(store: Store, split: str = "a") -> LeaseRow:
-    """Return a lease as it stands."""
-    return next(row for row in store.leases() if row.split == split)
-
-
-def claim(store: Store, worker: str = "w1", split: str = "a") -> int:
-    """Claim a lease and return the token."""
-    return store.claim(worker, [lease(store, split)], LEASE_MS)[split]
-
-
-def commit_of(  # noqa: PLR0913 (each with its default)
-    token: int,
-    *,
-    split: str = "a",
-    worker: str = "w1",
-    previous: int = 0,
-    seq: int = 1,
-    head: bytes = b"head",
-    chunks: Mapping[str, bytes] | None = None,
-    losses: Sequence[Loss] = (),
-) -> Commit:
-    """Return a commit."""
-    return Commit(
-        split=split,
-        plan=1,
-        token=token,
-        owner=worker,
-        previous=previous,
-        seq=seq,
-        position=EncodedPosition(head, chunks or {}),
-        counters=COUNTS,
-        losses=losses,
-    )
-
-
-def _registered(driver: StoreDriver) -> Store:
-    """Return a store of a job with splits a and b."""
-    store = driver.open(driver.job)
-    assert 1 == store.register(["a", "b"])
-    return store
-
-
-def _commit(store: Store, commit: Commit) -> None:
-    assert {} == store.commit([commit])

@@ -55,6 +55,13 @@ class JobFolder:
                 env=environment,
             )
 
+    def cut_into(self, splits: int) -> None:
+        """Give the source another number of splits."""
+        path = self.path / "job.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["source"]["splits"] = splits
+        path.write_text(yaml.safe_dump(document))
+
     def finish(self, *, crash_at: str = "") -> int:
         """Run until idle and return the exit status."""
         with self.start("--until-idle", crash_at=crash_at) as child:

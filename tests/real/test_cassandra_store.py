@@ -18,7 +18,7 @@ from headrace.connector.stores.cassandra import BUCKETS, CassandraStore
 from headrace.connector.stores.cassandra_session import CassandraStoreConfig, StoreUnreachableError
 from headrace.plugins.testing import StoreDriver, StoreSuite
 from headrace.plugins.testing.doubles import sample_records
-from headrace.plugins.testing.store_suite import claim, commit_of
+from headrace.plugins.testing.store_driver import claim, commit_of
 from rig import Rig
 
 pytestmark = pytest.mark.real

@@ -13,7 +13,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins.discovery import load
 from headrace.plugins.testing import StoreSuite
-from headrace.plugins.testing.store_suite import claim, commit_of
+from headrace.plugins.testing.store_driver import claim, commit_of
 from stores import SqliteDriver
 
 

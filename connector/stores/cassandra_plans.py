@@ -1,0 +1,195 @@
+"""The plan generations of a job in Cassandra, and one taking another's place, step by step.
+
+No step is seen before the last one, which is one row: which plan is in force. First the heads of
+the old plan are closed: nobody commits to them any more, so whoever takes the change up again after
+a crash makes the same of them. All rows of the new plan carry a token above those that were there.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from headrace.connector.runtime import crash
+from headrace.connector.stores import (
+    Plan,
+    Plans,
+    SplitState,
+    StoreUnavailableError,
+    Succeed,
+    Successor,
+)
+from headrace.connector.stores.board import PLAN
+from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_session import CassandraSession
+from headrace.connector.stores.cassandra_state import PUT_CHUNK, CassandraHeads
+from headrace.connector.stores.sqlite_state import counters_of, counters_text
+from headrace.plugins import EncodedPosition, LeaseLostError
+
+_CLOSE: Final = "UPDATE heads SET plan = ? WHERE job = ? AND split = ? IF fence = ? AND owner = ?"
+_REPLACE_HEAD: Final = (
+    "UPDATE heads SET plan = ?, fence = ?, owner = null, seq = ?, head = ?, chunks = ?, "
+    "counters = '{}' WHERE job = ? AND split = ? IF fence < ?"
+)
+_NEW_HEAD: Final = (
+    "INSERT INTO heads (job, split, plan, fence, seq, head, chunks, counters) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, '{}') IF NOT EXISTS"
+)
+_END: Final = (
+    "UPDATE plans SET splits = ?, books = ?, counters = ? WHERE job = ? AND plan = ? "
+    "IF books = null"
+)
+_NEW_LEASE: Final = (
+    "INSERT INTO leases (job, bucket, split, fence, beat, lease_ms, problem) "
+    "VALUES (?, ?, ?, ?, 0, 0, '') IF NOT EXISTS"
+)
+
+Row = Mapping[str, Any]  # Any: the driver's rows have no types.
+
+
+class CassandraPlans:
+    """The plans of one job. Belongs to the session's thread."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        job: str,
+        heads: CassandraHeads,
+        losses: CassandraLosses,
+    ) -> None:
+        """Look at nothing yet."""
+        self._session = session
+        self._job = job
+        self._heads = heads
+        self._losses = losses
+
+    def all(self) -> Plans:
+        """Do what `Store.plans` promises."""
+        in_force = self.in_force()
+        rows = self._session.rows(
+            "SELECT plan, splits, books, counters FROM plans WHERE job = ?", self._job
+        )
+        found = [
+            Plan(
+                number=row["plan"],
+                splits=tuple(json.loads(row["splits"])),
+                books=json.loads(row["books"] or "{}"),
+                counters=counters_of(row["counters"] or "{}"),
+            )
+            for row in rows
+        ]
+        return Plans(
+            in_force,
+            next((plan for plan in found if plan.number > in_force.number), None),
+            [plan for plan in found if plan.number < in_force.number],
+        )
+
+    def in_force(self) -> Plan:
+        """Return the plan in force."""
+        rows = self._session.rows(
+            "SELECT plan, splits FROM jobs WHERE job = ?", self._job, serial=True
+        )
+        row: Row = rows[0] if rows else {"plan": PLAN, "splits": "[]"}
+        return Plan(number=row["plan"], splits=tuple(json.loads(row["splits"])))
+
+    def announce(self, splits: Sequence[str], *, after: int) -> None:
+        """Do what `Store.announce` promises."""
+        if self.in_force().number == after:
+            self._session.apply(
+                "INSERT INTO plans (job, plan, splits) VALUES (?, ?, ?) IF NOT EXISTS",
+                *(self._job, after + 1, json.dumps(list(splits))),
+            )
+
+    def replan(
+        self,
+        owner: str,
+        tokens: Mapping[str, int],
+        succeed: Succeed,
+        lease_of: Callable[[str], tuple[str, int, str]],
+    ) -> None:
+        """Do what `Store.replan` promises; *lease_of* gives the key of a split's lease."""
+        plans = self.all()
+        before, plan = plans.in_force, plans.announced
+        if plan is None or set(before.splits) != set(tokens):
+            raise LeaseLostError("the plan is another one by now", place=f"job {self._job}")
+        states = self._closed(before, owner, tokens)
+        successor = succeed(states)
+        token = self._made(plan, successor.positions, max(tokens.values()))
+        self._apply(
+            [(_NEW_LEASE, (*lease_of(split), token)) for split in plan.splits], must_be=False
+        )
+        self._end(before, successor)
+        crash.reached("plan_made")
+        self._apply(
+            [
+                (
+                    "UPDATE jobs SET plan = ?, splits = ? WHERE job = ? IF plan = ?",
+                    (plan.number, json.dumps(plan.splits), self._job, before.number),
+                )
+            ]
+        )
+
+    def _closed(self, plan: Plan, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """Close the heads of *plan*, and return their states, which are the last ones."""
+        self._apply(
+            [
+                (_CLOSE, (-plan.number, self._job, split, tokens[split], owner))
+                for split in plan.splits
+            ]
+        )
+        states = [self._heads.state(split) for split in plan.splits]
+        for state in states:
+            self._losses.forget_after(state.split, state.seq)
+        return states
+
+    def _made(
+        self, plan: Plan, positions: Mapping[str, EncodedPosition | None], highest: int
+    ) -> int:
+        """Write chunks and heads of a plan that is not in force yet; return their token."""
+        rows = self._session.rows_of(
+            "SELECT split, fence, seq FROM heads WHERE job = ? AND split = ?",
+            [(self._job, split) for split in plan.splits],
+        )
+        known = {row["split"]: row for row in rows if row["fence"] is not None}
+        token = 1 + max([highest, *(int(row["fence"]) for row in known.values())])
+        heads: list[tuple[str, Sequence[object]]] = []
+        for split in plan.splits:
+            position = positions[split]
+            chunks = position.chunks if position else {}
+            self._session.write(
+                [
+                    (PUT_CHUNK, (self._job, split, token, name, content))
+                    for name, content in chunks.items()
+                ]
+            )
+            head = position.head if position else None
+            listed = json.dumps(dict.fromkeys(chunks, token))
+            # A name that comes again goes on in its numbers: what was lost under them is kept.
+            seq = known[split]["seq"] if split in known else 0
+            if split in known:
+                heads.append(
+                    (
+                        _REPLACE_HEAD,
+                        (plan.number, token, seq, head, listed, self._job, split, token),
+                    )
+                )
+            else:
+                heads.append((_NEW_HEAD, (self._job, split, plan.number, token, seq, head, listed)))
+        self._apply(heads)
+        return token
+
+    def _end(self, plan: Plan, successor: Successor) -> None:
+        """Keep the books of the plan that ends."""
+        books = json.dumps(dict(successor.books)), counters_text(successor.counters)
+        self._apply(
+            [(_END, (json.dumps(plan.splits), *books, self._job, plan.number))], must_be=False
+        )
+
+    def _apply(
+        self, statements: Sequence[tuple[str, Sequence[object]]], *, must_be: bool = True
+    ) -> None:
+        """Write on condition; where *must_be* is not set, what is there already is as good."""
+        outcomes = self._session.apply_all(statements)
+        if None in outcomes:  # It is taken up again from the beginning.
+            raise StoreUnavailableError("how far a plan was changed is not known")
+        if must_be and not all(outcome and outcome["[applied]"] for outcome in outcomes):
+            raise LeaseLostError("somebody else changes the plan", place=f"job {self._job}")

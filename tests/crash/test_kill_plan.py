@@ -1,0 +1,65 @@
+"""The number of splits changes while processes die, and while others run: nothing is lost."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from children import JobFolder, forged_job, stop, until, write_ring
+from headrace.connector.cli import main
+from headrace.connector.runtime.crash import PLAN_STEPS
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID
+
+ROWS = 90
+
+
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """Return a job of two splits over three replicas' logs."""
+    monkeypatch.chdir(tmp_path)
+    return forged_job(tmp_path)
+
+
+def splits(job: JobFolder) -> set[str]:
+    """Return the splits that have leases."""
+    return set(job.leases())
+
+
+@pytest.mark.parametrize("step", PLAN_STEPS)
+def test_kill_at_each_step_of_a_change(ring: JobFolder, step: str) -> None:
+    """After SIGKILL at any step the change is taken up again, and all comes once.
+
+    Also what was uncommitted when the process before it was killed.
+    """
+    write_ring(ring.path, SEGMENT_ID, range(ROWS))
+    assert -signal.SIGKILL == ring.finish(crash_at="commit_heads:2"), ring.log()
+    ring.cut_into(5)
+    assert -signal.SIGKILL == ring.finish(crash_at=step), ring.log()
+    write_ring(ring.path, SEGMENT_ID + 1, range(ROWS, 2 * ROWS))
+    assert 0 == ring.finish(), ring.log()
+
+    changes = ring.changes()
+    assert 2 * ROWS == len(changes)
+    assert {f"{number}-of-5" for number in range(1, 6)} == splits(ring)
+    assert 0 == main(["verify", str(ring.path / "job.yaml")])
+
+
+def test_a_worker_that_runs_follows_one_with_another_number(ring: JobFolder) -> None:
+    """It settles, commits and gives its splits back; then both share the new ones.
+
+    Of what both read nothing comes twice, and none takes the plan back.
+    """
+    write_ring(ring.path, SEGMENT_ID, range(ROWS))
+    with ring.running() as first:
+        until(lambda: len(ring.changes()) == ROWS, "it never began")
+        ring.cut_into(4)
+        with ring.running() as second:
+            until(lambda: ring.owned() == [2, 2], "they never shared the new splits")
+            write_ring(ring.path, SEGMENT_ID + 1, range(ROWS, 2 * ROWS))
+            until(lambda: len(ring.changes()) == 2 * ROWS, "something is missing")
+            assert 0 == stop(second), ring.log()
+        assert 0 == stop(first), ring.log()
+
+    assert {1} == set(ring.changes().values())
+    assert {f"{number}-of-4" for number in range(1, 5)} == splits(ring)
+    assert 0 == main(["verify", str(ring.path / "job.yaml")])
