@@ -109,7 +109,7 @@ def _encoding(read: "_Reading") -> Sequence[Figure]:
     """Return what encoding takes, beside fastavro's, and what the sink adds to its client."""
     taken = {
         way: read.numbers("wide.encode", lambda s, way=way: s[way] / _NS_PER_US)  # type: ignore[misc]
-        for way in ("cep44", "flat", "debezium", "fastavro")
+        for way in ("cep44", "flat", "debezium", "json", "types", "fastavro")
     }
     produce = read.per_change("kafka.produce")
     deliver = read.per_change("kafka.deliver")
@@ -128,6 +128,18 @@ def _encoding(read: "_Reading") -> Sequence[Figure]:
                 f"the same, envelope {name}", "µs", taken[name], {"cep44": median(taken["cep44"])}
             )
             for name in ("flat", "debezium")
+        ),
+        Figure(
+            "the same, envelope cep44 in JSON",
+            "µs",
+            taken["json"],
+            {"in Avro": median(taken["cep44"])},
+        ),
+        Figure(
+            "the same, envelope cep44, types of CEP-44's text",
+            "µs",
+            taken["types"],
+            {"lossless": median(taken["cep44"])},
         ),
         Figure(
             "what the sink adds to a bare produce with the same headers and a callback",

@@ -5,12 +5,15 @@ Bytes are base64. A number that is none is the text `NaN`, `Infinity` or `-Infin
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 
+from headrace.connector.serde.json_bytes import JsonPiece, JsonWriter, json_piece
 from headrace.connector.serde.records import UnfitRecordError
-from headrace.plugins import Codec, Document, Record
+from headrace.plugins import Codec, Document, EncodedRecords, Record, RecordSchema
 
 _ENCODER: Final = msgspec.json.Encoder()
 _NO_NUMBERS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -27,6 +30,39 @@ class JsonCodec(Codec):
     def value(self, record: Record) -> bytes:
         """Return the JSON of the document."""
         return _fitting(record.document(), record)
+
+
+class JsonTexts:
+    """Makes JSON of records in Avro, all of a batch at once; the bytes are those of the codec."""
+
+    def __init__(self, *, keys: bool) -> None:
+        """Make it of keys too, if they are wanted so."""
+        self._keys = keys
+        self._writer = JsonWriter()
+        self._plans: dict[bytes, tuple[JsonPiece, JsonPiece]] = {}
+
+    def apply(self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema]) -> EncodedRecords:
+        """Return *given* with texts; *schemas* are those of its bytes, by their ids."""
+        keys: list[bytes | None] = []
+        values: list[bytes] = []
+        for schema_id, run in groupby(range(len(given)), lambda i: given.headers[i][0][1]):
+            begin = len(values)
+            end = begin + sum(1 for _ in run)
+            key, value = self._plan(schema_id, schemas)
+            text = self._writer.text
+            if self._keys:
+                keys += [None if k is None else text(key, k) for k in given.keys[begin:end]]
+            values += [text(value, each) for each in given.values[begin:end]]
+        return replace(given, keys=keys if self._keys else given.keys, values=values)
+
+    def _plan(
+        self, schema_id: bytes, schemas: Mapping[bytes, RecordSchema]
+    ) -> tuple[JsonPiece, JsonPiece]:
+        plan = self._plans.get(schema_id)
+        if plan is None:
+            schema = schemas[schema_id]
+            plan = self._plans[schema_id] = json_piece(schema.key), json_piece(schema.value)
+        return plan
 
 
 def _fitting(document: Document, record: Record) -> bytes:

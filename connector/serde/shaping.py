@@ -4,7 +4,7 @@ A plan is made once per schema. Changes, which the envelope `cep44` describes, a
 by `reshape`. Any other record has no envelope, and is its own document in JSON.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,6 +123,11 @@ class Shaper:
     def schema(self, schema: RecordSchema) -> RecordSchema:
         """Return *schema* as its records are encoded; its id stays."""
         return self._plan(schema).schema
+
+    @property
+    def schemas(self) -> Mapping[bytes, RecordSchema]:
+        """The schemas of all records so far as they are encoded, by their ids."""
+        return {schema_id: plan.schema for schema_id, plan in self._plans.items()}
 
     def shapes(self, schema: RecordSchema) -> bool:
         """Say whether records of *schema* are shaped in Avro."""
