@@ -7,6 +7,7 @@ as many entries that are all one mutation does everything but find and keep reco
 
 import time
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 from uuid import UUID
 
@@ -38,11 +39,29 @@ _NO_BOUND: Final = 1 << 40
 
 def per_entry_ns(records: int) -> tuple[float, float]:
     """Return the CPU of an entry with so many records, and that of one without any agreement."""
+    same, distinct = _mutations(records)
+    return _loop_ns([distinct] * NODES), _loop_ns([same] * NODES)
+
+
+def look_up_ns(records: int) -> tuple[float, float]:
+    """Return the CPU of an entry that is one of so many pending ones, and that of one without.
+
+    One node's log is read, and then the same entries once more, in an order of their own: each is
+    found among the others, and does not count again.
+    """
+    same, distinct = _mutations(records)
+    shuffled = list(distinct)
+    Random(7).shuffle(shuffled)  # noqa: S311 (an order)
+    return _loop_ns([distinct, shuffled], again=True), _loop_ns([same, same], again=True)
+
+
+def _mutations(count: int) -> tuple[list[bytes], list[bytes]]:
+    """Return one mutation so many times, and as many that differ in their keys."""
     base = _mutation()
     at = base.index(bytes(_KEY_BYTES))
     before, behind = base[:at], base[at + _KEY_BYTES :]
-    distinct = [before + i.to_bytes(_KEY_BYTES, "big") + behind for i in range(1, records + 1)]
-    return _loop_ns(distinct), _loop_ns([base] * records)
+    distinct = [before + i.to_bytes(_KEY_BYTES, "big") + behind for i in range(1, count + 1)]
+    return [base] * count, distinct
 
 
 def _mutation() -> bytes:
@@ -51,8 +70,11 @@ def _mutation() -> bytes:
     return encode_mutation({"updates": [update]}, parse_schema(_DDL), _MESSAGING)
 
 
-def _loop_ns(raws: Sequence[bytes]) -> float:
-    content = memoryview(segment([raws]).content)
+def _loop_ns(logs: Sequence[Sequence[bytes]], *, again: bool = False) -> float:
+    """Return the CPU of an entry when each log is another node's.
+
+    With *again* they are all the first node's, and only the last one counts.
+    """
     schema = parse_schema(_DDL)
     (keyspace,) = schema.keyspaces.values()
     groups = replica_groups([Node(str(n)) for n in range(NODES)], [keyspace], "QUORUM")
@@ -60,20 +82,26 @@ def _loop_ns(raws: Sequence[bytes]) -> float:
     feed.own(0, Agreement(groups))
     routes = Routes(Catalogue(schema), 0)
     routes.treat(0, codes.SELECTED, 0)
+    each = [
+        _feed_ns(feed, routes, 0 if again else host, memoryview(segment([raws]).content))
+        for host, raws in enumerate(logs)
+    ]
+    return each[-1] / len(logs[-1]) if again else sum(each) / sum(feed.reads)
 
+
+def _feed_ns(feed: Intake, routes: Routes, host: int, content: memoryview) -> int:
     def read_into(offset: int, buffer: memoryview) -> int:
         part = content[offset : offset + len(buffer)]
         buffer[: len(part)] = part
         return len(part)
 
     cpu_ns = 0
-    for host in range(NODES):
-        framer = Framer()
-        open_segment(framer, read_into, keys=Keys(KeyOptions()), place="bench")
-        found = codes.ENTRY
-        while found == codes.ENTRY:
-            started = time.process_time_ns()
-            found = feed.run(framer, host, routes, _RUN_BYTES, _NO_BOUND, _NO_BOUND)
-            cpu_ns += time.process_time_ns() - started
-            feed.give_back(feed.take(0))
-    return cpu_ns / sum(feed.reads)
+    framer = Framer()
+    open_segment(framer, read_into, keys=Keys(KeyOptions()), place="bench")
+    found = codes.ENTRY
+    while found == codes.ENTRY:
+        started = time.process_time_ns()
+        found = feed.run(framer, host, routes, _RUN_BYTES, _NO_BOUND, _NO_BOUND)
+        cpu_ns += time.process_time_ns() - started
+        feed.give_back(feed.take(0))
+    return cpu_ns

@@ -73,6 +73,14 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
         _agreement(read, 100_000, goal=150, alarm=300),
         _agreement(read, 1_000_000, goal=250, alarm=500),
         Figure(
+            "a look-up among 400,000 pending",
+            "ns",
+            read.numbers("look_up", lambda s: s["look_up_ns"]),
+            {"the loop without": median(read.numbers("look_up", lambda s: s["without_ns"]))},
+            goal=300,
+            alarm=1_000,
+        ),
+        Figure(
             "three copies of 13 columns -> one Avro record",
             "µs",
             read.per_change("wide.readers"),

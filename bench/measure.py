@@ -16,6 +16,7 @@ from bench.recordings import Recording, prepare
 ROOT: Final = Path(__file__).parents[1]
 HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit(main())"
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
+PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
@@ -89,6 +90,8 @@ def _one_run(
     for records in RECORDS:
         few = min(records, wide.mutations) if wide.mutations < min(RECORDS) else records
         yield f"agreement.{records}", _probe("agreement", records=few)
+    few = min(PENDING, wide.mutations) if wide.mutations < min(RECORDS) else PENDING
+    yield "look_up", _probe("look_up", records=few)
     for columns in (20, 200):
         yield f"fold.{columns}", _probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}

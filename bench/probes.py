@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import structlog
 
-from bench.agreed import per_entry_ns
+from bench.agreed import look_up_ns, per_entry_ns
 from bench.network import through_agents
 from bench.recordings import open_segment, segments
 from bench.wide import wide_ddl, wide_updates
@@ -130,6 +130,12 @@ def agreement(records: int) -> Measured:
     """Enter three copies of so many mutations into one split."""
     with_ns, without_ns = per_entry_ns(records)
     return {"agreement_ns": with_ns - without_ns, "without_ns": without_ns}
+
+
+def look_up(records: int) -> Measured:
+    """Find each of so many pending mutations once more."""
+    with_ns, without_ns = look_up_ns(records)
+    return {"look_up_ns": with_ns - without_ns, "without_ns": without_ns}
 
 
 def fold(columns: int) -> Measured:
@@ -386,7 +392,7 @@ def _memory_bytes_max() -> int:
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
     for p in (
-        *(bare, frame, intake, agreement, fold, readers, network, encode, run, imports),
+        *(bare, frame, intake, agreement, look_up, fold, readers, network, encode, run, imports),
         *(produce, deliver, arrow, shards),
     )
 }
