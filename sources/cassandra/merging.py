@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -36,7 +37,6 @@ from headrace.sources.cassandra.stored_rows import (
     Terms,
     chunks_of,
     latest_rows,
-    name_of,
     numbers_in,
     place_on_ring,
     rewritten,
@@ -45,6 +45,8 @@ from headrace.sources.cassandra.stored_rows import (
 Markers = Mapping[str, Marker]
 
 _START: Final = Marker(0, 0)
+_DIGEST: Final = itemgetter(codes.D0)
+_NUMBER: Final = itemgetter(codes.NUMBER)
 _PROGRESS: Final = (OPEN, ACCEPTED, PASSED, MENDED)  # How far one has come with a gap.
 
 
@@ -144,7 +146,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         keyspaces=keyspaces,
         markers=low,
         counters=opened({"mutations.pending": pending_of(rows)}),
-        chunks=chunks_of(sorted(rows, key=lambda row: (row[codes.NUMBER], name_of(row)))),
+        chunks=chunks_of(sorted(sorted(rows, key=_DIGEST), key=_NUMBER)),
         schemas=all_schemas(states),
         met_gaps=_gaps(states, tau),
         unread=_unread(states),

@@ -81,8 +81,7 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
 
 def _records(state: CdcState, keyspaces: list[str], shift: int, number: int) -> dict[Name, Row]:
     """Return the rows of all records by digest, with the numbers and times of the joined state."""
-    hosts = range(len(state.hosts))
-    terms = Terms(hosts, numbers_in(state.keyspaces, keyspaces), shift, number)
+    terms = Terms(None, numbers_in(state.keyspaces, keyspaces), shift, number)
     return {name: rewritten(row, terms) for name, row in latest_rows(state.chunks).items()}
 
 

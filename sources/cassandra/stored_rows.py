@@ -25,17 +25,21 @@ _HALF: Final = 32
 
 
 class Terms(NamedTuple):
-    """How rows of one state are written in another: its numbers, and what is added to its times."""
+    """How rows of one state are written in another: its numbers, and what is added to its times.
 
-    hosts: Sequence[int]
-    keyspaces: Sequence[int]
+    None instead of numbers: they stay the same.
+    """
+
+    hosts: Sequence[int] | None
+    keyspaces: Sequence[int] | None
     shift_ms: int
     number: int = 0  # Added to the records' numbers.
 
 
-def numbers_in(names: Sequence[str], all_names: Sequence[str]) -> Sequence[int]:
-    """Return the numbers that *names* have among *all_names*."""
-    return [all_names.index(name) for name in names]
+def numbers_in(names: Sequence[str], all_names: Sequence[str]) -> Sequence[int] | None:
+    """Return the numbers that *names* have among *all_names*; None if each has its own."""
+    numbers = [all_names.index(name) for name in names]
+    return None if numbers == list(range(len(names))) else numbers
 
 
 def latest_rows(chunks: Iterable[Chunk]) -> dict[Name, Row]:
@@ -43,44 +47,51 @@ def latest_rows(chunks: Iterable[Chunk]) -> dict[Name, Row]:
     found: dict[Name, Row] = {}
     for chunk in chunks:
         for row in rows_of(chunk.words):
-            if kind_of(row) == codes.FREE:
-                found.pop(name_of(row), None)
+            if row[codes.META] & _KIND_BITS == codes.FREE:
+                found.pop((row[codes.D0], row[codes.D1]), None)
             else:
-                found[name_of(row)] = row
+                found[row[codes.D0], row[codes.D1]] = row
     return found
 
 
 def rows_of(words: memoryview) -> Iterator[Row]:
     """Yield the rows in a chunk's words."""
+    numbers: Row = words.tolist()
     at = 0
-    while at < len(words):
+    while at < len(numbers):
         end = at + codes.RECORD_WORDS
-        if words[at + codes.META] & _KIND_BITS in LOCATED:
-            end += words[at + codes.LOCATIONS] * (codes.LOCATION_WORDS - 1)
-        yield words[at:end].tolist()
+        if numbers[at + codes.META] & _KIND_BITS in LOCATED:
+            end += numbers[at + codes.LOCATIONS] * (codes.LOCATION_WORDS - 1)
+        yield numbers[at:end]
         at = end
 
 
 def rewritten(row: Row, terms: Terms) -> Row:
     """Return a row in other terms."""
     made = list(row)
-    kind = kind_of(row)
-    meta = row[codes.META] & ~(_KEYSPACE_BITS << _KEYSPACE_SHIFT)
-    meta |= terms.keyspaces[keyspace_of(row)] << _KEYSPACE_SHIFT
-    if kind in _PUBLISHED:
-        host = terms.hosts[meta >> _HOST_SHIFT & _HOST_BITS]
-        meta = meta & ~(_HOST_BITS << _HOST_SHIFT) | host << _HOST_SHIFT
-    made[codes.META] = meta
+    kind = row[codes.META] & _KIND_BITS
     made[codes.NUMBER] += terms.number
     made[codes.SINCE] += terms.shift_ms
     made[codes.LAST] += terms.shift_ms
     if kind in _BORN_IN_TIME:
         made[codes.BORN] += terms.shift_ms
-    seen = row[codes.SEEN]
-    made[codes.SEEN] = sum(1 << ours for old, ours in enumerate(terms.hosts) if seen >> old & 1)
-    for at in range(codes.RECORD_WORDS, len(row), codes.LOCATION_WORDS - 1):
-        made[at] = terms.hosts[row[at]]
+    if terms.keyspaces is not None:
+        made[codes.META] &= ~(_KEYSPACE_BITS << _KEYSPACE_SHIFT)
+        made[codes.META] |= terms.keyspaces[keyspace_of(row)] << _KEYSPACE_SHIFT
+    if terms.hosts is not None:
+        _renumber(made, kind, terms.hosts)
     return made
+
+
+def _renumber(row: Row, kind: int, hosts: Sequence[int]) -> None:
+    """Give the hosts in a row other numbers, in its place."""
+    if kind in _PUBLISHED:
+        host = hosts[row[codes.META] >> _HOST_SHIFT & _HOST_BITS]
+        row[codes.META] = row[codes.META] & ~(_HOST_BITS << _HOST_SHIFT) | host << _HOST_SHIFT
+    seen = row[codes.SEEN]
+    row[codes.SEEN] = sum(1 << ours for old, ours in enumerate(hosts) if seen >> old & 1)
+    for at in range(codes.RECORD_WORDS, len(row), codes.LOCATION_WORDS - 1):
+        row[at] = hosts[row[at]]
 
 
 def places_in(row: Row) -> list[Row]:
@@ -103,11 +114,6 @@ def _pieces(rows: Iterable[Row]) -> Iterator[bytes]:
         piece.extend(row)
     if piece:
         yield piece.tobytes()
-
-
-def name_of(row: Row) -> Name:
-    """Return a record's digest."""
-    return row[codes.D0], row[codes.D1]
 
 
 def kind_of(row: Row) -> int:

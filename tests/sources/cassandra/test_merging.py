@@ -29,7 +29,6 @@ from headrace.sources.cassandra.stored_rows import (
     Row,
     kind_of,
     latest_rows,
-    name_of,
     place_on_ring,
 )
 
@@ -120,8 +119,12 @@ def content(row: Row, state: CdcState) -> tuple[object, ...]:
 
 def records_in(state: CdcState | None, arc: Arc) -> dict[object, object]:
     """Return what a state says of the mutations of an arc."""
-    rows = latest_rows(state.chunks).values() if state else ()
-    return {name_of(r): content(r, state) for r in rows if state and arc.has(place_on_ring(r))}
+    rows = latest_rows(state.chunks) if state else {}
+    return {
+        name: content(row, state)
+        for name, row in rows.items()
+        if state and arc.has(place_on_ring(row))
+    }
 
 
 @settings(max_examples=60, deadline=None)
