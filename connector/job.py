@@ -57,7 +57,7 @@ class RuntimeConfig:
     batch_records_max: int = option("The bound of one batch.", default=5_000, minimum=1)
     lease_seconds: float = option(
         "A split whose owner is silent for so long is taken over.",
-        default=15.0,
+        default=10.0,
         minimum=0.5,
         maximum=3600,
     )

@@ -281,7 +281,8 @@ class Store(ABC):
         """Take the leases that are still as *rows* show them; return the new tokens.
 
         A new token is greater than that of the lease and of the head, and is written to both
-        before this returns: from then on the former owner cannot commit.
+        before this returns: from then on the former owner cannot commit. The beat of the worker
+        *owner* moves before: who sees it stand still for a lease knows that of all its leases.
         """
 
     @abstractmethod

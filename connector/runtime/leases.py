@@ -46,7 +46,12 @@ class _Sighting:
 
 
 class LeaseKeeper:
-    """See the module. `others_live` says that every split held elsewhere has a live owner."""
+    """See the module. `others_live` says that every split held elsewhere has a live owner.
+
+    The rows of workers are read in each step, those of leases when there may be something to
+    claim: when workers came, went or fell silent, when this one has too few, or a split has nobody;
+    else at every renewal.
+    """
 
     def __init__(  # noqa: PLR0913 (its surroundings; tests replace the last two)
         self,
@@ -71,6 +76,10 @@ class LeaseKeeper:
         self._barred: dict[str, int | None] = {}
         self._seen: dict[tuple[str, str], _Sighting] = {}
         self._renewed_ms = clock.monotonic_ms()
+        self._rows: Sequence[LeaseRow] = ()
+        self._looked_ms: int | None = None
+        self._live: frozenset[str] = frozenset()  # Who lived at the last look.
+        self._ownerless = False
         self.others_live = False
 
     @property
@@ -86,11 +95,12 @@ class LeaseKeeper:
 
         """
         lost = self._renew()
-        workers, rows = self._store.workers(), self._store.leases()
+        workers = self._store.workers()
         now_ms = self._clock.monotonic_ms()
         live = self._live_workers(workers, now_ms)
-        share = -(-len(rows) // max(1, len(live)))
-        free = self._claimable(rows, {row.owner.worker: row.owner for row in workers}, now_ms)
+        knows = not lost and self._knows(live, now_ms)
+        free = [] if knows else self._look(workers, live, now_ms)
+        share = -(-len(self._rows) // max(1, len(live)))
         staying = len(self._held) - len(self._leaving)
         gained = self._claim(free[: max(0, share - staying)])
         extra = sorted(set(self._held) - self._leaving)[share:] if not gained else []
@@ -104,9 +114,9 @@ class LeaseKeeper:
         `step`.
         """
         self._renew()
-        workers, rows = self._store.workers(), self._store.leases()
-        owners = {row.owner.worker: row.owner for row in workers}
-        free = self._claimable(rows, owners, self._clock.monotonic_ms())
+        workers, now_ms = self._store.workers(), self._clock.monotonic_ms()
+        free = self._look(workers, self._live_workers(workers, now_ms), now_ms)
+        rows = self._rows
         first = [row for row in free if row.split == rows[0].split]
         self._claim(first)
         if rows and rows[0].split in self._held:
@@ -118,6 +128,21 @@ class LeaseKeeper:
         for lease in self._held.values():
             self._store.release(self._owner.worker, lease.split, lease.token)
         self._held.clear()
+
+    def _knows(self, live: frozenset[str], now_ms: int) -> bool:
+        """Say whether the leases are as they were at the last look, for all that matters here."""
+        if self._looked_ms is None or live != self._live or self._ownerless or self._barred:
+            return False
+        staying = len(self._held) - len(self._leaving)
+        has_enough = staying >= len(self._rows) // max(1, len(live))
+        return has_enough and now_ms - self._looked_ms < self._lease_ms // 3
+
+    def _look(
+        self, workers: Sequence[WorkerRow], live: frozenset[str], now_ms: int
+    ) -> list[LeaseRow]:
+        """Read the leases, and return those that may be claimed."""
+        self._rows, self._looked_ms, self._live = self._store.leases(), now_ms, live
+        return self._claimable(self._rows, {row.owner.worker: row for row in workers}, now_ms)
 
     def renew_only(self) -> Changes:
         """Renew when it is time, and claim nothing: the worker is stopping."""
@@ -159,8 +184,8 @@ class LeaseKeeper:
         self._renewed_ms = sent_ms
         return sorted(lost)
 
-    def _live_workers(self, rows: Sequence[WorkerRow], now_ms: int) -> list[WorkerRow]:
-        live = []
+    def _live_workers(self, rows: Sequence[WorkerRow], now_ms: int) -> frozenset[str]:
+        live = set()
         for row in rows:
             mine = row.owner.worker == self._owner.worker
             if not mine and (
@@ -168,20 +193,29 @@ class LeaseKeeper:
                 or self._still_ms(("worker", row.owner.worker), row, now_ms) >= self._lease_ms
             ):
                 continue
-            live.append(row)
-        return live
+            live.add(row.owner.worker)
+        return frozenset(live)
 
     def _claimable(
-        self, rows: Sequence[LeaseRow], owners: Mapping[str, Owner], now_ms: int
+        self, rows: Sequence[LeaseRow], workers: Mapping[str, WorkerRow], now_ms: int
     ) -> list[LeaseRow]:
-        """Return the rows that may be claimed, and note whether the others are in good hands."""
+        """Return the rows that may be claimed, and note whether the others are in good hands.
+
+        A row stands still when it does itself, or its owner's: each renewal and each claim moves
+        that one first.
+        """
         free: list[LeaseRow] = []
         self.others_live = True
+        self._ownerless = False
         for row in rows:
             if row.split in self._held or self._is_barred(row.split, now_ms):
                 continue
             still_ms = self._still_ms(("lease", row.split), row, now_ms)
-            owner = owners.get(row.owner or "")
+            worker = workers.get(row.owner or "")
+            owner = worker.owner if worker else None
+            self._ownerless |= row.owner not in self._live
+            if worker is not None and owner is not None:
+                still_ms = max(still_ms, self._still_ms(("worker", owner.worker), worker, now_ms))
             if (
                 row.owner is None
                 or (owner and self._dead(owner))

@@ -183,6 +183,7 @@ class CassandraStore(Store):
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
         """See `Store.claim`."""
+        self._beat(owner)
         heads = self._session.rows_of(
             "SELECT split, fence FROM heads WHERE job = ? AND split = ?",
             [(self._job, row.split) for row in rows],

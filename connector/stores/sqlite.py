@@ -209,6 +209,7 @@ class SqliteStore(Store):
         """See `Store.claim`."""
         claimed: dict[str, int] = {}
         with transaction(self._connection):
+            self._beat(owner)
             for row in rows:
                 place = (self._job, row.split)
                 token = self._next_token(row)
@@ -229,10 +230,7 @@ class SqliteStore(Store):
     def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
         """See `Store.renew`."""
         with transaction(self._connection):
-            self._connection.execute(
-                "UPDATE workers SET beat = beat + 1 WHERE job = ? AND worker = ?",
-                (self._job, owner),
-            )
+            self._beat(owner)
             return frozenset(
                 split
                 for split, token in tokens.items()
@@ -242,6 +240,11 @@ class SqliteStore(Store):
                     (self._job, split, owner, token),
                 ).rowcount
             )
+
+    def _beat(self, worker: str) -> None:
+        self._connection.execute(
+            "UPDATE workers SET beat = beat + 1 WHERE job = ? AND worker = ?", (self._job, worker)
+        )
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
         """See `Store.release`."""

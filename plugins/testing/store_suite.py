@@ -226,6 +226,15 @@ class StoreSuite(PlanSuite):
             assert worker.beat != store.workers()[0].beat
             assert worker.owner == store.workers()[0].owner
 
+    def test_a_claim_moves_the_beat_of_its_worker(self, driver: StoreDriver) -> None:
+        """A worker whose row stands still for a lease has no lease that was given meanwhile."""
+        with closing(registered(driver)) as store:
+            store.enroll(owner())
+            before = store.workers()[0].beat
+            claim(store)
+
+            assert before != store.workers()[0].beat
+
     def test_released_lease_shows_its_problem(self, driver: StoreDriver) -> None:
         """A free lease tells why it was given back, until someone claims it."""
         with closing(registered(driver)) as store:

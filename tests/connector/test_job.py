@@ -33,7 +33,7 @@ def test_reads_a_job(tmp_path: Path) -> None:
 
     assert ("orders", tmp_path, tmp_path / "state.db") == (job.name, job.directory, job.state)
     assert (FileSink, "out.jsonl") == (job.sink, job.sink_config.path)
-    assert (5, 0.5, 15.0) == (
+    assert (5, 0.5, 10.0) == (
         job.runtime.tick_min_ms,
         job.runtime.commit_max_seconds,
         job.runtime.lease_seconds,

@@ -1,12 +1,12 @@
 """Leases: deadlines, take-over and sharing, by a driven clock and a real store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from headrace.connector.runtime.leases import LeaseKeeper
-from headrace.connector.stores import Owner
+from headrace.connector.stores import LeaseRow, Owner
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins.testing.doubles import DrivenClock
 
@@ -115,6 +115,65 @@ def test_a_silent_owner_is_left_alone_for_a_whole_period(machine: Machine) -> No
     machine.clock.advance(1)
     assert SPLITS == [lease.split for lease in thief.step().gained]
     assert {2} == {lease.token for lease in thief.held.values()}
+
+
+STEP_MS = 1_000
+
+
+def counted(machine: Machine, patch: pytest.MonkeyPatch) -> list[int]:
+    """Return when leases are read, from now on."""
+    looks: list[int] = []
+    real = machine.store.leases
+
+    def look() -> Sequence[LeaseRow]:
+        looks.append(machine.clock.monotonic_ms())
+        return real()
+
+    patch.setattr(machine.store, "leases", look)
+    return looks
+
+
+def test_leases_are_read_when_they_may_have_changed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each has its share they are read at renewals only; a silent owner makes them looked at.
+
+    Its splits move a lease after its row was last seen to move.
+    """
+    first, second = machine.worker("w1"), machine.worker("w2")
+    first.step()
+    second.step()
+    machine.provable = False
+    looks = counted(machine, monkeypatch)
+    for _ in range(18):
+        machine.clock.advance(STEP_MS)
+        first.step()
+        second.step()
+    assert len(looks) <= 2 * 18 * STEP_MS // (LEASE_MS // 3)
+    looks.clear()
+
+    silent_ms, gained_ms = machine.clock.monotonic_ms(), 0
+    while not gained_ms:
+        machine.clock.advance(STEP_MS)
+        gained_ms = machine.clock.monotonic_ms() if second.step().gained else 0
+
+    assert LEASE_MS - LEASE_MS // 3 <= gained_ms - silent_ms <= LEASE_MS + STEP_MS
+    assert 8 == len(second.held)
+    assert len(looks) < 10
+
+
+def test_a_process_that_was_paused_submits_nothing_when_it_wakes(machine: Machine) -> None:
+    """Its deadline is over by the clock that counts sleep, before it knows who has the splits."""
+    first = machine.worker("w1")
+    lease = first.step().gained[0]
+    second = machine.worker("w2")
+    machine.provable = False
+    second.step()
+    machine.clock.advance(LEASE_MS)
+    assert 8 == len(second.step().gained)
+
+    assert not lease.allows(machine.clock.monotonic_ms())
+    assert SPLITS == list(first.step().lost)
 
 
 def test_a_renewing_owner_is_never_robbed(machine: Machine) -> None:
