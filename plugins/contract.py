@@ -237,6 +237,21 @@ class Source(ABC):
             hint = "leave out what bounds the work"
             raise ConfigError([Problem("source", "this source cannot be read in part", hint)])
 
+    def ahead(self, position: Position | None, size_bytes: int) -> Position:  # noqa: ARG002 (likewise)
+        """Return where a part of about *size_bytes* ends that begins at *position*.
+
+        At most what is durable now, and something if there is anything: found by names and sizes,
+        without opening what is read. `describe` says all of it, `moved` makes it again from that,
+        and `limit` takes it.
+
+        Raises:
+            ConfigError: the source cannot be read part by part.
+
+        """
+        hint = "`headrace run` without --engine reads every source"
+        said = "this source cannot be read in micro-batches"
+        raise ConfigError([Problem("source", said, hint)])
+
     def flaws(
         self,
         *,

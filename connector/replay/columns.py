@@ -1,8 +1,9 @@
 """Encoded records as Arrow columns, made from whole buffers and not cell by cell."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +32,11 @@ ARROW_SCHEMA: Final = pa.schema(
         ("position", pa.int64()),
     ]
 )
+# What a sink is given besides: a topic if not its own, headers, what a tombstone follows.
+SINK_SPARK_SCHEMA: Final = f"{SPARK_SCHEMA}, topic string, headers binary, tombstone boolean"
+SINK_ARROW_SCHEMA: Final = pa.schema(
+    [*ARROW_SCHEMA, ("topic", pa.string()), ("headers", pa.binary()), ("tombstone", pa.bool_())]
+)
 T = TypeVar("T")
 
 _ID_BYTES: Final = 16
@@ -53,6 +59,48 @@ def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
         for each in ARROW_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def sink_batch(encoded: EncodedRecords) -> pa.RecordBatch:
+    """Return the records as rows of SINK_ARROW_SCHEMA: nothing that a sink is given is missing."""
+    rows = record_batch(encoded)
+    after = set(encoded.tombstones)
+    columns = [
+        pa.nulls(len(encoded), pa.string())
+        if encoded.topics is None
+        else pa.array(encoded.topics, pa.string()),
+        _repeated(encoded.headers, pa.binary(), msgspec.msgpack.encode),
+        pa.array([place in after for place in range(len(encoded))], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=SINK_ARROW_SCHEMA)
+
+
+def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
+    """Return rows as a sink takes them."""
+    columns = {n: rows.column(i).to_pylist() for i, n in enumerate(rows.schema.names)}
+    after = columns.get("tombstone", ())
+    topics = columns.get("topic", [None])
+    return EncodedRecords(
+        columns["key"],
+        columns["value"],
+        _headers(columns, rows.num_rows),
+        columns["table"],
+        tombstones=tuple(place for place, has_one in enumerate(after) if has_one),
+        topics=None if None in topics else topics,
+    )
+
+
+def _headers(columns: Mapping[str, list[Any]], count: int) -> list[Headers]:
+    """Return the headers; of equal ones a single object."""
+    whole = columns.get("headers")
+    if whole is not None:
+        known = {each: msgspec.msgpack.decode(each, type=Headers) for each in dict.fromkeys(whole)}
+        return [known[each] for each in whole]
+    ids = columns.get("schema_id") or [None] * count
+    of_id: dict[bytes | None, Headers] = {
+        each: ((SCHEMA_ID_HEADER, each),) if each is not None else () for each in dict.fromkeys(ids)
+    }
+    return [of_id[each] for each in ids]
 
 
 def _of_facts(facts: Facts) -> dict[str, pa.Array]:

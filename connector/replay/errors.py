@@ -1,6 +1,12 @@
 """What can go wrong with bulk work, by what its user should do about it."""
 
-from headrace.plugins import ConfigError, FatalError, MissingRequirementError, Problem
+from headrace.plugins import (
+    ConfigError,
+    FatalError,
+    MissingRequirementError,
+    Problem,
+    RetriableError,
+)
 
 
 class SparkMissingError(MissingRequirementError):
@@ -31,6 +37,18 @@ class ArchiveGapError(FatalError):
     """Segments are missing from what is to be replayed, or are there twice."""
 
     code = "archive_gap"
+
+
+class LogShortError(RetriableError):
+    """A log shows less than when a micro-batch was planned: the batch is repeated."""
+
+    code = "log_short"
+
+
+class StreamFailedError(FatalError):
+    """A micro-batch failed in every try; begun again, the job repeats it."""
+
+    code = "stream_failed"
 
 
 def bad_option(key: str, message: str, hint: str = "") -> ConfigError:

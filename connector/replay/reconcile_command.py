@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.replay.command import add_selection, selection_of
 from headrace.connector.replay.comparing import Comparison
 from headrace.connector.replay.delivery import Target, sink_and_encoder
@@ -102,12 +103,13 @@ def _parts(text: JobText, tables: Sequence[str]) -> Sequence[str]:
 
 
 def known_schemas(text: JobText) -> Mapping[bytes, Document]:
-    """Return the schemas of values that the job's state knows."""
+    """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
+    kept = checkpoint_of(text.state, text.name).schemas()
     if not text.state.exists():
-        return {}
+        return kept
     store = SqliteStore.open(text.state, text.name, create=False)
     try:
-        return {schema.schema_id: schema.value for schema in store.schemas()}
+        return {**kept, **{schema.schema_id: schema.value for schema in store.schemas()}}
     finally:
         store.close()
 

@@ -4,7 +4,7 @@ At least once: what a sink may take again later is sent again, whole; a shard th
 sends its records again, with the same keys and the headers of its attempt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -12,7 +12,9 @@ from typing import Final
 from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.shards import encoded_changes
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.ledger import dead_letter
 from headrace.connector.serde import Encoder
+from headrace.connector.stores import Loss
 from headrace.plugins import (
     Batch,
     Delivery,
@@ -41,18 +43,28 @@ class _Sent:
 class Sending:
     """A sink's writer, and what is outstanding at it."""
 
-    def __init__(
-        self, sink: Sink, encoder: Encoder, *, run: str, attempt: int, suffix: str
+    def __init__(  # noqa: PLR0913 (what is done to records, and what becomes of refused ones)
+        self,
+        sink: Sink,
+        encoder: Encoder,
+        *,
+        run: str = "",
+        attempt: int = 0,
+        suffix: str = "",
+        lose: Callable[[Loss], None] = lambda _: None,
     ) -> None:
-        """Open the sink; records get the headers of *run*, and the *suffix* to their topics."""
+        """Open the sink; records get the headers of *run*, and the *suffix* to their topics.
+
+        *lose* takes the records that the sink refused for good.
+        """
         self.rejected = 0
         self.notes: list[str] = []
         self._sink = sink
         self._encoder = encoder
         self._suffix = suffix
+        self._lose = lose
         self._mark: Headers = (
-            ("replay_id", run.encode()),
-            ("replay_attempt", b"%d" % attempt),
+            (("replay_id", run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )
         self._clock = SystemClock()
         self._verdicts: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
@@ -125,6 +137,8 @@ class Sending:
                 self.rejected += len(refused)
                 told = [f"{f.code}: {f.message}" for f in refused]
                 self.notes += told[: max(0, NOTES_MAX - len(self.notes))]
+                for failure in refused:
+                    self._lose(dead_letter(sent.delivery.encoded, failure, f"delivery {number}"))
             else:
                 again.append(self._to_repeat(sent, failures))
         for sent in again:
@@ -142,6 +156,8 @@ class Sending:
         return sent
 
     def _headers(self, encoded: EncodedRecords) -> Sequence[Headers]:
+        if not self._mark:
+            return encoded.headers
         facts = encoded.facts
         if facts is None or len(facts.timestamps_us) != len(encoded):
             return [headers + self._mark for headers in encoded.headers]

@@ -33,7 +33,7 @@ from headrace.plugins import (
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
-_NO_TOKEN: Final = 0  # Bulk work holds no lease.
+NO_TOKEN: Final = 0  # Bulk work holds no lease.
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
 
 
@@ -45,10 +45,11 @@ class SourceSpec:
     directory: str
     job: str = "replay"
 
-    def open(self, *, job_key: bytes = b"", splits: int = 0) -> Source:
-        """Make the source, for a spectator: it leaves nothing behind. Call it in `directory`.
+    def open(self, *, job_key: bytes = b"", splits: int = 0, spectator: bool = True) -> Source:
+        """Make the source. Call it in `directory`.
 
         *splits*, if given, is how many parts it is cut into. Without *job_key*, one of its own.
+        A *spectator* leaves nothing behind.
 
         Raises:
             ConfigError: the plugin or its options are wrong.
@@ -63,7 +64,7 @@ class SourceSpec:
             clock=SystemClock(),
             job_key=job_key or os.urandom(16),
             log=structlog.stdlib.get_logger().bind(job=self.job),
-            spectator=True,
+            spectator=spectator,
         )
         made: Source = plugin(config, context)
         return made
@@ -87,10 +88,10 @@ class Shard:
 
 
 @contextlib.contextmanager
-def opened(shard: Shard) -> Iterator[Source]:
+def opened(shard: Shard, *, spectator: bool = True) -> Iterator[Source]:
     """Make the shard's source, bounded as the shard says, and close it in the end."""
     with inside(shard.source.directory):
-        source = shard.source.open(job_key=shard.job_key, splits=shard.splits)
+        source = shard.source.open(job_key=shard.job_key, splits=shard.splits, spectator=spectator)
         try:
             until = None if shard.until is None else source.decode_position(shard.until)
             if until is not None or shard.selection.tokens:
@@ -116,7 +117,7 @@ def batches(source: Source, shard: Shard) -> Iterator[Batch]:
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Return the batch's changes encoded; control records are the live stream's matter."""
-    made = encoder.encode(batch, token=_NO_TOKEN)
+    made = encoder.encode(batch, token=NO_TOKEN)
     notices = len(batch.notices())
     if not notices:
         return made

@@ -26,11 +26,12 @@ from pyspark.sql.types import StructType
 
 from headrace.connector.job import job_text
 from headrace.connector.replay.backfill_command import table_source
-from headrace.connector.replay.columns import SPARK_SCHEMA, record_batch
+from headrace.connector.replay.columns import SINK_SPARK_SCHEMA, SPARK_SCHEMA, record_batch
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, by_node, planned
 from headrace.connector.replay.selection import Selection, time_us, token_range
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
+from headrace.connector.replay.streaming import AS_SINK, SegmentStream
 from headrace.connector.serde import Encoder
 from headrace.plugins import ConfigError, Encoding, Problem
 
@@ -137,12 +138,17 @@ class SegmentSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; `key` and `value` are as a message's."""
-        return SPARK_SCHEMA
+        return SINK_SPARK_SCHEMA if self.options.get("format") == AS_SINK else SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> SegmentReader:
         """Return what reads once through."""
         del schema
         return SegmentReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> SegmentStream:  # noqa: N802 (Spark's name)
+        """Return what reads on and on."""
+        del schema
+        return SegmentStream(dict(self.options))
 
 
 class TableSource(DataSource):

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
+from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA, encoded_rows
 from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
@@ -29,10 +29,9 @@ from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside
+from headrace.connector.replay.streaming import Delivered, SinkStream
 from headrace.plugins import (
     Document,
-    EncodedRecords,
-    Headers,
     HeadraceError,
     NumberPosition,
     RecordBatch,
@@ -141,14 +140,6 @@ class TopicSource(DataSource):
         return TopicReader(dict(self.options))
 
 
-@dataclass
-class Delivered(WriterCommitMessage):
-    """What one task has delivered."""
-
-    records: int
-    rejected: int
-
-
 class SinkWriter(DataSourceArrowWriter):
     """Writes rows with the columns of segments to the sink of a job; see `docs/spark.md`."""
 
@@ -201,14 +192,10 @@ class SinkTarget(DataSource):
             raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
         return SinkWriter(dict(self.options))
 
-
-def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
-    """Return rows as a sink takes them."""
-    columns = {n: rows.column(i).to_pylist() for i, n in enumerate(rows.schema.names)}
-    shared: dict[bytes | None, Headers] = {None: ()}
-    ids = columns.get("schema_id") or [None] * rows.num_rows
-    headers = [
-        shared.setdefault(each, ((SCHEMA_ID_HEADER, each),) if each is not None else ())
-        for each in ids
-    ]
-    return EncodedRecords(columns["key"], columns["value"], headers, columns["table"])
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
+        """Return what writes a stream of the same job's `headrace.segments`."""
+        missing = {"table", "key", "value", "headers"} - set(schema.fieldNames())
+        if missing or overwrite:
+            hint = 'outputMode("append"), with the columns of headrace.segments in format `sink`'
+            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        return SinkStream(dict(self.options))

@@ -32,6 +32,8 @@ from headrace.plugins import ConfigError, Context, FatalError, Problem
 
 BOOKS_DIFFER_STATUS: Final = 4
 ANY_PORT: Final = "127.0.0.1:0"
+SPARK: Final = "spark"
+BATCH_BYTES: Final = 128 * 1024 * 1024
 
 
 class BooksDifferError(FatalError):
@@ -54,8 +56,27 @@ def run_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve /metrics there, for this machine"
     )
+    parser.add_argument(
+        "--engine",
+        choices=("worker", SPARK),
+        default="worker",
+        help="what runs it: this process, or Spark in micro-batches",
+    )
+    parser.add_argument("--master", help="with Spark: where; by default in local mode")
+    parser.add_argument(
+        "--batch-bytes",
+        type=int,
+        default=BATCH_BYTES,
+        metavar="N",
+        help="with Spark: about how much of all logs a micro-batch reads (%(default)s)",
+    )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.engine == SPARK:
+        # Only here: a worker needs nothing of it.
+        from headrace.connector.replay.entry import stream_main  # noqa: PLC0415
+
+        return stream_main(given)
     return_large_blocks()
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())

@@ -18,6 +18,7 @@ from headrace.connector.control.catalogue import adopt_sources
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
 from headrace.connector.job import Job, read_job, state_of
+from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.replanning import Wish
@@ -28,7 +29,7 @@ from headrace.connector.stores.board import FORK_MARK, Board, Wanted
 from headrace.connector.stores.joins import Joins
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import HeadraceError, Position
+from headrace.plugins import ConfigError, HeadraceError, Position, Problem
 from headrace.plugins.measures import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
@@ -96,6 +97,10 @@ class Host:
 
     def _run_once(self, name: str, wanted: Wanted, *, until_idle: bool) -> Report:
         job = self._read(name)
+        if checkpoint_of(job.state, name).spark.exists():
+            hint = "run it with --engine spark, or give it another name"
+            said = f"{name} runs on Spark, whose checkpoint has its position"
+            raise ConfigError([Problem("job", said, hint)])
         with contextlib.closing(connect(job.state)) as connection:
             note_job_file(connection, name, self._path)
         os.chdir(job.directory)

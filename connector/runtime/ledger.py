@@ -245,17 +245,7 @@ class Ledger:
                     shipment.counters, {table: TableCounts(delivered=-1, dead_lettered=1)}
                 )
                 shipment.losses.append(
-                    Loss(
-                        kind="dead_letter",
-                        table=table,
-                        place=f"split {self._split}, batch {shipment.seq}, record {failure.index}",
-                        code=failure.code,
-                        message=failure.message,
-                        key=encoded.keys[failure.index],
-                        content=encoded.values[failure.index],
-                        headers=encoded.headers[failure.index],
-                        stage=PRODUCE_STAGE,
-                    )
+                    dead_letter(encoded, failure, f"split {self._split}, batch {shipment.seq}")
                 )
         retries = [f.index for f in failures if f.disposition is Disposition.RETRY]
         if retries:
@@ -307,19 +297,7 @@ def _tally(split: str, seq: int, encoded: EncodedRecords) -> tuple[Counters, lis
     if encoded.filtered:
         left_out = {t: TableCounts(cut=n, filtered=n) for t, n in encoded.filtered.items()}
         counters = add_counters(counters, left_out)
-    losses = [
-        Loss(
-            kind="quarantined",
-            table="",  # It was not cut, so its tables are not known.
-            place=item.place or f"split {split}, batch {seq}",
-            code=item.code,
-            message=item.message,
-            content=item.content,
-            stage=item.stage,
-            origin=item.origin,
-        )
-        for item in encoded.quarantined
-    ]
+    losses = quarantined(encoded, f"split {split}, batch {seq}")
     if losses:
         lost = TableCounts(cut=len(losses), quarantined=len(losses))
         counters = add_counters(counters, {"": lost})
@@ -334,4 +312,36 @@ def _rows(encoded: EncodedRecords, keep: Sequence[bool]) -> EncodedRecords:
         tables=list(compress(encoded.tables, keep)),
         tombstones=[sum(keep[:index]) for index in encoded.tombstones if keep[index]],
         topics=None if encoded.topics is None else list(compress(encoded.topics, keep)),
+    )
+
+
+def quarantined(encoded: EncodedRecords, place: str) -> list[Loss]:
+    """Return what could not be made into records; *place* is for those that have none."""
+    return [
+        Loss(
+            kind="quarantined",
+            table="",  # It was not cut, so its tables are not known.
+            place=item.place or place,
+            code=item.code,
+            message=item.message,
+            content=item.content,
+            stage=item.stage,
+            origin=item.origin,
+        )
+        for item in encoded.quarantined
+    ]
+
+
+def dead_letter(encoded: EncodedRecords, failure: Failure, place: str) -> Loss:
+    """Return the record of *encoded* that a sink rejected for good."""
+    return Loss(
+        kind="dead_letter",
+        table=encoded.tables[failure.index],
+        place=f"{place}, record {failure.index}",
+        code=failure.code,
+        message=failure.message,
+        key=encoded.keys[failure.index],
+        content=encoded.values[failure.index],
+        headers=encoded.headers[failure.index],
+        stage=PRODUCE_STAGE,
     )

@@ -27,7 +27,7 @@ from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
 from headrace.sources.cassandra.splits import arc_of, count_in
 from headrace.sources.cassandra.state import CdcState, Marker
-from headrace.sources.cassandra.survey import backlog, located
+from headrace.sources.cassandra.survey import ahead, backlog, located
 
 
 class CassandraSource(Source):
@@ -93,11 +93,17 @@ class CassandraSource(Source):
         """Move all logs to a time, or one to a segment and offset; see `survey.located`."""
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        parts = self._parts
-        state = position or CdcState(
-            0, 0, tuple(parts.config.nodes), tuple(parts.replicas.keyspaces), {}, {}
-        )
-        return located(parts.logs, state, target)
+        return located(self._parts.logs, position or self._nowhere(), target)
+
+    def ahead(self, position: Position | None, size_bytes: int) -> Position:
+        """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        return ahead(self._parts.logs, position or self._nowhere(), size_bytes)
+
+    def _nowhere(self) -> CdcState:
+        """Return the state of a split that has read nothing."""
+        nodes, keyspaces = self._parts.config.nodes, self._parts.replicas.keyspaces
+        return CdcState(0, 0, tuple(nodes), tuple(keyspaces), {}, {})
 
     def limit(
         self, *, until: Position | None = None, tokens: Sequence[tuple[int, int]] = ()

@@ -3,11 +3,13 @@
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import Backlog, ConfigError, Problem
 from headrace.sources.cassandra.directory import NO_LIMIT, NodeLog, SegmentInfo
 from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.state import CdcState, Marker
 
 Logs = Mapping[str, NodeLog]
@@ -25,6 +27,30 @@ def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
         left = [size for size in sizes if size]
         found.append(Backlog(partition={"node": node}, size_bytes=sum(left), files=len(left)))
     return found
+
+
+def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
+    """Return *state* with its markers moved on by about *size_bytes* of all logs together.
+
+    By whole segments, and what is durable of a newest one, where a section ends; at least by one
+    if there is any. All logs come closer to their ends by the same part, so copies meet soon.
+    """
+    markers = {node: state.markers.get(node, START) for node in logs}
+    steps: list[tuple[float, str, int, Marker]] = []
+    for node, log in logs.items():
+        left = [(s, _left(log, s, markers[node])) for s in log.segments() if s.limit]
+        whole, size_before = sum(size for _, size in left), 0
+        for segment, size in left:
+            size_before += size
+            steps.append((size_before / max(1, whole), node, size, _end_of(segment)))
+    taken = 0
+    for _, node, size, end in sorted(steps, key=lambda step: step[0]):
+        if end > markers[node]:
+            if taken and taken + size > size_bytes:
+                break
+            taken += size
+            markers[node] = end
+    return replace(state, markers=markers)
 
 
 def located(logs: Logs, state: CdcState, target: str) -> CdcState:
@@ -87,11 +113,11 @@ def _end(log: NodeLog) -> Mapping[str, int | str] | None:
     segments = log.segments()
     if not segments:
         return None
-    last = segments[-1]
-    return {
-        "segment_id": last.segment_id,
-        "position": END_OFFSET if last.limit == NO_LIMIT else last.limit,
-    }
+    return _end_of(segments[-1]).shown()
+
+
+def _end_of(segment: SegmentInfo) -> Marker:
+    return Marker(segment.segment_id, END_OFFSET if segment.final else segment.limit)
 
 
 def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -157,6 +159,93 @@ def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -
     assert 0 == child.returncode, child.stderr
     rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
     assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+
+
+def stream_job(folder: Path, job: str) -> Path:
+    """Return a job over the recorded ring, in four splits, into a file named as the job is."""
+    path = folder / f"{job}.yaml"
+    given = {
+        "job": job,
+        "state": "state.db",
+        "source": {"plugin": "cassandra", **options(), "splits": 4},
+        "sink": {"plugin": "files", "path": f"{job}.jsonl"},
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def lines_of(job: Path) -> int:
+    """Return how many records the sink of a job has by now."""
+    sink = job.with_suffix(".jsonl")
+    return sink.read_bytes().count(b"\n") if sink.exists() else 0
+
+
+def delivered(job: Path) -> Counter[str]:
+    """Return what the sink of a job has, without what is another one's whoever reads."""
+    found: Counter[str] = Counter()
+    for line in job.with_suffix(".jsonl").read_text().splitlines():
+        document = json.loads(line)
+        for name in ("copies", "node", "segment", "position"):
+            del document[name]
+        found[json.dumps(document, sort_keys=True)] += 1
+    return found
+
+
+def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
+    """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0."""
+    assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
+    of_worker, of_spark = stream_job(tmp_path, "worker"), stream_job(tmp_path, "stream")
+    assert 0 == main(["run", str(of_worker), "--until-idle"])
+    wanted = delivered(of_worker)
+
+    def end() -> None:
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        while lines_of(of_spark) < wanted.total() and time.monotonic() < until:
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watch = threading.Thread(target=end)
+    watch.start()
+    try:
+        status = main(["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"])
+    finally:
+        watch.join()
+
+    assert (0, wanted) == (status, delivered(of_spark))
+    assert 3 < batches_of(of_spark)
+
+
+def batches_of(job: Path) -> int:
+    """Return how many micro-batches were planned."""
+    folder = job.with_name("state.db.spark") / job.stem / "offsets" / "offsets"
+    return len(list(folder.glob("[0-9]*")))
+
+
+def test_a_stream_that_was_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """What a killed driver left undone is done, and only its last batch comes twice."""
+    assert spark is SparkSession.getActiveSession()
+    job = stream_job(tmp_path, "killed")
+    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "1"]
+    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
+    with (tmp_path / "killed.log").open("w") as log:
+        child = subprocess.Popen(  # noqa: S603 (our own interpreter)
+            [sys.executable, "-c", program], stdout=log, stderr=log, start_new_session=True
+        )
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        while not lines_of(job):
+            assert child.poll() is None, (tmp_path / "killed.log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGKILL)  # Its Java too.
+        child.wait()
+    before = lines_of(job)
+
+    assert 0 == main(command)
+
+    whole = delivered(job)
+    assert by_worker().total() == len(whole)
+    assert 2 >= max(whole.values())
+    assert whole.total() - len(whole) <= before
 
 
 def cluster(stack: ExitStack, folder: Path) -> str:

@@ -10,8 +10,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 import pyspark_headrace_sink
 import pyspark_headrace_table
 import pyspark_headrace_topic
-from headrace.connector.replay.columns import record_batch
-from headrace.connector.replay.topics import Delivered, SinkTarget, SinkWriter, encoded_rows
+from headrace.connector.replay.columns import encoded_rows, record_batch
+from headrace.connector.replay.streaming import Delivered
+from headrace.connector.replay.topics import SinkTarget, SinkWriter
 from headrace.plugins import ConfigError, EncodedRecords
 
 COLUMNS = StructType(

@@ -1,0 +1,174 @@
+"""`headrace run --engine spark`: a job as a stream of micro-batches. Imports pyspark.
+
+Spark's checkpoint is the job's position; the job's state file has its key only. The driver waits,
+tells of batches, and stops the query when it is asked to.
+"""
+
+import argparse
+import re
+import sys
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.connector.job import Job, JobText, job_text, read_job
+from headrace.connector.replay.checkpoint import Checkpoint, checkpoint_of
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.errors import StreamFailedError, bad_option
+from headrace.connector.replay.session import LOCAL_REPEATING, session
+from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.replay.streaming import AS_SINK
+from headrace.connector.runtime.commands import stopped_by_signals
+from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError, Problem
+
+LOOK_EVERY_SECONDS: Final = 1
+_STOP_LOOK_SECONDS: Final = 0.1
+_KEPT_BATCHES: Final = 1_000  # Of which Spark tells what they were.
+_MS: Final = 1_000
+_HINT: Final = "begun again, the job repeats the batch"
+_SAID_CHARS_MAX: Final = 2_000
+# An error of ours as Python writes it at the end of a trace: its class, and what it says.
+_OURS: Final = re.compile(r"\b(headrace\.[\w.]+)\.(\w+Error): (.+)(?:\nhint: (.+))?$", re.MULTILINE)
+
+
+def main(given: argparse.Namespace) -> int:
+    """Run a job on Spark until SIGTERM, or until all there is was taken. Returns the exit status.
+
+    Raises:
+        HeadraceError: by what stopped it.
+
+    """
+    if given.summary_json:
+        raise bad_option("--summary-json", "is of the worker's books", "leave it out")
+    path: Path = given.job_file.absolute()
+    text, job = job_text(path, given.job), read_job(path, given.job)
+    checkpoint = checkpoint_of(text.state, text.name)
+    stopped = threading.Event()
+    with checkpoint.running(), stopped_by_signals(stopped.set):
+        _check(text, job)
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
+        with session(given.master or LOCAL_REPEATING, settings) as spark:
+            query = _begin(spark, path, job, checkpoint, given)
+            batches, records = _follow(query, stopped, job)
+    if given.until_idle:
+        sys.stdout.write(f"run: {records} records in {batches} micro-batches\n")
+    return 0
+
+
+def _check(text: JobText, job: Job) -> None:
+    """Find before Spark starts what would stop every task.
+
+    Raises:
+        ConfigError: the job asks for what only a worker does; or a worker ran it.
+        MissingRequirementError: what it reads, or keeps its key in, cannot be used.
+
+    """
+    problems = []
+    hint = "run it without --engine spark, or leave that out"
+    if text.confined:
+        problems.append(Problem("sink", "jobs of statements are for workers", hint))
+    if text.source.get("disposal", "keep") != "keep":
+        problems.append(Problem("source.disposal", "on Spark segments are kept only", hint))
+    policy = ErrorPolicy.of(job.sink_config, retry_ms_max=0)
+    if policy.topic:
+        key = "sink.errors.deadletterqueue.topic.name"
+        problems.append(Problem(key, "on Spark there is no topic for dead letters", hint))
+    if policy.budget_records is not None:
+        problems.append(Problem("sink.errors.budget.records", "is not counted on Spark", hint))
+    with inside(str(text.directory)), sink_and_encoder(text.sink, text.name) as (sink, _):
+        if sink.is_transactional:
+            problems.append(Problem("sink", "exactly once is for workers", hint))
+    store = job.open_store()
+    try:
+        store.job_key()
+        if any(state.position is not None for state in store.states()):
+            said = f"a worker ran {text.name}, whose position is in {text.state.name}"
+            problems.append(Problem("job", said, "give it another name to run it on Spark"))
+    finally:
+        store.close()
+    if problems:
+        raise ConfigError(problems)
+    source = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    with inside(source.directory):
+        made = source.open()
+        try:
+            made.plan()
+            made.ahead(None, 0)
+        finally:
+            made.close()
+
+
+def _begin(
+    spark: SparkSession, path: Path, job: Job, checkpoint: Checkpoint, given: argparse.Namespace
+) -> StreamingQuery:
+    options = {"job": str(path), "name": job.name}
+    changes = (
+        spark.readStream.format("headrace.segments")
+        .options(**options, format=AS_SINK, batch_bytes=str(given.batch_bytes))
+        .load()
+    )
+    writer = changes.writeStream.format("headrace.sink").options(**options)
+    writer = writer.option("checkpointLocation", checkpoint.spark.as_uri()).outputMode("append")
+    if given.until_idle:
+        writer = writer.trigger(availableNow=True)
+    else:
+        every_ms = max(1, round(job.runtime.commit_max_seconds * _MS))
+        writer = writer.trigger(processingTime=f"{every_ms} milliseconds")
+    return writer.queryName(job.name).start()
+
+
+def _follow(query: StreamingQuery, stopped: threading.Event, job: Job) -> tuple[int, int]:
+    """Wait for the end; return how many batches there were, of how many records.
+
+    Raises:
+        HeadraceError: the query failed.
+
+    """
+    log = structlog.stdlib.get_logger().bind(job=job.name)
+    told, batches, records = -1, 0, 0
+    try:
+        while True:
+            ended = query.awaitTermination(LOOK_EVERY_SECONDS)
+            for progress in query.recentProgress:
+                if progress.batchId > told and progress.numInputRows:
+                    told = progress.batchId
+                    batches, records = batches + 1, records + progress.numInputRows
+                    log.info("micro_batch", batch=told, records=progress.numInputRows)
+            if ended:
+                return batches, records
+            if stopped.is_set():
+                _stop(query, job.runtime.stop_seconds_max)
+                return batches, records
+    except PySparkException as error:
+        raise _named(str(error)) from error
+
+
+def _stop(query: StreamingQuery, seconds_max: float) -> None:
+    """Let the batch that runs end, within bounds; one that is cut off comes again."""
+    until = time.monotonic() + seconds_max
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+        time.sleep(_STOP_LOOK_SECONDS)
+    query.stop()
+
+
+def _named(said: str) -> HeadraceError:
+    """Return the error of ours in what Spark says of a failure; else what Spark says."""
+    for module, name, message, hint in reversed(_OURS.findall(said)):
+        kind = getattr(import_module(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, HeadraceError):
+            told = f"{kind.code}: {message}"
+            if issubclass(kind, ConfigError):
+                return ConfigError([Problem("", told, hint)])
+            if issubclass(kind, MissingRequirementError):
+                return MissingRequirementError(told, hint=hint)
+            return StreamFailedError(told, hint=hint or _HINT)
+    lines = [line for line in said.splitlines() if line.strip()]
+    return StreamFailedError(" ".join(lines[:3])[:_SAID_CHARS_MAX], hint=_HINT)
