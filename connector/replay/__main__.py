@@ -1,8 +1,9 @@
-"""`headrace replay` as a program that `spark-submit` takes."""
+"""`headrace replay`, and `headrace run --engine spark`, as a program that `spark-submit` takes."""
 
 import sys
 
 from headrace.connector.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["replay", *sys.argv[1:]]))
+    arguments = sys.argv[1:]
+    sys.exit(main(arguments if "--engine" in arguments else ["replay", *arguments]))

@@ -21,8 +21,7 @@ from headrace.connector.replay.work import Work
 
 T = TypeVar("T")
 
-LOCAL_MASTER: Final = "local[*]"
-LOCAL_REPEATING: Final = "local[*,4]"  # A task that failed is tried again, as on a cluster.
+LOCAL_MASTER: Final = "local[*,4]"  # A task is tried so often, as on a cluster.
 # What our tasks need; what a user or a cluster sets is stronger.
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",

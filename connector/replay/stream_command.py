@@ -22,7 +22,7 @@ from headrace.connector.job import Job, JobText, job_text, read_job
 from headrace.connector.replay.checkpoint import Checkpoint, checkpoint_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import StreamFailedError, bad_option
-from headrace.connector.replay.session import LOCAL_REPEATING, session
+from headrace.connector.replay.session import session
 from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.replay.streaming import AS_SINK
 from headrace.connector.runtime.commands import stopped_by_signals
@@ -55,7 +55,7 @@ def main(given: argparse.Namespace) -> int:
     with checkpoint.running(), stopped_by_signals(stopped.set):
         _check(text, job)
         settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
-        with session(given.master or LOCAL_REPEATING, settings) as spark:
+        with session(given.master, settings) as spark:
             query = _begin(spark, path, job, checkpoint, given)
             batches, records = _follow(query, stopped, job)
     if given.until_idle:
@@ -148,7 +148,7 @@ def _follow(query: StreamingQuery, stopped: threading.Event, job: Job) -> tuple[
                 _stop(query, job.runtime.stop_seconds_max)
                 return batches, records
     except PySparkException as error:
-        raise _named(str(error)) from error
+        raise failure_of(str(error)) from error
 
 
 def _stop(query: StreamingQuery, seconds_max: float) -> None:
@@ -159,7 +159,7 @@ def _stop(query: StreamingQuery, seconds_max: float) -> None:
     query.stop()
 
 
-def _named(said: str) -> HeadraceError:
+def failure_of(said: str) -> HeadraceError:
     """Return the error of ours in what Spark says of a failure; else what Spark says."""
     for module, name, message, hint in reversed(_OURS.findall(said)):
         kind = getattr(import_module(module), name, None)
