@@ -62,6 +62,8 @@ class Walks:
         """
         walk = self._kept.pop((mark, begin), None) or self._begin(info, descriptor, begin)
         walk.framer.allow(info.limit)
+        if not info.final:  # I6: nor is damage sent that may still be written.
+            end = min(end, info.limit)
         return self._run(walk, mark, end, wanted)
 
     def _run(self, walk: _Walk, mark: str, end: int, wanted: Wanted) -> Generator[bytes]:

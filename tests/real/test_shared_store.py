@@ -105,7 +105,7 @@ def machines(tmp_path: Path, node: Cassandra) -> Iterator[Machines]:
 
 
 def test_splits_move_between_machines(machines: Machines) -> None:
-    """Two share the splits; when one is told to end, the other has them at once, and all lines."""
+    """TP03: two share the splits; when one is told to end, the other has them at once."""
     with ExitStack() as stack:
         first, _ = (stack.enter_context(machines.running(name)) for name in ("m1", "m2"))
         until(lambda: machines.owned() == [2, 2], "the splits are not shared")

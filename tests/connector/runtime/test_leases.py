@@ -136,7 +136,7 @@ def counted(machine: Machine, patch: pytest.MonkeyPatch) -> list[int]:
 def test_leases_are_read_when_they_may_have_changed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where each has its share they are read at renewals only; a silent owner makes them looked at.
+    """TP03: read at renewals where each has its share, in each step when an owner is silent.
 
     Its splits move a lease after its row was last seen to move.
     """

@@ -196,7 +196,7 @@ def test_hand_over_of_a_stuck_split_ends(rig: Rig) -> None:
 
 
 def test_lost_split_is_dropped_at_once(rig: Rig) -> None:
-    """A split that another owns is closed without a commit, and can be gained anew."""
+    """TP04: a split that another owns is closed without a commit, and can be gained anew."""
     rig.open({"a": 5})
     rig.gain()
     rig.passes(1)

@@ -102,7 +102,7 @@ def ends_of(found: Sequence[Batch]) -> dict[str, Position]:
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_copy_does_not_matter(tmp_path: Path, name: str) -> None:
-    """The copies of two other nodes agree; the books say what node 1 lost, and they balance."""
+    """G05, G06: the copies of two other nodes agree; the books say what node 1 lost."""
     spoil, missing = DAMAGE[name]
     found = list(batches(open_all(source(nodes(tmp_path, spoil(MADE.content)))).values()))
 
@@ -118,7 +118,7 @@ def test_a_damaged_copy_does_not_matter(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_what_is_damaged_is_kept_with_its_bytes(tmp_path: Path, name: str) -> None:
-    """Whatever is not zero to the end lies in the quarantine, with node, segment and byte."""
+    """G05, G06: whatever is not zero lies in the quarantine, with node, segment and byte."""
     spoil, missing = DAMAGE[name]
     content = spoil(MADE.content)
     found = list(batches(open_all(source(nodes(tmp_path, content))).values()))

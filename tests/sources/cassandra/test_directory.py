@@ -40,14 +40,14 @@ def index(folder: Path, segment_id: int, text: str) -> None:
     ],
 )
 def test_an_index_says_what_is_durable(tmp_path: Path, text: str, limit: int) -> None:
-    """An offset is a limit, COMPLETED is none; what is neither yet allows nothing (I6)."""
+    """G01: an offset is a limit, COMPLETED is none; what is neither yet allows nothing (I6)."""
     write_segment(tmp_path, b"", segment_id=5, index=text)
 
     assert {5: limit} == limits(LogDirectory(tmp_path))
 
 
 def test_a_limit_never_goes_back(tmp_path: Path) -> None:
-    """An index is truncated before it is written: empty or smaller, it is not believed."""
+    """G01: an index is truncated before it is written: empty or smaller, it is not believed."""
     log = LogDirectory(tmp_path)
     write_segment(tmp_path, b"", segment_id=5, index="512")
     seen = [limits(log)[5]]
@@ -109,7 +109,7 @@ def test_a_directory_that_fails_later_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_an_index_without_its_segment_is_listed_as_missing(tmp_path: Path) -> None:
-    """Unless it is the newest, whose segment may be on its way."""
+    """G02: unless it is the newest, whose segment may be on its way."""
     log = LogDirectory(tmp_path)
     for segment_id in (5, 6, 7):
         write_segment(tmp_path, b"", segment_id=segment_id)
@@ -120,7 +120,7 @@ def test_an_index_without_its_segment_is_listed_as_missing(tmp_path: Path) -> No
 
 
 def test_segments_come_by_number(tmp_path: Path) -> None:
-    """Ids are numbers: 10 comes after 9."""
+    """G12: ids are numbers: 10 comes after 9."""
     for segment_id in (10, 9, 100):
         write_segment(tmp_path, b"", segment_id=segment_id)
 

@@ -335,7 +335,7 @@ def test_a_limit_is_never_passed() -> None:
 
 
 def test_bytes_beyond_a_limit_are_not_read() -> None:
-    """What is not durable may be anything: it is not even looked at."""
+    """G04: what is not durable may be anything: it is not even looked at."""
     made, _ = sample()
     limit = made.section_ends[0]
     source = framer(Bytes(made.content[:limit] + b"\xff" * 900).read_into)

@@ -76,7 +76,7 @@ def away(job: GapJob) -> None:
 def test_a_gap_stops_the_job_until_it_is_accepted(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is in the sink, in the books and in the list; `accept` lets the job go on behind it."""
+    """G08: it is in sink, books and list; `accept` lets the job go on behind it."""
     away(job)
     capsys.readouterr()
 

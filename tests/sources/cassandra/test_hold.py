@@ -104,7 +104,7 @@ def test_keep_never_deletes(folder: Path) -> None:
 
 
 def test_archive_moves_both_files(folder: Path, tmp_path: Path) -> None:
-    """The segment and its index lie in the archive, unchanged."""
+    """G13: the segment and its index lie in the archive, unchanged."""
     archive = tmp_path / "some" / "archive"
     mine = hold(folder, disposal=Disposal(keep=False, archive=archive))
     mine.check()

@@ -186,7 +186,7 @@ def durable(timeline: Timeline, made: Mapping[int, Forged]) -> list[Place]:
 
 @pytest.mark.parametrize("pause", [2, 3, 5, 9, 17])
 def test_who_lags_behind_a_node_without_room_is_told(tmp_path: Path, pause: int) -> None:
-    """Of what was ever seen nothing is passed over without a word: it is a gap (I10)."""
+    """G08: of what was ever seen nothing is passed over without a word: it is a gap (I10)."""
     timeline, made = no_room(tmp_path)
     clock = DrivenClock()
     readers = open_all(source(nodes(tmp_path, forged_schema(tmp_path)), clock))
@@ -268,7 +268,7 @@ def _spoilt(kind: str, offset: int) -> str:
 
 @pytest.mark.parametrize("name", ["4.0-files", "5.0-v8-direct-files"])
 def test_resuming_at_any_entry_gives_the_rest(name: str) -> None:
-    """From each boundary of a real segment comes the same as from its start."""
+    """G03: from each boundary of a real segment comes the same as from its start."""
     path = segments(recording(name) / "stopped" / "cdc_raw")[0]
     content = path.read_bytes()
     header = parse_descriptor(content[:HEADER_BYTES_MAX], place=name)
@@ -369,8 +369,25 @@ def test_a_segment_that_appears_again_is_not_read_again(
     assert 6 == len(seen)
 
 
+def test_many_segments_between_two_looks_are_all_found(
+    tmp_path: Path, one_node: dict[str, object]
+) -> None:
+    """G11: nothing is told by events that could be lost: each look lists what there is."""
+    clock = DrivenClock()
+    readers = open_all(source(one_node, clock))
+    put(tmp_path, 100, "1\nCOMPLETED")
+    seen = taken(readers, clock)
+    for number in range(101, 301):
+        put(tmp_path, number, "1\nCOMPLETED")
+
+    seen += taken(readers, clock)
+
+    assert 3 * 201 == len(seen)
+    assert set(range(100, 301)) == {segment for segment, _ in seen}
+
+
 def test_an_index_may_come_before_its_log(tmp_path: Path, one_node: dict[str, object]) -> None:
-    """Where something copies both: while nothing later is there, it is waited for."""
+    """G02: where something copies both: while nothing later is there, it is waited for."""
     clock = DrivenClock()
     readers = open_all(source(one_node, clock))
     put(tmp_path, 100, "1\nCOMPLETED")

@@ -49,7 +49,7 @@ def key_options(store: Path) -> list[str]:
 def test_wrapped_logs_read_as_cassandra_reads_them(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every mutation is what the node's own reader made of it, at the same position."""
+    """G07: every mutation is what the node's own reader made of it, at the same position."""
     keys = key_options(folder("aes128.jceks")) if name.startswith("aes") else []
     found = inspected(capsys, folder(name) / "segments", "--form", "mutations", *keys)
 

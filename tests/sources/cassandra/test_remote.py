@@ -91,6 +91,23 @@ def test_a_live_segment_is_never_fetched_ahead(folder: Path) -> None:
         assert b"new" == bytes(buffer[:3])
 
 
+def test_damage_behind_what_is_durable_is_not_sent(tmp_path: Path) -> None:
+    """Of a live segment that cannot be framed the reader gets no byte that may still change."""
+    made = segment([[insert(b"a", bytes(2_000))], [insert(b"b", bytes(2_000))]], segment_id=1)
+    spoilt = bytearray(made.content)
+    spoilt[made.section_ends[0] - 30] ^= 1
+    limit = made.section_ends[0]
+    write_segment(tmp_path, bytes(spoilt), segment_id=1, index=str(limit))
+    with serving(tmp_path) as served:
+        log = RemoteLog(served.agent())
+        (live,) = log.segments()
+        buffer = memoryview(bytearray(8_000))
+        begin = made.header_bytes
+
+        assert limit - begin == log.open(live).read_into(begin, buffer)
+        assert spoilt[begin:limit] == bytes(buffer[: limit - begin])
+
+
 def test_what_was_opened_stays_readable(folder: Path) -> None:
     """A segment that loses its name is read to its end; one that was never opened has vanished."""
     first, second, _ = LogDirectory(folder).segments()
@@ -318,7 +335,7 @@ def test_a_job_reads_nodes_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_down_holds_nobody_up(tmp_path: Path) -> None:
-    """What has its copies elsewhere is published, time stands still, and the rest comes later."""
+    """TP05: what has its copies elsewhere is published, time stands still, the rest comes later."""
     options = three_nodes(tmp_path)
     late = segment([[insert(b"late", b"\7")]], segment_id=SEGMENT_ID + 1)
     for node in ("n1", "n3"):

@@ -259,7 +259,7 @@ def test_levels_mind_data_centres(level: str, order: Sequence[int], expected: in
 
 
 def test_a_local_level_needs_the_logs_of_one_centre_only() -> None:
-    """What the other centre logs is neither read nor waited for; without copies it is refused."""
+    """TP06: what the other centre logs is neither read nor waited for; no copies are refused."""
     east = TWO_CENTRES[:3]
     agreement = Agreement(replica_groups(east, [BOTH], "LOCAL_QUORUM", "east"))
     assert [0, 2] == [agreement.observe(host, 1, 2, 0, 7, 1, 1, 10) for host in (0, 1)]

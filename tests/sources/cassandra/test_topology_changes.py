@@ -71,7 +71,7 @@ class Job:
 
 
 def test_a_node_takes_the_place_of_another(tmp_path: Path) -> None:
-    """What the old ring agreed on and what the new one does are both published, nothing twice."""
+    """TP02: what the old ring agreed on and what the new one does is published, nothing twice."""
     job = Job(tmp_path, n1=ROWS[:5], n2=ROWS[:5])
     assert 5 == job.read()
     job.add(ROWS[5:10], "n1", "n2")
@@ -83,6 +83,22 @@ def test_a_node_takes_the_place_of_another(tmp_path: Path) -> None:
     job.add(ROWS[15:], "n1", "n2")
     assert 5 == job.read()  # Logged under the old ring, for all we know.
     assert 20 == job.books["mutations.agreed"]
+
+
+def test_a_node_comes_into_the_ring(tmp_path: Path) -> None:
+    """TP01: before, while and after it joins each mutation comes once, by whoever held it then."""
+    job = Job(tmp_path, n1=ROWS[:5], n2=ROWS[:5], n3=ROWS[:5])
+    assert 5 == job.read()
+    job.add(ROWS[5:10], "n1", "n3")
+    job.add(ROWS[5:10], "n4")  # It joins: what it logs meanwhile counts for nothing.
+    assert 5 == job.read()
+
+    job.ring("n1", "n2", "n3", "n4")
+    job.add(ROWS[10:], "n1", "n2", "n3", "n4")
+
+    assert 10 == job.read()
+    assert 20 == job.books["mutations.agreed"]
+    assert 0 == job.books["mutations.pending"]
 
 
 def test_a_ring_is_retired_after_the_hint_window(tmp_path: Path) -> None:
@@ -103,7 +119,7 @@ def test_a_ring_is_retired_after_the_hint_window(tmp_path: Path) -> None:
 
 
 def test_a_node_that_left_may_be_left_out_when_its_ring_is_retired(tmp_path: Path) -> None:
-    """Before that its log is asked for; afterwards what it logged means nothing any more."""
+    """TP02: before that its log is asked for; afterwards what it logged means nothing any more."""
     job = Job(tmp_path)
     job.read()
     job.ring("n2", "n3", "n4")
