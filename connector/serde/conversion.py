@@ -4,7 +4,6 @@ The Avro types are those of the envelope `cep44`; nothing here knows more of a d
 `cqlType` says. What becomes of values is done by `reshape`, from bytes to bytes.
 """
 
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -106,7 +105,7 @@ class CepTypes(Conversion):
         if avro_type == "long":
             return "int", Piece(octets.LONG, becomes=octets.WRAPPED)
         if avro_type in ("float", "double"):
-            return "long", plain(avro_type, lambda raw: octets.long_bytes(_whole(_real(raw))))
+            return "long", Piece(octets.FIXED, size_bytes=_SIZES[avro_type], becomes=octets.WHOLE)
         if isinstance(avro_type, Mapping):
             if avro_type.get("cqlType") == "varint":
                 return "int", plain(avro_type, _wrapped_varint)
@@ -246,11 +245,6 @@ def _text(text: str) -> bytes:
     return octets.sized(text.encode())
 
 
-def _real(raw: bytes) -> float:
-    number: float = struct.unpack("<f" if len(raw) == _SIZES["float"] else "<d", raw)[0]
-    return number
-
-
 def _varint(raw: bytes) -> int:
     _, at = octets.long_at(raw, 0)
     return int.from_bytes(raw[at:], "big", signed=True)
@@ -291,14 +285,6 @@ def _wrapped(number: int, bits: int) -> int:
     """Keep the lower bits, as a cast in Java does."""
     half = 1 << bits - 1
     return (number + half) % (1 << bits) - half
-
-
-def _whole(number: float) -> int:
-    """Cut a float to a long as Java does: what is no number is 0, what is too large the largest."""
-    if number != number:  # noqa: PLR0124 (only what is no number differs from itself)
-        return 0
-    limit = 1 << _LONG_BITS - 1
-    return max(-limit, min(limit - 1, int(max(-1e300, min(1e300, number)))))
 
 
 def _replaced(record: AvroType, converted: Mapping[str, Converted]) -> Converted:

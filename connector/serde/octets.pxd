@@ -13,6 +13,7 @@ cdef enum:
     WRAPPED = 1
     CALLED = 2
     DECIMAL = 6
+    WHOLE = 7
     WRITTEN_SET = 3
     WRITTEN_LIST = 4
     WRITTEN_MAP = 5
@@ -39,6 +40,7 @@ cdef enum:
 
 cdef extern from *:
     """
+    #include <stdint.h>
     #include <string.h>
 
     #define hr_octet(view, position) ((uint8_t *)(view).data + (position))
@@ -63,6 +65,18 @@ cdef extern from *:
         }
     }
 
+    static inline int64_t hr_o_whole(const uint8_t *p, Py_ssize_t n) {
+        double x;
+        float f;
+        if (n == 4) memcpy(&f, p, 4), x = f;
+        else memcpy(&x, p, 8);
+        if (x != x) return 0;
+        if (x >= 9223372036854775808.0) return INT64_MAX;
+        if (x <= -9223372036854775808.0) return INT64_MIN;
+        return (int64_t)x;
+    }
+
+    #define hr_o_whole_at(v, at, n) hr_o_whole(hr_octet(v, at), n)
     #define hr_o_take(v, start, end) \\
         PyBytes_FromStringAndSize((const char *)hr_octet(v, start), (end) - (start))
     #define hr_o_same(v, start, end, content) \\
@@ -81,4 +95,5 @@ cdef extern from *:
     void copy "hr_o_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
     void copy_bytes "hr_o_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_long "hr_o_put"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
+    int64_t whole "hr_o_whole_at"(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size) noexcept
     int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept

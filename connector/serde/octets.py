@@ -4,6 +4,8 @@ And the numbers in which it speaks to those who plan for it; octets.pxd gives th
 same values. Positions are byte offsets, *end* exclusive; nothing is checked.
 """
 
+import math
+import struct
 from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
@@ -21,6 +23,7 @@ SAME = 0
 WRAPPED = 1  # The lower 32 bits of a number.
 CALLED = 2  # What a function makes of its bytes.
 DECIMAL = 6  # Its digits; of a long one, what a function makes of its bytes.
+WHOLE = 7  # A float or double without its fraction, as a long.
 WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
 WRITTEN_LIST = 4  # of the values,
 WRITTEN_MAP = 5  # or of both.
@@ -49,6 +52,8 @@ POSITION = 14
 TRACE = 15  # Made of others.
 FACTS = 16
 
+_LONG_MAX = (1 << 63) - 1
+_FLOAT_BYTES = 4
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SEVEN_BITS = 0x7F
 
@@ -88,6 +93,16 @@ def unzigzag(coded: int) -> int:
     """Return the signed number that the lower 64 bits of *coded* stand for."""
     coded &= _MASK
     return (coded >> 1) ^ -(coded & 1)
+
+
+def whole(view: View, at: int, size: int) -> int:
+    """Return a float or double as a long, as Java casts it: 0 for none, else the nearest."""
+    number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
+    if math.isnan(number):
+        return 0
+    if math.isinf(number):
+        return _LONG_MAX if number > 0 else -_LONG_MAX - 1
+    return max(-_LONG_MAX - 1, min(_LONG_MAX, int(number)))
 
 
 def long_bytes(number: int) -> bytes:

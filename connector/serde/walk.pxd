@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.connector.serde cimport octets
 
-cdef int _FIRST, _SHIFT_MAX, _SCALE_MAX, _WORD_BYTES, _DECIMAL_BYTES
+cdef int _FIRST, _SHIFT_MAX, _SCALE_MAX, _WORD_BYTES, _LONG_BYTES, _DECIMAL_BYTES
 cdef int64_t _HALF
 
 
@@ -27,6 +27,8 @@ cdef class Walk:
     cdef int _put(self, Piece piece) except -1
     @cython.locals(made=bytes)
     cdef int _called(self, Piece piece, Py_ssize_t begin) except -1
+    @cython.locals(begin=Py_ssize_t)
+    cdef int _cast(self, Piece piece) except -1
     @cython.locals(begin=Py_ssize_t, start=Py_ssize_t, scale=int64_t, length=int64_t, negative=int, magnitude=uint64_t, byte=int, digits=int, i=int)
     cdef int _decimal(self, Piece piece) except -1
     @cython.locals(left=int64_t)

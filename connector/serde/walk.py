@@ -13,6 +13,7 @@ _SHIFT_MAX = 63
 _HALF = 1 << 31
 _SCALE_MAX = 18
 _WORD_BYTES = 8
+_LONG_BYTES = 10  # What a long takes at most.
 _DECIMAL_BYTES = 48  # What a short decimal takes at most.
 
 
@@ -67,8 +68,8 @@ class Walk:
             self._called(piece, begin)
         elif piece.becomes == octets.DECIMAL:
             self._decimal(piece)
-        elif piece.becomes == octets.WRAPPED:
-            self._put_long((self._long() + _HALF & 0xFFFF_FFFF) - _HALF)
+        elif piece.becomes in (octets.WRAPPED, octets.WHOLE):
+            self._cast(piece)
         elif piece.becomes != octets.SAME:
             self._cells(piece)
         elif piece.kind == octets.OPTION:
@@ -87,6 +88,16 @@ class Walk:
         made = piece.call(octets.take(self.buf, begin, self.at))  # type: ignore[misc]
         self._reserve(len(made) + self.room)
         self._constant(made)
+
+    def _cast(self, piece: Piece) -> None:
+        """Write a number as a smaller or whole one."""
+        if piece.becomes == octets.WRAPPED:
+            self._put_long((self._long() + _HALF & 0xFFFF_FFFF) - _HALF)
+        else:
+            begin = self.at
+            self._pass(piece.size_bytes)
+            self._reserve(self.room + _LONG_BYTES)
+            self._put_long(octets.whole(self.buf, begin, piece.size_bytes))
 
     def _decimal(self, piece: Piece) -> None:
         """Write a decimal's digits as a text."""

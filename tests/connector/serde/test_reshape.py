@@ -59,6 +59,8 @@ PAYLOAD = {
         {"name": "id", "type": ["null", "int"]},
         {"name": "d", "type": ["null", DECIMAL]},
         {"name": "m", "type": ["null", MAP]},
+        {"name": "r", "type": ["null", {"type": "array", "items": ["null", "double"]}]},
+        {"name": "f", "type": ["null", "float"]},
     ],
 }
 NOTE = {
@@ -141,16 +143,19 @@ cells = st.builds(
     st.booleans(),
 )
 
+reals = st.floats() | st.sampled_from([2.0**63, -(2.0**63), 2.0**63 - 1024, -0.5, 1e300])
 cell_lists = st.lists(cells, max_size=4, unique_by=lambda cell: cell["key"])
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Record:
     """Return a change of which anything may be the case."""
-    written = draw(st.lists(st.sampled_from(["d", "m"]), unique=True))
+    written = draw(st.lists(st.sampled_from(["d", "m", "r", "f"]), unique=True))
     columns = {
         "d": draw(st.none() | decimals),
         "m": {"mode": "merge", "deletedAt": None, "cells": draw(cell_lists)},
+        "r": draw(st.lists(st.none() | reals, max_size=4)) * draw(st.sampled_from([1, 500])),
+        "f": draw(st.none() | st.floats(width=32)),
     }
     noted = draw(st.lists(st.sampled_from(written), unique=True)) if written else []
     lives = st.none() | st.integers(1, 2**40)
