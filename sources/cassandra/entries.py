@@ -11,6 +11,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headrace.sources.cassandra import codes, native
@@ -22,6 +23,7 @@ from headrace.sources.cassandra.system_tables import is_system_table
 BYTES, FULL, DIGEST, PASSED = range(4)
 # BYTES: as many, as they are. FULL: a mutation of that length. DIGEST: 16 bytes for one. PASSED:
 # nothing; so many bytes of entries were not asked for.
+_ENTRIES: Final = (FULL, DIGEST)
 DIGEST_BYTES: Final = 16
 OVERHEAD_BYTES: Final = 12  # Of an entry, besides its mutation: size, its CRC, and that of both.
 FILLER_BYTES_MAX: Final = 32 * 1024
@@ -134,18 +136,12 @@ def _head(kind: int, length: int) -> bytes:
 
 
 class Received(NamedTuple):
-    """A part as it came: where it begins in the file, and how long it or its mutation is."""
+    """A part as it came: where it ends in the file, and how long it or its mutation is."""
 
     kind: int
-    begin: int
+    end: int
     length: int
     content: bytes
-
-    @property
-    def end(self) -> int:
-        """Where it ends in the file."""
-        is_entry = self.kind in {FULL, DIGEST}
-        return self.begin + self.length + (OVERHEAD_BYTES if is_entry else 0)
 
 
 def received(content: bytes, begin: int) -> Iterator[Received]:
@@ -155,20 +151,21 @@ def received(content: bytes, begin: int) -> Iterator[Received]:
         ValueError: they are none.
 
     """
-    at = 0
+    at, end = 0, begin
     while at < len(content):
-        kind, at = content[at], at + 1
-        length, at = _length(content, at)
-        size = {BYTES: length, FULL: length, DIGEST: DIGEST_BYTES, PASSED: 0}.get(kind)
-        if size is None or at + size > len(content):
+        kind = content[at]
+        length, at = _length(content, at + 1)
+        size = length if kind <= FULL else DIGEST_BYTES if kind == DIGEST else 0
+        if kind > PASSED or at + size > len(content):
             raise ValueError(f"part {kind} of {length} bytes")
-        part = Received(kind, begin, length, content[at : at + size])
-        begin = part.end
-        yield part
+        end += length + OVERHEAD_BYTES if kind in _ENTRIES else length
+        yield Received(kind, end, length, content[at : at + size])
         at += size
 
 
 def _length(content: bytes, at: int) -> tuple[int, int]:
+    if at < len(content) and content[at] <= _LOW7:
+        return content[at], at + 1
     found = 0
     for i, byte in enumerate(content[at : at + _VINT_BYTES_MAX]):
         found |= (byte & _LOW7) << 7 * i
@@ -179,9 +176,15 @@ def _length(content: bytes, at: int) -> tuple[int, int]:
 
 def entry(raw: bytes) -> bytes:
     """Return the entry of a mutation as it is in a segment (3.2 of docs/commit-log.md)."""
-    size = len(raw).to_bytes(4, "big")
+    head, crc = _entry_head(len(raw))
+    return head + raw + zlib.crc32(raw, crc).to_bytes(4, "big")
+
+
+@lru_cache(maxsize=4096)
+def _entry_head(length: int) -> tuple[bytes, int]:
+    size = length.to_bytes(4, "big")
     crc = zlib.crc32(size)
-    return b"".join((size, crc.to_bytes(4, "big"), raw, zlib.crc32(raw, crc).to_bytes(4, "big")))
+    return size + crc.to_bytes(4, "big"), crc
 
 
 def filler(count: int, messaging: int) -> Iterator[bytes]:

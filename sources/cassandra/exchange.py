@@ -5,17 +5,16 @@ forgotten too early is fetched again. For one thread.
 """
 
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.sources.cassandra.frame import digest
 from headrace.sources.cassandra.rescue import Rescued
 
 BYTES_MAX: Final = 32 * 1024 * 1024
-PLACES_MAX: Final = 50_000
+STRETCHES_MAX: Final = 24  # Each of a mebibyte of a segment or so.
 _EACH_BYTES: Final = 200  # That Python takes for one, about.
-
-Place = tuple[str, int, int]  # Whose log, which segment, and where the entry ends.
 
 
 class Exchange:
@@ -28,17 +27,21 @@ class Exchange:
         self._bytes_max = bytes_max
         self._known: OrderedDict[bytes, bytes] = OrderedDict()  # The oldest first.
         self._bytes = 0
-        self._places: OrderedDict[Place, Rescued] = OrderedDict()
+        # Whose log, which segment, its messaging version, and mutations by their entries' ends.
+        self._stretches: deque[tuple[str, int, int, Mapping[int, bytes]]] = deque(
+            maxlen=STRETCHES_MAX
+        )
 
-    def place(self, place: Place, found: Rescued) -> None:
-        """Remember which mutation is at a place, for who reads it again soon."""
-        self._places[place] = found
-        if len(self._places) > PLACES_MAX:
-            self._places.popitem(last=False)
+    def keep(self, log: str, segment_id: int, messaging: int, found: Mapping[int, bytes]) -> None:
+        """Remember mutations by where their entries end, for who reads them again soon."""
+        self._stretches.appendleft((log, segment_id, messaging, found))
 
-    def at(self, place: Place) -> Rescued | None:
+    def at(self, log: str, segment_id: int, position: int) -> Rescued | None:
         """Return the mutation at a place, if it is known."""
-        return self._places.get(place)
+        for of, number, messaging, found in self._stretches:
+            if number == segment_id and of == log and position in found:
+                return Rescued(found[position], messaging)
+        return None
 
     def get(self, name: bytes) -> bytes | None:
         """Return the mutation with a digest, if it is known."""

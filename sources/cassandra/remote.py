@@ -50,7 +50,7 @@ from headrace.sources.cassandra.errors import (
     LogUnreadableError,
     SegmentError,
 )
-from headrace.sources.cassandra.exchange import Exchange, Place
+from headrace.sources.cassandra.exchange import Exchange
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_descriptor
 from headrace.sources.cassandra.state import Marker
@@ -259,18 +259,18 @@ class RemoteSegment:
         exchange, messaging = self._log.exchange, self._messaging or 0
         known = {p.content: exchange.get(p.content) for p in parts if p.kind == DIGEST}
         known.update(self._missing([p for p in parts if known.get(p.content, b"") is None]))
-        for part in parts:
-            if part.kind == PASSED:
-                yield from filler(part.length, messaging)
-            elif part.kind == BYTES:
-                yield part.content
+        placed: dict[int, bytes] = {}
+        for kind, end, length, content in parts:
+            if kind == PASSED:
+                yield from filler(length, messaging)
+            elif kind == BYTES:
+                yield content
             else:
-                raw = part.content if part.kind == FULL else known[part.content] or b""
-                if part.kind == FULL and exchange.readers > 1:
+                placed[end] = raw = content if kind == FULL else known[content] or b""
+                if kind == FULL and exchange.readers > 1:
                     exchange.add(raw)
-                place = self._log.place(self._segment.segment_id, part.end)
-                exchange.place(place, Rescued(raw, messaging))
                 yield entry(raw)
+        exchange.keep(self._log.agent.url, self._segment.segment_id, messaging, placed)
 
     def _missing(self, parts: Sequence[Received]) -> Mapping[bytes, bytes]:
         """Fetch the mutations that no replica sent yet."""
@@ -362,17 +362,13 @@ class RemoteLog:
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
         """Return the mutation whose entry ends there. Raises as `Agent.ask`."""
-        known = self.exchange.at(self.place(segment_id, position))
+        known = self.exchange.at(self.agent.url, segment_id, position)
         if known is not None:
             return known
         answer = self._mutations(segment_id, [(position, length)])
         if answer.status != _OK or len(answer.content) != length:
             return None
         return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
-
-    def place(self, segment_id: int, position: int) -> Place:
-        """Return what a place in this log is called in the exchange."""
-        return self.agent.url, segment_id, position
 
     def mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Yield the mutations at *places*: where their entries end, and how long they are.

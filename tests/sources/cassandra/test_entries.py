@@ -67,7 +67,6 @@ def rebuilt(content: bytes, begin: int, known: Sequence[bytes]) -> bytes:
     by_digest = {digest(raw, KEY): raw for raw in known}
     made = b""
     for part in received(content, begin):
-        assert begin + len(made) == part.begin
         if part.kind == PASSED:
             made += b"".join(filler(part.length, 12))
         elif part.kind == BYTES:
