@@ -11,7 +11,7 @@ import msgspec
 from headrace.connector.serde.avro import AvroCodec
 from headrace.connector.serde.framing import Framing
 from headrace.connector.serde.headers import ConstantHeaders
-from headrace.connector.serde.json import JsonCodec, JsonTexts
+from headrace.connector.serde.json import JsonCodec
 from headrace.connector.serde.large import LargeValues
 from headrace.connector.serde.records import ShapedRecord, codec
 from headrace.connector.serde.shaping import DocumentRecord, Shaper
@@ -69,9 +69,10 @@ class Encoder:
         plain = self._shaper.idle and keys is values and not chain
         self._own = wanted.codec if plain else ""
         self._codec = values if keys is values else _PairCodec(keys, values)
-        self._texts: JsonTexts | None = None  # Where all of a batch can be written at once.
-        if isinstance(values, JsonCodec) and not chain and isinstance(keys, JsonCodec | AvroCodec):
-            self._texts = JsonTexts(keys=isinstance(keys, JsonCodec))
+        self._json: JsonCodec | None = None  # Where all of a batch can be written at once.
+        if isinstance(values, JsonCodec) and isinstance(keys, JsonCodec | AvroCodec):
+            self._json = values
+        self._json_keys = keys is values
         self._constant = ConstantHeaders(wanted.headers)
         self._large: LargeValues | None = None
         if options is not None and wanted.value_bytes_max:
@@ -168,10 +169,10 @@ class Encoder:
     def _shaped(self, given: EncodedRecords) -> EncodedRecords:
         """Shape changes, and transform them; one that fails is set aside, the others go on (I8)."""
         given = self._accepted(given)
-        if (self._codec is self._avro or self._texts is not None) and not self._chain:
+        if (self._codec is self._avro or self._json is not None) and not self._chain:
             made = self._shaper.reshape(given)
-            if self._texts is not None:
-                made = self._texts.apply(made, self._shaper.schemas)
+            if self._json is not None:
+                made = self._json.written(made, self._shaper.schemas, keys=self._json_keys)
             facts = given.facts if len(made) == len(given) else None
             return replace(made, quarantined=[*given.quarantined, *made.quarantined], facts=facts)
         records, lost = self._shaper.records(given)

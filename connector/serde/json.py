@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.connector.serde.json_bytes import JsonPiece, JsonWriter, json_piece
-from headrace.connector.serde.records import UnfitRecordError
+from headrace.connector.serde.records import ShapedRecord, UnfitRecordError
 from headrace.plugins import Codec, Document, EncodedRecords, Record, RecordSchema
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -20,49 +20,57 @@ _NO_NUMBERS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 class JsonCodec(Codec):
-    """Encodes `record.key_document()` and `record.document()`."""
+    """Encodes `record.key_document()` and `record.document()`.
+
+    What is in Avro already is written straight from its bytes, which gives the same.
+    """
+
+    def __init__(self) -> None:
+        """Know no schema yet."""
+        self._writer = JsonWriter()
+        self._pieces: dict[int, tuple[Document, JsonPiece]] = {}  # By the schema's identity.
 
     def key(self, record: Record) -> bytes | None:
         """Return the JSON of the document's key."""
+        made = record.key_in_avro() if isinstance(record, ShapedRecord) else None
+        if made is not None:
+            return self._writer.text(self._piece(record.schema.key), made)
         key = record.key_document()
         return None if key is None else _fitting(key, record)
 
     def value(self, record: Record) -> bytes:
         """Return the JSON of the document."""
+        made = record.value_in_avro() if isinstance(record, ShapedRecord) else None
+        if made is not None:
+            return self._writer.text(self._piece(record.schema.value), made)
         return _fitting(record.document(), record)
 
+    def written(
+        self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema], *, keys: bool
+    ) -> EncodedRecords:
+        """Return records in Avro as JSON, their *keys* too if that is said, all at once.
 
-class JsonTexts:
-    """Makes JSON of records in Avro, all of a batch at once; the bytes are those of the codec."""
-
-    def __init__(self, *, keys: bool) -> None:
-        """Make it of keys too, if they are wanted so."""
-        self._keys = keys
-        self._writer = JsonWriter()
-        self._plans: dict[bytes, tuple[JsonPiece, JsonPiece]] = {}
-
-    def apply(self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema]) -> EncodedRecords:
-        """Return *given* with texts; *schemas* are those of its bytes, by their ids."""
-        keys: list[bytes | None] = []
+        *schemas* are those of the bytes, by their ids.
+        """
+        text = self._writer.text
+        made: list[bytes | None] = []
         values: list[bytes] = []
         for schema_id, run in groupby(range(len(given)), lambda i: given.headers[i][0][1]):
+            schema = schemas[schema_id]
             begin = len(values)
             end = begin + sum(1 for _ in run)
-            key, value = self._plan(schema_id, schemas)
-            text = self._writer.text
-            if self._keys:
-                keys += [None if k is None else text(key, k) for k in given.keys[begin:end]]
-            values += [text(value, each) for each in given.values[begin:end]]
-        return replace(given, keys=keys if self._keys else given.keys, values=values)
+            piece = self._piece(schema.value)
+            values += [text(piece, each) for each in given.values[begin:end]]
+            if keys:
+                piece = self._piece(schema.key)
+                made += [k if k is None else text(piece, k) for k in given.keys[begin:end]]
+        return replace(given, keys=made if keys else given.keys, values=values)
 
-    def _plan(
-        self, schema_id: bytes, schemas: Mapping[bytes, RecordSchema]
-    ) -> tuple[JsonPiece, JsonPiece]:
-        plan = self._plans.get(schema_id)
-        if plan is None:
-            schema = schemas[schema_id]
-            plan = self._plans[schema_id] = json_piece(schema.key), json_piece(schema.value)
-        return plan
+    def _piece(self, schema: Document) -> JsonPiece:
+        known = self._pieces.get(id(schema))
+        if known is None:
+            known = self._pieces[id(schema)] = schema, json_piece(schema)
+        return known[1]
 
 
 def _fitting(document: Document, record: Record) -> bytes:
