@@ -1,7 +1,9 @@
 """States that are cut by range and merged: laws, on states that the rules of agreement made."""
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -9,9 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forged import insert
+from headrace.connector.runtime.books import SplitBooks, differences
+from headrace.plugins import Split
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import Chunk, RecordChunks
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.gaps import MARKER, PASSED
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.merging import Share, cut, latest, marker_at, merged, resplit
@@ -31,6 +37,7 @@ from headrace.sources.cassandra.stored_rows import (
     latest_rows,
     place_on_ring,
 )
+from node_logs import batches, forged_nodes, source
 
 HOSTS: Final = ("a", "b", "c")
 KEYSPACES: Final = ("one", "two")
@@ -145,6 +152,7 @@ def test_of_each_place_the_latest_state_counts_whole(shares: list[Share]) -> Non
     for share in counting:
         expected |= records_in(share.state, share.arc)
         for place in (share.arc.first, share.arc.behind - 1):
+            assert share.rank == max(each.rank for each in shares if each.arc.has(place))
             for node in HOSTS:
                 assert marker_at(share.state, node, place) == marker_at(made, node, place)
     assert expected == records_in(made, Arc())
@@ -244,3 +252,97 @@ def test_other_names_are_no_splits(name: str) -> None:
     """They are another source's, or nobody's."""
     assert arc_of(name) is None
     assert count_in([name]) is None
+
+
+class ForgedJob:
+    """A job over forged logs whose splits, processes and luck change between any two reads."""
+
+    def __init__(self, folder: Path, dice: Random) -> None:
+        """Begin with empty logs, in two splits."""
+        for node in HOSTS:
+            (folder / node).mkdir()
+        self.options = forged_nodes(folder, {}) | {
+            "nodes": {node: str(folder / node) for node in HOSTS},
+            "splits": 2,
+        }
+        self.folder = folder
+        self.dice = dice
+        self.at: dict[str, CdcState | None] = dict.fromkeys(names(2))
+        self.closed: Counter[str] = Counter()
+        self.published: Counter[str] = Counter()
+
+    def log(self, number: int, copies: Sequence[tuple[int, str]]) -> None:
+        """Write segment *number* of each node, with the rows that it has logged."""
+        for node in HOSTS:
+            rows = [insert(b"k%d" % row, b"%c" % row) for row, where in copies if where == node]
+            made = segment([rows], segment_id=SEGMENT_ID + number)
+            write_segment(self.folder / node, made.content, segment_id=SEGMENT_ID + number)
+
+    def read(self) -> None:
+        """Share the splits among two processes, which die as the dice say."""
+        splits = list(self.at)
+        self.dice.shuffle(splits)
+        some = self.dice.randrange(1, len(splits) + 1)
+        for mine in (splits[:some], splits[some:]):
+            self.read_in(mine, batches_max=self.dice.randrange(9))
+
+    def read_in(self, splits: Sequence[str], *, batches_max: int) -> None:
+        """Read in one process, until nothing is left or it dies: what it has then is lost."""
+        made = source(self.options, job="orders")
+        found = batches([made.open(Split(name), self.at[name]) for name in splits])
+        for batch in islice(found, batches_max):
+            for record in batch.records():
+                self.published[record.document()["columns"]["v"]["value"]] += 1
+            assert isinstance(batch.end, CdcState)
+            self.at[batch.split] = batch.end
+        made.close()
+
+    def resplit(self, count: int) -> None:
+        """Go on with another number of splits."""
+        self.closed.update(self.books())
+        self.options["splits"] = count
+        made = source(self.options, job="orders")
+        found = made.resplit(self.at)
+        made.close()
+        assert found is not None
+        self.at = {name: at for name, at in found.items() if at is None or isinstance(at, CdcState)}
+
+    def books(self) -> Counter[str]:
+        """Return the books of all splits, each of which must balance."""
+        whole: Counter[str] = Counter()
+        for name, state in self.at.items():
+            if state is not None:
+                split = SplitBooks(name, state.books(), {}, (), state.contradictions())
+                assert [] == differences(split)
+                whole.update(state.books())
+        return whole
+
+
+COPIES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(HOSTS)), max_size=30, unique=True)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    phases=st.lists(st.tuples(COPIES, st.integers(1, 9)), min_size=1, max_size=4),
+    dice=st.randoms(use_true_random=False),
+)
+def test_whatever_becomes_of_splits_and_processes_the_books_balance(
+    tmp_path_factory: pytest.TempPathFactory,
+    phases: list[tuple[list[tuple[int, str]], int]],
+    dice: Random,
+) -> None:
+    """Crash, take-over, split and merge in any order: all that two nodes logged comes, and once."""
+    job = ForgedJob(tmp_path_factory.mktemp("logs"), dice)
+    logged: set[tuple[int, str]] = set()
+    for number, (copies, count) in enumerate(phases):
+        job.log(number, [copy for copy in copies if copy not in logged])
+        logged |= set(copies)
+        job.read()
+        job.resplit(count)
+    job.read_in(list(job.at), batches_max=1_000)
+
+    nodes = Counter(row for row, _ in logged)
+    assert {f"0x{row:02x}": 1 for row, seen in nodes.items() if seen > 1} == job.published
+    books = job.closed + job.books()
+    assert len(logged) == sum(count for name, count in books.items() if name.endswith(".read"))
+    assert list(nodes.values()).count(1) == job.books()["mutations.pending"]
