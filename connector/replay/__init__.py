@@ -3,3 +3,5 @@
 What a task does is plain Python and needs no Spark: `shards`, `delivery`, `columns`. Modules that
 import pyspark say so in their first line.
 """
+
+import headrace.connector.obs  # noqa: F401 (each of Spark's processes imports structlog by it)

@@ -46,8 +46,11 @@ def main(given: argparse.Namespace) -> int:
         HeadraceError: by what stopped it.
 
     """
-    if given.summary_json:
-        raise bad_option("--summary-json", "is of the worker's books", "leave it out")
+    for key in ("summary_json", "metrics"):
+        if getattr(given, key):
+            raise bad_option(f"--{key.replace('_', '-')}", "is a worker's", "leave it out")
+    if given.batch_bytes is not None and given.batch_bytes < 1:
+        raise bad_option("--batch-bytes", f"expected a number above 0, found {given.batch_bytes}")
     path: Path = given.job_file.absolute()
     text, job = job_text(path, given.job), read_job(path, given.job)
     checkpoint = checkpoint_of(text.state, text.name)
@@ -110,9 +113,10 @@ def _begin(
     spark: SparkSession, path: Path, job: Job, checkpoint: Checkpoint, given: argparse.Namespace
 ) -> StreamingQuery:
     options = {"job": str(path), "name": job.name}
+    bounds = {} if given.batch_bytes is None else {"batch_bytes": str(given.batch_bytes)}
     changes = (
         spark.readStream.format("headrace.segments")
-        .options(**options, format=AS_SINK, batch_bytes=str(given.batch_bytes))
+        .options(**options, **bounds, format=AS_SINK)
         .load()
     )
     writer = changes.writeStream.format("headrace.sink").options(**options)

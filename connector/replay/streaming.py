@@ -31,7 +31,6 @@ from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.microbatches import ALL_BYTES, Course, Part, read
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import NO_TOKEN, SourceSpec, inside
-from headrace.connector.runtime.commands import BATCH_BYTES
 from headrace.connector.runtime.ledger import quarantined
 from headrace.connector.runtime.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.serde import Encoder
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AS_SINK: Final = "sink"
+BATCH_BYTES: Final = 128 * 1024 * 1024
 PUBLISH_SECONDS_MAX: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 _OPTIONS: Final = ("job", "name", "format", "batch_bytes")
@@ -80,7 +80,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint = f"a stream takes {', '.join(_OPTIONS)}; its format is `{AS_SINK}`"
             raise bad_option(unknown[0] if unknown else "format", "is not for streams", hint)
         self._path, self._text, self._checkpoint = _job_of(options)
-        self._limit = ReadMaxBytes(int(options.get("batch_bytes", str(BATCH_BYTES))))
+        self._limit = ReadMaxBytes(_size_of(options.get("batch_bytes", str(BATCH_BYTES))))
         self._made: Course | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -219,6 +219,12 @@ def _task() -> str:
     if context is None:
         return "0-0"
     return f"{context.getLocalProperty(_BATCH)}-{context.partitionId()}"
+
+
+def _size_of(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise bad_option("batch_bytes", f"expected a number above 0, found {text!r}")
+    return int(text)
 
 
 def _job_of(options: Mapping[str, str]) -> tuple[Path, JobText, Checkpoint]:

@@ -33,7 +33,6 @@ from headrace.plugins import ConfigError, Context, FatalError, Problem
 BOOKS_DIFFER_STATUS: Final = 4
 ANY_PORT: Final = "127.0.0.1:0"
 SPARK: Final = "spark"
-BATCH_BYTES: Final = 128 * 1024 * 1024
 
 
 class BooksDifferError(FatalError):
@@ -66,9 +65,8 @@ def run_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--batch-bytes",
         type=int,
-        default=BATCH_BYTES,
         metavar="N",
-        help="with Spark: about how much of all logs a micro-batch reads (%(default)s)",
+        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
     )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -19,9 +19,20 @@ def job(tmp_path: Path) -> GapJob:
     return made
 
 
-def on_spark(job: GapJob) -> int:
+def on_spark(job: GapJob, *arguments: str) -> int:
     """Return the exit status of the job on Spark, which must not start."""
-    return job.call("run", "--engine", "spark", "--master", "no such master")
+    return job.call("run", "--engine", "spark", "--master", "no such master", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--summary-json", "s"), ("--metrics", "h:1"), ("--batch-bytes", "0")]
+)
+def test_arguments(
+    job: GapJob, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
+) -> None:
+    """What is a worker's, and a batch of nothing, is refused."""
+    assert 2 == on_spark(job, *arguments)
+    assert f"{arguments[0]}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
