@@ -56,10 +56,10 @@ class Comparison:
     def verdict(self, slot: int) -> int:
         """Judge a pending record whose copy's bytes are in a log."""
         try:
-            span = self._span(slot)
             newest = self._agreement.newest_published(slot)
             if newest == NOT_LOOKED:
                 newest = self.learn_newest(slot)
+            span = None if newest == NOTHING else self._span(slot)
             # Nothing of it can be known when all was written after what was published.
             if span is None or span[0] > newest:
                 return Verdict.NEW

@@ -130,10 +130,16 @@ class Memory:
                 self._agreement.learn_newest(slot, NOT_LOOKED)
 
     def _expire(self, slot: int, outbox: Outbox) -> None:
-        """Line 20: drop, or publish with as many copies as were seen."""
+        """Line 20: compared once more; then dropped, or published with as many copies as seen."""
+        verdict = self.comparison.verdict(slot)
+        if verdict == Verdict.KNOWN:
+            self._agreement.know(slot)
+            return
         try:
             found = self._find(slot) if self._publish_expired else None
         except RetriableError:
+            verdict = Verdict.LATER
+        if verdict == Verdict.LATER:
             return  # The log is there, but cannot be read: a later sweep tries again.
         if found is None:
             self.bytes_lost += self._publish_expired

@@ -131,6 +131,7 @@ class Pump:
         current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
         self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
+        self._caught_up_ms = None  # Of the time before, another owner may have counted some.
         for host, cursor in enumerate(self.cursors):
             marker = markers.get(cursor.node, START)
             cursor.expect(unread.get(cursor.node, ()))

@@ -5,6 +5,7 @@ liveness or deletion with its time, told apart by table, key, clustering and col
 range from end to end. Nothing of the code under test takes part.
 """
 
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import cramjam
 import msgspec
 
 from corpora import recording
@@ -34,6 +36,8 @@ KILLED: Final = "node3-killed"
 _INCLUSIVE_STARTS: Final = ("INCL_START_BOUND", "EXCL_END_INCL_START_BOUNDARY")
 _INCLUSIVE_ENDS: Final = ("INCL_END_BOUND", "INCL_END_EXCL_START_BOUNDARY")
 _NO_LIMIT: Final = 1 << 31
+_PARAMETERS_AT: Final = 12  # Behind version and id: their length, then they.
+_MARKER_BYTES: Final = 8
 _CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
 
 Atom = tuple[object, ...]
@@ -111,7 +115,22 @@ def _durable(place: Path) -> Iterator[tuple[int, bytes, int]]:
         index = path.with_name(f"{path.stem}_cdc.idx")
         text = index.read_text() if index.exists() else "0"
         limit = _NO_LIMIT if "COMPLETED" in text else int(text)
-        yield int(path.stem.rpartition("-")[2]), path.read_bytes(), limit
+        yield int(path.stem.rpartition("-")[2]), _unpacked(path.read_bytes()), limit
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Return a segment as positions count in it: with what LZ4 sections hold, if it has such."""
+    (length,) = struct.unpack_from(">H", content, _PARAMETERS_AT)
+    at = _PARAMETERS_AT + 2 + length + _CHECKSUM_BYTES
+    if b"LZ4Compressor" not in content[:at]:
+        return content
+    found = bytearray(content[:at])
+    while at + _MARKER_BYTES < len(content):
+        following, _, size = struct.unpack_from(">III", content, at)
+        block = content[at + _MARKER_BYTES + 2 * _CHECKSUM_BYTES : following]
+        found += bytes(_MARKER_BYTES) + cramjam.lz4.decompress_block(block, output_len=size)
+        at = following
+    return bytes(found)
 
 
 def _logs(found: list[tuple[str, bytes, bytes]]) -> Logs:

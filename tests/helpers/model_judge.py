@@ -6,10 +6,8 @@ that nothing excuses. "Line n" cites docs/agreement.md. Nothing of the code unde
 but for decoding positions.
 """
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import ClassVar, Final
 
@@ -17,16 +15,28 @@ from headrace.connector.stores import Commit
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.frame import digest
-from headrace.sources.cassandra.state import CdcState
-from model_ring import END, SPLITS, Mutation, Place, Ring, raw, replicas, split_of
+from headrace.sources.cassandra.state import OPEN, CdcState
+from model_lines import (
+    PUBLISHED,
+    Change,
+    Digest,
+    Flight,
+    Known,
+    Line,
+    change_of,
+    gaps_in,
+    rows_of,
+    version_in,
+)
+from model_ring import END, SPLITS, TABLE, Copy, Mutation, Ring, Version, raw, split_of
 
 EXPIRY_S: Final = 120
 MEMORY_S: Final = 100
 COMPLETE_S: Final = 40
 FETCHED_MS: Final = 10_000  # Line 8.
 WINDOW_BYTES: Final = 3_000
-_ROW_WORDS: Final = 10
 _FATES: Final = ("first", "counted", "surplus", "repeat", "damaged")
+_EMITTED: Final = ("agreed", "expired_published")
 _OUTCOMES: Final = (
     "agreed",
     "reencoded",
@@ -37,82 +47,10 @@ _OUTCOMES: Final = (
     "overflow",
     "pending",
 )
-_PUBLISHED: Final = (codes.PUBLISHED, codes.EXPIRED_PUBLISHED)
-
-Digest = tuple[int, int]
 
 
 class BrokenError(AssertionError):
     """The job did what it must never do."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """A record as a state has it."""
-
-    kind: int
-    seen: frozenset[str]
-    places: frozenset[tuple[str, int]]
-
-
-@dataclass(eq=False)
-class Line:
-    """One state of a split and, through `parent`, those before it.
-
-    `covered` tells who logged a content before the markers, `came` what has a copy between the last
-    markers and these, `read` counts the split's entries before them; `said` is its batch's.
-    """
-
-    split: str
-    parent: "Line | None" = None
-    tau: int = 0
-    markers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    records: Mapping[Digest, Known] = field(default_factory=dict)
-    books: Mapping[str, int] = field(default_factory=dict)
-    has_changes: bool = False
-    covered: dict[frozenset[int], set[str]] = field(default_factory=lambda: defaultdict(set))
-    came: set[Mutation] = field(default_factory=set)
-    read: Counter[str] = field(default_factory=Counter)
-    said: list[Mutation] = field(default_factory=list)
-    flights: list["Flight"] = field(default_factory=list)
-
-    def back(self) -> Iterator["Line"]:
-        """Yield this and all before it, the last one first."""
-        line: Line | None = self
-        while line is not None:
-            yield line
-            line = line.parent
-
-    def covers(self, node: str, segment: int, end: int) -> bool:
-        """Tell whether an entry is before the marker."""
-        return (segment, end) <= self.markers.get(node, (0, 0))
-
-    def rows(self) -> set[int]:
-        """Return all rows that were said up to here."""
-        return {row for line in self.back() for mutation in line.said for row in mutation.rows}
-
-
-@dataclass
-class Change:
-    """A record on its way to the sink."""
-
-    row: int
-    place: Place
-    copies: int
-    key: int
-    arrived: bool = False
-    rejected: bool = False
-
-
-@dataclass(eq=False)
-class Flight:
-    """A delivery, in the order of submission; `token` is that of the lease it was made under."""
-
-    number: int
-    line: Line
-    token: int
-    changes: list[Change]
-    size_bytes: int
 
 
 class Judge:
@@ -126,7 +64,7 @@ class Judge:
     def __init__(self, ring: Ring, job_key: bytes, *, publishes_expired: bool = False) -> None:
         """Begin before the first state of each split."""
         self.ring = ring
-        self.committed = {split: Line(split) for split in SPLITS}
+        self.committed = {split: Line(split, ring.version) for split in SPLITS}
         self.flights: list[Flight] = []
         self.wrong: list[str] = []
         self.expired: set[Mutation] = set()
@@ -136,7 +74,7 @@ class Judge:
         self._ends: dict[int, tuple[CdcState, Line]] = {}
         self._digests: dict[Digest, Mutation] = {}
         self._names: dict[Mutation, Digest] = {}
-        self._chunks: dict[str, list[tuple[Digest, Known]]] = {}
+        self._chunks: dict[tuple[str, tuple[str, ...]], list[tuple[Digest, Known]]] = {}
         self._released: dict[str, set[int]] = {name: set() for name in ring.nodes}
 
     def verify(self) -> None:
@@ -158,42 +96,53 @@ class Judge:
 
     def opened(self, split: str, head: bytes | None) -> Line:
         """Return where a reader resumes."""
-        return self._lines[head] if head is not None else Line(split)
+        return self._lines[head] if head is not None else Line(split, self.ring.version)
 
-    def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int, size: int) -> Line:
-        """Take a state that a reader made after *parent*; τ may have grown to *tau_max* (line 8).
-
-        *size* is that of the batch: 0 when nothing is to be sent.
-        """
+    def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int) -> Line:
+        """Take a state that was made after *parent*; τ may have grown to *tau_max* (line 8)."""
         encoded = end.encode()
         line = Line(
             parent.split,
+            version_in(end),
             parent,
             end.tau,
             {n: (m.segment_id, m.offset) for n, m in end.markers.items()},
             self._records(end),
             dict(end.counters),
-            has_changes=bool(size),
+            gaps_in(end),
+            is_stopped=any(gap.state == OPEN for gap in end.met_gaps),
         )
+        emitted = (f"mutations.{name}" for name in _EMITTED)
+        line.has_changes = any(line.books[n] > parent.books.get(n, 0) for n in emitted)
+        line.follow(line.version)
         self._look(line)
         self._lines[encoded.head] = line
         self._ends[id(end)] = (end, line)
         self._check(parent.tau <= line.tau, "split time went back")
+        self._check(len(end.topologies) <= len(line.possible_versions()), "line 9: an old ring")
         self._check(line.tau <= tau_max, f"line 8: τ is {line.tau}, but was watched for {tau_max}")
         self._check_records(line, now_ms)
         self._check_books(line)
         return line
 
     def _check_records(self, line: Line, now_ms: int) -> None:
+        gone = self._gone()
         before = line.parent.records if line.parent else {}
         for name, record in line.records.items():
             mutation = self._mutation(name)
             covered = line.covered[mutation.content]
             self._check(record.seen <= covered, f"I1: {mutation}: later copies are in the state")
+            if record.kind == codes.PENDING:
+                stays = self._meets(record.seen, mutation, self._sure(line))
+                lacks_bytes = record.places <= gone
+                self._check(not stays or lacks_bytes, f"line 17: {mutation} waits for nothing")
             if record.kind != codes.EXPIRED_DROPPED:
                 continue
-            self._check(not self._meets(record.seen, mutation), f"line 16: {mutation} is not late")
-            if name not in before or before[name].kind != codes.EXPIRED_DROPPED:
+            expires = name not in before or before[name].kind != codes.EXPIRED_DROPPED
+            if expires or mutation in line.came:
+                meets = self._meets(record.seen, mutation, self._sure(line))
+                self._check(not meets, f"line 16: {mutation} is not late")
+            if expires:
                 self._check_expiry(line, mutation, now_ms)
         for name, record in before.items():
             if name not in line.records:
@@ -207,9 +156,8 @@ class Judge:
         if record.kind == codes.PENDING:
             self.complain(f"line 22: {mutation} was pending and is forgotten")
             return
-        complete = record.kind != codes.EXPIRED_DROPPED and record.seen >= set(
-            replicas(mutation.key)
-        )
+        expected = {n for v in self._sure(line) for n in v.replicas(mutation.key)}
+        complete = record.kind != codes.EXPIRED_DROPPED and record.seen >= expected
         before = list(line.back())[1:]
         if complete:
             since = max(x.parent.tau for x in before if x.parent and mutation in x.came)
@@ -223,30 +171,74 @@ class Judge:
         kept_ms = (COMPLETE_S if complete else MEMORY_S) * 1000
         self._check(age_ms >= kept_ms, f"line 23: {mutation} is forgotten after {age_ms} ms")
 
+    @staticmethod
+    def _sure(line: Line) -> set[Version]:
+        """Return the rings that counted all the time that led to a state."""
+        before = line.parent.sure_versions() if line.parent else set()
+        return line.sure_versions() & before
+
     def _check_expiry(self, line: Line, mutation: Mutation, now_ms: int) -> None:
         for node, log in self.ring.nodes.items():
             for copy in log.copies:
-                if copy.mutation == mutation and not line.covers(node, copy.segment, copy.end):
-                    unread = copy.durable_ms is not None and copy.durable_ms < now_ms - FETCHED_MS
+                if copy.mutation == mutation and not line.covers(node, copy) and copy.counts:
+                    unread = (copy.durable_ms or 0) < now_ms - FETCHED_MS
                     self._check(not unread, f"line 20: {mutation} expired, a copy lies unread")
 
     def _look(self, line: Line) -> None:
         """Note what of the logs is before the markers."""
         assert line.parent is not None
+        line.lost = [*line.parent.lost]
         for node, log in self.ring.nodes.items():
+            line.lost += self._lost(line, node)
+            lost = {id(copy) for _, copy in line.lost}
             for copy in log.copies:
                 mutation = copy.mutation
-                if not line.covers(node, copy.segment, copy.end):
+                if not line.covers(node, copy) or id(copy) in lost:
                     continue
-                line.covered[mutation.content].add(node)
-                if copy.durable_ms is None or split_of(mutation.key) != line.split:
+                if not copy.damaged:
+                    line.covered[mutation.content].add(node)
+                if not _counted(line.split, copy):
                     continue
                 line.read[node] += 1
-                if not line.parent.covers(node, copy.segment, copy.end):
+                line.damaged[node] += copy.damaged
+                if not copy.damaged and not line.parent.covers(node, copy):
                     line.came.add(mutation)
 
-    def _meets(self, hosts: Iterator[str] | set[str] | frozenset[str], mutation: Mutation) -> bool:
-        return len(set(hosts) & set(replicas(mutation.key))) >= self.ring.needed
+    def _lost(self, line: Line, node: str) -> list[tuple[str, Copy]]:
+        """Return what vanished before it was read, for all that the books say (I10)."""
+        assert line.parent is not None
+        found = [
+            copy
+            for copy in self.ring.nodes[node].copies
+            if copy.lost
+            and line.covers(node, copy)
+            and not line.parent.covers(node, copy)
+            and _counted(line.split, copy)
+        ]
+        if not found:
+            return []
+        was_lost = {id(copy) for _, copy in line.lost}
+        others = sum(
+            _counted(line.split, copy) and line.covers(node, copy)
+            for copy in self.ring.nodes[node].copies
+            if id(copy) not in was_lost
+        ) - len(found)
+        lost = found[max(0, line.books[f"entries.{node}.read"] - others) :]
+        began = any(line.parent.markers.get(node, ()))  # Else reading starts where the log does.
+        for copy in lost if began else ():
+            self._check(line.passes(node, copy), f"I10: {copy} is passed over without a gap")
+        return [(node, copy) for copy in lost]
+
+    def _meets(
+        self, hosts: Collection[str], mutation: Mutation, versions: Collection[Version]
+    ) -> bool:
+        return any(v.is_met(self.ring.level, mutation.key, hosts) for v in versions)
+
+    def moved(self, split: str, position: EncodedPosition) -> None:
+        """Take a state that somebody put in the place of the committed one."""
+        before = self.committed[split]
+        end = CdcState.decode(position)
+        self.committed[split] = self.made(before, end, now_ms=0, tau_max=before.tau)
 
     # ---- what reaches the sink (I2, I4, I6, lines 17, 36) ----
 
@@ -259,21 +251,21 @@ class Judge:
             len(self.flights),
             line,
             token,
-            [_change(value) for value in values],
+            [change_of(value) for value in values],
             sum(map(len, values)),
         )
         self.flights.append(flight)
         self._check(allowed, "I2: submitted after the deadline of the lease")
-        for change in flight.changes:
-            self._check_justified(change)
+        for change in flight.rows():
+            self._check_justified(line, change)
         if not line.flights:
-            line.said = self._said(flight.changes)
+            line.said = self._said(flight.rows())
             self._check_repeats(line)
         line.flights.append(flight)
         self._check_window(line)
         return flight
 
-    def _check_justified(self, change: Change) -> None:
+    def _check_justified(self, line: Line, change: Change) -> None:
         mutation = self.ring.at(change.place)
         self._check(
             mutation is not None and change.row in mutation.rows,
@@ -283,7 +275,10 @@ class Judge:
             return
         hosts = self.ring.hosts(mutation.content)
         self._check(change.copies <= len(hosts), f"{mutation}: {change.copies} copies of {hosts}")
-        enough = self.publishes_expired or self._meets(hosts, mutation)
+        assumed = {gap.node for gap in line.gaps if gap.assumed}
+        enough = self.publishes_expired or self._meets(
+            hosts | assumed, mutation, line.possible_versions()
+        )
         self._check(enough, f"line 3: {mutation} emitted, but only {hosts} logged it")
 
     def _said(self, changes: Sequence[Change]) -> list[Mutation]:
@@ -296,21 +291,23 @@ class Judge:
         remembered = self._remembered(line)
         for mutation in line.said:
             repeats = mutation.content <= before and mutation.content <= remembered
-            if self.publishes_expired and not self.ring.is_met(mutation):
-                repeats = False  # Among the causes that line 36 lists.
             self._check(not repeats, f"line 36: {mutation} was said before")
             before |= mutation.content
             remembered |= mutation.content
 
     def _remembered(self, line: Line) -> set[int]:
         """Return the rows of what was published and is still known, with bytes in a log."""
-        gone = {(node, n) for node, log in self.ring.nodes.items() for n in log.gone()}
+        gone = self._gone()
         return {
             row
             for name, record in (line.parent.records.items() if line.parent else ())
-            if record.kind in _PUBLISHED and name in line.records and not record.places & gone
+            if record.kind in PUBLISHED and name in line.records and not record.places & gone
             for row in self._mutation(name).rows
         }
+
+    def _gone(self) -> set[tuple[str, int]]:
+        """Return the segments that are not there any more."""
+        return {(node, n) for node, log in self.ring.nodes.items() for n in log.gone()}
 
     def _check_window(self, line: Line) -> None:
         """I7: no more than a window is on its way."""
@@ -328,13 +325,14 @@ class Judge:
         """I4: under one lease a key's records come last in the order in which they were said."""
         for token, split in {(f.token, f.line.split) for f in self.flights}:
             mine = [f for f in self.flights if (f.token, f.line.split) == (token, split)]
-            for key in {c.key for f in mine for c in f.changes}:
-                changes = [c for f in mine for c in f.changes if c.key == key]
-                first = list(dict.fromkeys((c.place, c.row) for c in changes if c.arrived))
+            for key in {c.key for f in mine for c in f.rows()}:
+                changes = [c for f in mine for c in f.rows() if c.key == key]
+                dead = {(c.place, c.row) for c in changes if c.rejected}
                 last = dict.fromkeys((c.place, c.row) for c in reversed(changes) if c.arrived)
+                came = [x for x in reversed(last) if x not in dead]
                 said = list(dict.fromkeys((c.place, c.row) for c in changes))
-                order = [x for x in said if x in last]
-                self._check(list(last)[::-1] == order, f"I4: {first} instead of {order}")
+                order = [x for x in said if x in last and x not in dead]
+                self._check(came == order, f"I4: {came} instead of {order}")
 
     # ---- commits (I1, I2, I3) ----
 
@@ -357,6 +355,9 @@ class Judge:
         for each in path:
             self._check_settled(each)
         self._check_tables(line, commit)
+        kept = sum(loss.kind == "quarantined" for loss in commit.losses)
+        damaged = line.damaged.total() - before.damaged.total()
+        self._check(kept == damaged, f"I8: {damaged} damaged, the bytes of {kept} were kept")
         self.committed[commit.split] = line
         for name, record in line.records.items():
             if record.kind == codes.EXPIRED_DROPPED:
@@ -368,11 +369,17 @@ class Judge:
         named = {(c.place, c.row) for c in changes}
         self._check(done == named, f"line 28: committed before {named - done} was settled")
         self._check(not line.has_changes or line.flights, "line 28: committed, but never sent")
+        known = {gap.name for gap in line.parent.gaps} if line.parent else set()
+        for gap in line.gaps:
+            told = gap.name in known or any(c.place == gap.name for c in changes)
+            self._check(told, f"I10: nobody was told of {gap}")
 
     def _check_tables(self, line: Line, commit: Commit) -> None:
         """I3, the third equation."""
         cut = delivered = dead = 0
-        for counts in commit.counters.values():
+        for table, counts in commit.counters.items():
+            if table != TABLE:
+                continue
             cut += counts.cut
             delivered += counts.delivered
             dead += counts.dead_lettered
@@ -386,8 +393,9 @@ class Judge:
         for node in self.ring.nodes:
             read = line.read[node]
             told = {fate: books[f"entries.{node}.{fate}"] for fate in _FATES}
+            balanced = read == books[f"entries.{node}.read"] == sum(told.values())
             self._check(
-                read == books[f"entries.{node}.read"] == sum(told.values()),
+                balanced and line.damaged[node] == told["damaged"],
                 f"I3: {read} entries of {node}, the books say {told}",
             )
         outcomes = {name: books.get(f"mutations.{name}", 0) for name in _OUTCOMES}
@@ -402,7 +410,7 @@ class Judge:
 
     def _check_release(self) -> None:
         for node, log in self.ring.nodes.items():
-            for segment in log.gone() - self._released[node]:
+            for segment in log.released() - self._released[node]:
                 self._released[node].add(segment)
                 for split, line in self.committed.items():
                     past = line.markers.get(node, (0, 0)) >= (segment, END)
@@ -422,18 +430,12 @@ class Judge:
             if self.ring.is_met(mutation) and mutation not in self.expired:
                 missing = mutation.content - kept
                 self._check(not missing, f"line 35: rows {missing} of {mutation} are lost")
-        for line in self.committed.values():
-            for name, record in line.records.items():
-                stays = record.kind == codes.PENDING and self._meets(
-                    record.seen, self._mutation(name)
-                )
-                self._check(not stays, f"line 17: {self._mutation(name)} waits for nothing")
         self.verify()
 
     def _kept(self, line: Line) -> Iterator[int]:
         for each in line.back():
             for flight in each.flights:
-                yield from (c.row for c in flight.changes if c.arrived or c.rejected)
+                yield from (c.row for c in flight.rows() if c.arrived or c.rejected)
 
     # ---- names ----
 
@@ -458,40 +460,17 @@ class Judge:
     def _records(self, state: CdcState) -> dict[Digest, Known]:
         found: dict[Digest, Known] = {}
         for chunk in state.chunks:
-            if chunk.name not in self._chunks:
-                self._chunks[chunk.name] = list(_rows(chunk.rows, state.hosts))
-            for name, known in self._chunks[chunk.name]:
+            key = chunk.name, state.hosts
+            if key not in self._chunks:
+                self._chunks[key] = list(rows_of(chunk.rows, state.hosts))
+            for name, known in self._chunks[key]:
                 found.pop(name, None)
                 if known.kind != codes.FREE:
                     found[name] = known
         return found
 
 
-def _rows(rows: bytes, hosts: Sequence[str]) -> Iterator[tuple[Digest, Known]]:
-    """Yield the records in a chunk."""
-    words = memoryview(rows).cast("Q").tolist()
-    at = 0
-    while at < len(words):
-        row = words[at : at + _ROW_WORDS]
-        at += _ROW_WORDS
-        kind = row[codes.META] & 0xFF
-        places = set()
-        if kind in _PUBLISHED:
-            places = {(hosts[row[codes.META] >> 48 & 0x3F], row[codes.BORN])}
-        if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
-            for _ in range(row[codes.LOCATIONS]):
-                places.add((hosts[words[at]], words[at + 1]))
-                at += codes.LOCATION_WORDS - 1
-        seen = (host for i, host in enumerate(hosts) if row[codes.SEEN] >> i & 1)
-        yield (row[codes.D0], row[codes.D1]), Known(kind, frozenset(seen), frozenset(places))
-
-
-def _change(value: bytes) -> Change:
-    told = json.loads(value)
-    place = told["node"], told["segment"], told["position"]
-    return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])
-
-
-def head_of(position: EncodedPosition | None) -> bytes | None:
-    """Return what names a stored state."""
-    return position.head if position else None
+def _counted(split: str, copy: Copy) -> bool:
+    """Say whether a split books an entry; the first one books all damage."""
+    of = SPLITS[0] if copy.damaged else split_of(copy.mutation.key)
+    return copy.durable_ms is not None and of == split

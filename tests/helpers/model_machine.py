@@ -1,6 +1,7 @@
 """The model as a state machine for hypothesis: everything that can befall a ring and a job."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import ClassVar, Final
@@ -8,11 +9,12 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from model_ring import KEYS, TOKENS, Mutation, replicas
+from model_ring import KEYS, TOKENS, Mutation
 from model_world import LEASE_MS, Process, World
 
 MEMORY_DISK: Final = Path("/dev/shm")  # noqa: S108 (a disk in memory, if there is one)
 PROCESSES_MAX: Final = 2
+FACTORS: Final = (2, 3)
 ROWS_MAX: Final = 150
 REST_MS: Final = 4_900  # Less than a lease.
 LONG_MS: Final = 130_000  # More than anything is remembered for.
@@ -35,6 +37,7 @@ class Machine(RuleBasedStateMachine):
 
     levels: ClassVar[tuple[str, ...]] = ("ONE", "QUORUM", "ALL")
     disposals: ClassVar[tuple[str, ...]] = ("keep", "delete")
+    policies: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         """Make a folder, in memory if that can be."""
@@ -49,6 +52,8 @@ class Machine(RuleBasedStateMachine):
         level = data.draw(st.sampled_from(self.levels))
         disposal = data.draw(st.sampled_from(self.disposals))
         more = {"expired": "publish"} if expired else {}
+        if self.policies:
+            more["gaps"] = data.draw(st.sampled_from(self.policies))
         self.world = World(self.folder, level, disposal=disposal, **more)
         self.world.start()
 
@@ -57,13 +62,17 @@ class Machine(RuleBasedStateMachine):
         """What the clock shows."""
         return self.world.clock.monotonic_ms()
 
+    def replicas(self, key: int) -> Sequence[str]:
+        """Return who holds a key."""
+        return self.world.ring.replicas(key)
+
     # ---- the ring ----
 
     @precondition(has_room)
     @rule(key=keys, count=st.integers(1, 2), copies=st.integers(1, 3), turn=numbers)
     def write(self, key: int, count: int, copies: int, turn: int) -> None:
         """Write to some replicas of a key."""
-        holders = replicas(key)
+        holders = self.replicas(key)
         chosen = [holders[(turn + i) % len(holders)] for i in range(copies)]
         self.world.ring.write(key, count, chosen)
 
@@ -72,7 +81,7 @@ class Machine(RuleBasedStateMachine):
     def write_and_read(self, key: int, count: int) -> None:
         """Write to all replicas, and let the job take it, as on most days."""
         for _ in range(count):
-            self.world.ring.write(key, 1, replicas(key))
+            self.world.ring.write(key, 1, self.replicas(key))
         for log in self.world.ring.nodes.values():
             log.sync(self.now_ms, index=False)
         self.world.calm(1)
@@ -84,11 +93,11 @@ class Machine(RuleBasedStateMachine):
     @rule(key=keys, first=numbers, second=numbers)
     def flood(self, key: int, first: int, second: int) -> None:
         """Write much between the copies of a mutation, and let time pass while it is read."""
-        holders = replicas(key)
-        mutation = self.world.ring.write(key, 1, [holders[first % 3]])
+        holders = self.replicas(key)
+        mutation = self.world.ring.write(key, 1, [holders[first % len(holders)]])
         for _ in range(12):
             self.world.ring.write(key, 1, holders)
-        self.world.ring.log(mutation, [holders[second % 3]])
+        self.world.ring.log(mutation, [holders[second % len(holders)]])
         self.sync_all()
         self.world.calm(1)
         self.world.clock.advance(LONG_MS)
@@ -99,7 +108,7 @@ class Machine(RuleBasedStateMachine):
     @rule(key=keys, turn=numbers)
     def repeat(self, key: int, turn: int) -> None:
         """Let one replica log a mutation several times, which no other has."""
-        node = replicas(key)[turn % 3]
+        node = self.replicas(key)[turn % FACTORS[0]]
         mutation = self.world.ring.write(key, 1, [node])
         self.world.ring.log(mutation, [node] * 3)
         self.sync_all()
@@ -121,7 +130,7 @@ class Machine(RuleBasedStateMachine):
             for name, log in self.world.ring.nodes.items()
             if any(copy.mutation == mutation for copy in log.copies)
         }
-        self.world.ring.log(mutation, [n for n in replicas(mutation.key) if n not in have])
+        self.world.ring.log(mutation, [n for n in self.replicas(mutation.key) if n not in have])
 
     @precondition(lambda self: self.world.ring.written)
     @rule(which=st.lists(numbers, min_size=1, max_size=3), form=st.integers(1, 2), node=numbers)
@@ -130,7 +139,7 @@ class Machine(RuleBasedStateMachine):
         key = self._written(which[0]).key
         old = [m for m in map(self._written, which) if m.key == key]
         rows = tuple(sorted({row for mutation in old for row in mutation.rows}))
-        holders = replicas(key)
+        holders = self.replicas(key)
         chosen = [holders[(node + i) % len(holders)] for i in range(1 + node % 2)]
         self.world.ring.log(Mutation(key, rows, form), chosen)
 
@@ -188,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         """Let several deliveries of a key be under way, and some of them fail."""
         process = self._process(which)
         for _ in range(12):
-            self.world.ring.write(key, 1, replicas(key))
+            self.world.ring.write(key, 1, self.replicas(key))
         self.sync_all()
         for _ in range(3):
             process.step()
@@ -209,7 +218,7 @@ class Machine(RuleBasedStateMachine):
         """Stop a process until another has its splits; it wakes and cannot hear of that at once."""
         process = self._process(which)
         for key in KEYS:
-            self.world.ring.write(key, 1, replicas(key))
+            self.world.ring.write(key, 1, self.replicas(key))
         self.sync_all()
         process.step()
         for _ in range(8):
@@ -227,7 +236,7 @@ class Machine(RuleBasedStateMachine):
         """Let a renewal be answered late, and the next ones not at all, while there is work."""
         process = self._process(which)
         for key in KEYS:
-            self.world.ring.write(key, 2, replicas(key))
+            self.world.ring.write(key, 2, self.replicas(key))
         self.sync_all()
         process.renewals.extend(["slow", "fails"])
         self.world.clock.advance(LEASE_MS // 3)
@@ -256,7 +265,7 @@ class Machine(RuleBasedStateMachine):
         """Let the next commits fail, or seem to, when segments have just been read to their end."""
         for _ in range(2):
             for key in KEYS:
-                self.world.ring.write(key, 1, replicas(key))
+                self.world.ring.write(key, 1, self.replicas(key))
             for log in self.world.ring.nodes.values():
                 log.roll(self.now_ms)
         self._process(which).commits.extend([fault, fault])

@@ -7,13 +7,14 @@ told, processes that are killed or stopped, a clock that jumps.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
+from headrace.connector.control.gaps import Acceptance, Gaps
 from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.runtime.messages import Closed, Gain, HandOver, Idled, Lose
 from headrace.connector.runtime.pipeline import Limits, Pipeline
@@ -23,6 +24,7 @@ from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Commit, LeaseRow, Owner, SplitState, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import (
     Batch,
     CloseReason,
@@ -45,6 +47,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.errors import LogGapError
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state import CdcState
 from model_judge import (
@@ -53,11 +56,9 @@ from model_judge import (
     FETCHED_MS,
     MEMORY_S,
     WINDOW_BYTES,
-    Flight,
     Judge,
-    Line,
-    head_of,
 )
+from model_lines import Flight, Line, head_of
 from model_ring import SPLITS, Ring
 
 JOB: Final = "model"
@@ -189,7 +190,6 @@ class WatchedReader(Reader):
                 found.end,
                 now_ms=process.world.clock.monotonic_ms(),
                 tau_max=process.watched_ms + self._unwatched_ms,
-                size=found.size_bytes,
             )
         return found
 
@@ -248,9 +248,12 @@ class Sky(Sink, Writer):
 class Process:
     """One worker's process, as `Worker` makes it, but without threads."""
 
-    def __init__(self, world: "World", name: str, ahead_ms: int) -> None:
+    def __init__(
+        self, world: "World", name: str, ahead_ms: int, options: Mapping[str, object]
+    ) -> None:
         """Start."""
         self.world = world
+        self._options = options
         self.name = name
         self.clock = OwnClock(world.clock, ahead_ms)
         self.faults: deque[str] = deque()  # Of the store's next answers.
@@ -361,7 +364,7 @@ class Process:
     def _source(self) -> WatchedSource:
         job_key = self.store.job_key()
         context = Context(job=JOB, clock=self.clock, job_key=job_key, log=self.world.log)
-        source = WatchedSource(parse_config(CassandraConfig, self.world.options), context)
+        source = WatchedSource(parse_config(CassandraConfig, self._options), context)
         self.sky = Sky(None, context)
         source.process = self.sky.process = self
         return source
@@ -391,8 +394,7 @@ class World:
         self.folder = folder
         self.clock = DrivenClock()
         self.ring = Ring(folder, level)
-        self.options = {
-            **self.ring.options(),
+        self.options: Mapping[str, object] = {
             "expiry_seconds": EXPIRY_S,
             "memory_seconds": MEMORY_S,
             "complete_seconds": COMPLETE_S,
@@ -411,8 +413,23 @@ class World:
         """Start a process."""
         self._started += 1
         name = f"w{self._started}"
-        self.running[name] = process = Process(self, name, 1_000_000 * self._started)
+        options = {**self.ring.options(self._started), **self.options}
+        self.running[name] = process = Process(self, name, 1_000_000 * self._started, options)
         return process
+
+    def accept(self, policy: str) -> None:
+        """Let somebody stop all, and say that what was lost is not waited for."""
+        for process in list(self.running.values()):
+            process.kill(arrives=False)
+        with closing(connect(self.folder / "state.db")) as connection:
+            gaps = Gaps(connection, dead=lambda _: True)
+            names = [each.gap.name for each in gaps.of(JOB, CassandraSource) if each.is_open]
+            gaps.accept(Acceptance(job=JOB, names=names, policy=policy), CassandraSource)
+        with closing(SqliteStore.open(self.folder / "state.db", JOB)) as store:
+            for state in store.states():
+                if state.position is not None:
+                    self.judge.moved(state.split, state.position)
+        self.start()
 
     def calm(self, passes: int, *, without: Process | None = None) -> None:
         """Let all processes run, or all but one, and the sink deliver."""
@@ -439,6 +456,8 @@ class World:
             if not (unread := self._unread()):
                 break
             self.calm(1)
+            if any(line.is_stopped for line in self.judge.committed.values()):
+                self.accept("expire")
         for what in unread:
             self.judge.complain(f"{what} was never read to its end")
         until_ms = now_ms() + SETTLED_MS
@@ -454,10 +473,7 @@ class World:
             f"{node}'s log, by {split},"
             for split, line in self.judge.committed.items()
             for node, log in self.ring.nodes.items()
-            if any(
-                copy.durable_ms is not None and not line.covers(node, copy.segment, copy.end)
-                for copy in log.copies
-            )
+            if any(copy.counts and not line.covers(node, copy) for copy in log.copies)
         ]
 
     def close(self) -> None:
@@ -470,7 +486,8 @@ class World:
         self, _logger: object, _method: str, event: structlog.typing.EventDict
     ) -> structlog.typing.ProcessorReturnValue:
         self.events.append(event)
-        if event["event"] in {"plugin_broken", "split_failed"}:
+        is_gap = event.get("error_code") == LogGapError.code and self.options.get("gaps") == "fail"
+        if event["event"] in {"plugin_broken", "split_failed"} and not is_gap:
             self.judge.complain(f"{event}")
         return event
 

@@ -20,8 +20,20 @@ from headrace.connector.stores import (
     WorkerRow,
     sqlite_state,
 )
-from headrace.plugins import EncodedPosition, Failure
-from headrace.sources.cassandra import codes, comparison, directory, needs, pump, reader
+from headrace.plugins import EncodedPosition, Failure, Position, Quarantined
+from headrace.sources.cassandra import (
+    batch,
+    codes,
+    comparison,
+    cursor,
+    directory,
+    hold,
+    memory,
+    needs,
+    pump,
+    reader,
+    replicas,
+)
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.keeper import Keeper
@@ -155,6 +167,36 @@ def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
         return all(need.marker >= Marker(info.segment_id, END_OFFSET) for need in noted)
 
     patch.setattr(Keeper, "_may_go", may_go)
+
+
+def judges_by_the_current_ring(patch: Patch) -> None:
+    """Let a ring that another one superseded count no more."""
+    patch.setattr(
+        replicas.SplitVersions, "_groups", lambda self: self._replicas.groups(self._split, {})
+    )
+
+
+def releases_by_the_current_replicas(patch: Patch) -> None:
+    """Let go of the log of a node that is no replica any more, read or not."""
+    real = hold.Hold.register
+
+    def release(self: reader.CassandraReader, position: Position) -> None:
+        members = self._parts.replicas.current.names()
+        gone = {id(h) for node, h in self._parts.holds.items() if node not in members}
+
+        def register(self: hold.Hold, split: str, marker: Marker, pending: needs.Pending) -> None:
+            is_gone = id(self) in gone
+            real(self, split, _FAR if is_gone else marker, {} if is_gone else pending)
+
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(hold.Hold, "register", register)
+            _RELEASE(self, position)
+
+    patch.setattr(reader.CassandraReader, "release", release)
+
+
+_FAR: Final = Marker((1 << 62), END_OFFSET)
+_RELEASE: Final = reader.CassandraReader.release
 
 
 # ---- more ----
@@ -306,6 +348,64 @@ def sends_without_bound(patch: Patch) -> None:
     patch.setattr(model_world, "_LIMITS", replace(model_world._LIMITS, commit_bytes_max=1 << 30))
 
 
+def retires_no_ring(patch: Patch) -> None:
+    """Let every ring count for ever."""
+    real = replicas.SplitVersions.follow
+    patch.setattr(
+        replicas.SplitVersions,
+        "follow",
+        lambda self, tau, _ms, *rest: real(self, tau, 1 << 60, *rest),
+    )
+
+
+def forgets_which_rings_count(patch: Patch) -> None:
+    """Store no ring but the one in force: whoever takes over judges by that alone."""
+    real = replicas.SplitVersions.stored
+    patch.setattr(replicas.SplitVersions, "stored", lambda self: real(self)[:1])
+
+
+def judges_nothing_again(patch: Patch) -> None:
+    """Let what waits when the ring changes go on waiting, as what waits after a load."""
+    patch.setattr(memory.Memory, "_publish", lambda _self, _slot, _outbox: None)
+
+
+def passes_over_gaps(patch: Patch) -> None:
+    """Go on where a segment vanished as if nothing had been in it."""
+    patch.setattr(cursor, "gap_before", lambda *_args, **_more: None)
+
+
+def forgets_what_it_listed(patch: Patch) -> None:
+    """Keep no note of the segments that were listed and not begun."""
+    patch.setattr(pump.Pump, "unread", lambda _self, _number: {})
+
+
+def tells_nobody_of_gaps(patch: Patch) -> None:
+    """Book a gap, and send no record of it."""
+    patch.setattr(batch.MutationBatch, "notices", lambda _self: ())
+
+
+def assumes_for_ever(patch: Patch) -> None:
+    """Let a host whose log has a gap count for all that is ever written."""
+    real = Agreement.assume
+    patch.setattr(Agreement, "assume", lambda self, host, _until: real(self, host, (1 << 63) - 1))
+
+
+def books_damage_in_every_split(patch: Patch) -> None:
+    """Let each split book a damaged place that it meets."""
+    patch.setattr(pump, "FIRST", 1)
+
+
+def keeps_no_damaged_bytes(patch: Patch) -> None:
+    """Pass over what is damaged and keep nothing of it."""
+    real = reader.CassandraReader._damaged
+
+    def damaged(self: reader.CassandraReader) -> Sequence[Quarantined]:
+        real(self)
+        return ()
+
+    patch.setattr(reader.CassandraReader, "_damaged", damaged)
+
+
 # What must notice it: how the judge's words begin.
 LISTED: Final[Mapping[Sabotage, str]] = {
     commits_the_live_state: "line 27",
@@ -336,3 +436,17 @@ MORE: Final[Mapping[Sabotage, str]] = {
     looks_at_its_own_needs_alone: "I5",
     sends_without_bound: "I7",
 }
+# Those that show where rings change, logs lose segments, or entries are damaged.
+CHANGING: Final[Mapping[Sabotage, str]] = {
+    judges_by_the_current_ring: "line 17",
+    releases_by_the_current_replicas: "I5",
+    retires_no_ring: "line 9",
+    forgets_which_rings_count: "line 17",
+    judges_nothing_again: "line 17",
+    passes_over_gaps: "I10",
+    forgets_what_it_listed: "I10",
+    tells_nobody_of_gaps: "I10",
+    books_damage_in_every_split: "I3",
+    keeps_no_damaged_bytes: "I8",
+}
+CHANGING_INTERPRETED: Final[Mapping[Sabotage, str]] = {assumes_for_ever: "line 3:"}

@@ -230,6 +230,9 @@ def test_order_does_not_matter(name: str) -> None:
 # What the nodes had in their tables when they were up again, as was noted with the recordings.
 ROWS_AFTER_REPLAY = {
     "4.0-crash": {"a_cobalt_events": 4374, "b_basalt_umbra": 2784, "c_jade_walnut": 1209},
+    "4.1-crash": {"a_moss_ledger": 4246, "b_hazel_ledger": 2775, "c_ember_sensor": 1227},
+    "5.0-crash": {"a_jade_meadow": 1958, "b_kelp_session": 1499, "c_amber_umbra": 584},
+    "5.0-lz4-crash": {"a_onyx_session": 1246, "b_dune_events": 1002, "c_gale_patient": 341},
     "5.0-v8-direct-crash": {"a_ember_wallet": 2567, "b_ember_orchid": 1672, "c_frost_saddle": 706},
 }
 

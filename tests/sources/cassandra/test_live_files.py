@@ -28,7 +28,7 @@ from timeline import FINAL, Content, Timeline, as_it_is, segment_of
 
 Place = tuple[int, int]
 FILES = ["4.0-files", "5.0-v8-direct-files", "5.0-lz4-files"]
-CRASHES = ["4.0-crash", "5.0-v8-direct-crash"]
+CRASHES = ["4.0-crash", "4.1-crash", "5.0-crash", "5.0-lz4-crash", "5.0-v8-direct-crash"]
 READS_MAX = 200
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from corpora import recording
+from forged import insert, mutation, update
 from headrace.plugins import Batch, Demand, Position, parse_config
 from headrace.plugins.records import EncodedRecords
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.source import CassandraSource
+from node_logs import batches, forged_nodes, open_all, source
 
 NODES = ("node1", "node2", "node3")
 HELD_BACK = 9  # Mutations of the recording that a killed node lost, for good.
@@ -127,3 +130,27 @@ def test_a_lower_level_publishes_what_was_pending_at_a_higher_one() -> None:
 
     assert HELD_BACK == pending == emitted
     assert 0 == lower.total()["mutations.pending"]
+
+
+@pytest.mark.parametrize("policy", ["drop", "publish"])
+def test_what_was_published_in_other_bytes_does_not_expire(tmp_path: Path, policy: str) -> None:
+    """Line 20: what a stream wrote as one, and what it was written as, are compared once more."""
+    one, two = update(b"k", b"1"), update(b"k", b"2", at_us=1)
+    both, other = mutation(one, two), insert(b"k", b"3", at_us=2)
+    options = forged_nodes(tmp_path, {"n1": [both, other], "n2": [], "n3": []})
+    clock = DrivenClock()
+    ages = {"expiry_seconds": EXPIRY_S, "memory_seconds": EXPIRY_S, "expired": policy}
+    readers = open_all(source({**options, **ages, "splits": 1}, clock)).values()
+    said, books = 0, Counter[str]()
+    for second in range(0, EXPIRY_S + 60, 5):
+        if second == EXPIRY_S // 2:  # Long after it was compared with what was published then.
+            made = segment([[mutation(one), mutation(two), other]], segment_id=SEGMENT_ID + 1)
+            for node in ("n2", "n3"):
+                write_segment(tmp_path / node, made.content, segment_id=SEGMENT_ID + 1)
+        for batch in batches(readers):
+            said += sum(1 for _ in batch.records())
+            books = Counter(batch.end.books())
+        clock.advance(5_000)
+
+    assert (3, 3, 1) == (said, books["mutations.agreed"], books["mutations.reencoded"])
+    assert 0 == books["mutations.expired"] == books["mutations.expired_published"]

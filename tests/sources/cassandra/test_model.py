@@ -1,4 +1,4 @@
-"""A ring, a job and all that can befall them, as one state machine; see model_machine.
+"""A ring, a job and all that can befall them, as state machines; see model_machine, model_changes.
 
 HEADRACE_MODEL_EXAMPLES asks for more schedules than a few, HEADRACE_MODEL_STEPS for longer ones.
 """
@@ -10,18 +10,20 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from model_changes import Changing
 from model_machine import Machine
 
 pytestmark = pytest.mark.long
 
-EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "30"))
+EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "20"))
 STEPS: Final = int(os.environ.get("HEADRACE_MODEL_STEPS", "40"))
 
 
-def test_whatever_happens_the_promises_hold() -> None:
-    """I1 to I7 and lines 35 to 37, under schedules that are the same each time."""
+@pytest.mark.parametrize("machine", [Machine, Changing])
+def test_whatever_happens_the_promises_hold(machine: type[Machine]) -> None:
+    """I1 to I8, I10 and lines 35 to 37, under schedules that are the same each time."""
     run_state_machine_as_test(
-        Machine,
+        machine,
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,

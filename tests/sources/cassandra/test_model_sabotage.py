@@ -7,9 +7,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hot import is_compiled
+from model_changes import Changing
 from model_judge import BrokenError, Judge
 from model_machine import Machine
-from sabotage import LISTED, LISTED_INTERPRETED, MORE, Sabotage
+from sabotage import (
+    CHANGING,
+    CHANGING_INTERPRETED,
+    LISTED,
+    LISTED_INTERPRETED,
+    MORE,
+    Sabotage,
+)
 
 EXAMPLES_MAX: Final = 200
 STEPS: Final = 50
@@ -21,7 +29,9 @@ def name(sabotage: Sabotage) -> str:
     return sabotage.__name__
 
 
-def check_is_caught(sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch) -> None:
+def check_is_caught(
+    sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch, machine: type[Machine] = Machine
+) -> None:
     """Check that the model finds a schedule in which the rule that was broken shows."""
     sabotage(patch)
     patch.setattr(Judge, "heeds", words)
@@ -29,7 +39,7 @@ def check_is_caught(sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch) -
     patch.setattr(Machine, "disposals", ("delete",))
     with pytest.raises(BrokenError, match=words):
         run_state_machine_as_test(
-            Machine,
+            machine,
             settings=settings(
                 max_examples=EXAMPLES_MAX,
                 stateful_step_count=STEPS,
@@ -67,3 +77,23 @@ def test_the_model_catches_besides(
 ) -> None:
     """More mistakes, around agreement."""
     check_is_caught(sabotage, words, monkeypatch)
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), CHANGING.items(), ids=map(name, CHANGING))
+def test_the_model_catches_where_things_change(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with rings that change, with what a log lost, and with damage."""
+    check_is_caught(sabotage, words, monkeypatch, Changing)
+
+
+@pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
+@pytest.mark.parametrize(
+    ("sabotage", "words"), CHANGING_INTERPRETED.items(), ids=map(name, CHANGING_INTERPRETED)
+)
+def test_the_model_catches_where_things_change_in_what_may_be_compiled(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in the hot loop."""
+    check_is_caught(sabotage, words, monkeypatch, Changing)

@@ -207,6 +207,24 @@ def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
     assert 0 == after.books()["mutations.expired"]
 
 
+def test_time_that_another_owner_has_counted_is_not_counted_again(tmp_path: Path) -> None:
+    """Of a split that is taken over, it goes on from its state when the logs are read again."""
+    clock = DrivenClock()
+    made = source(options_of(tmp_path), clock)
+    write(tmp_path, "node1", 0, range(9))
+    readers = open_all(made)
+    before = positions(readers)
+    *_, split = made.plan()
+    readers[split.split_id].close(CloseReason.LEASE_LOST)
+    clock.advance(8_000)
+    again = made.open(split, before[split.split_id])
+    write(tmp_path, "node1", 1, range(9))
+    after = positions({split.split_id: again})[split.split_id]
+    assert isinstance(after, CdcState)
+
+    assert 0 == after.tau
+
+
 def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:
     """Another split may release at once; the copy that a restored record waits with stays (I5)."""
     options = options_of(tmp_path, disposal="delete")

@@ -26,7 +26,14 @@ COMPILED: Final = is_compiled("headrace.sources.cassandra.intake")
 # The interpreter needs minutes for all of them.
 RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
 SMALLEST: Final = "6.0-v9-ring"
-CRASHES: Final = ("4.0-crash", "5.0-v8-direct-crash")
+CRASHES: Final = (
+    "4.0-crash",
+    "4.1-crash",
+    "5.0-crash",
+    "5.0-lz4-crash",
+    "5.0-v8-direct-crash",
+)
+ONE_COPY: Final = ("ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
 SEGMENT_BYTES: Final = 1024 * 1024
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = 2
@@ -185,8 +192,15 @@ def replayed(killed: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("level", ["LOCAL_ONE", "ALL"])
-@pytest.mark.parametrize("name", CRASHES)
+# Of a single copy all levels ask for the same: each of them has one to two recordings here.
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        (name, level)
+        for turn in range(2)
+        for name, level in zip(CRASHES, ONE_COPY[turn:], strict=False)
+    ],
+)
 def test_a_single_node_is_killed_and_replays(tmp_path: Path, name: str, level: str) -> None:
     """Up to its SIGKILL what its index said is published, then the rest, all of it once."""
     killed, whole = log_of(name, killed=True), log_of(name, killed=False)

@@ -1,0 +1,104 @@
+"""The model with rings that change, logs that lose segments before they were read, and damage."""
+
+from typing import ClassVar, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from model_machine import FACTORS, Machine, has_room, keys, numbers
+from model_ring import SPARES, TOKENS
+
+_HOMES: Final = {**TOKENS, **SPARES}
+_LOOK_MS: Final = 6_000  # A job has looked at the ring by then; less than a lease.
+_STEP: Final = 700_000_000_000_000_000  # How far the tokens of a node are moved.
+
+
+def knows_the_ring(machine: "Changing") -> bool:
+    """Say whether all splits have committed that they know the ring: it changes slowly."""
+    world = machine.world
+    return all(
+        line.parent is not None and line.version == world.ring.version
+        for line in world.judge.committed.values()
+    )
+
+
+class Changing(Machine):
+    """See the module."""
+
+    policies: ClassVar[tuple[str, ...]] = ("fail", "expire", "assume")
+
+    @precondition(knows_the_ring)
+    @rule(node=st.sampled_from(sorted(_HOMES)), other=st.sampled_from(sorted(_HOMES)))
+    def change_ring(self, node: str, other: str) -> None:
+        """Let a node leave, or come, or take the place of another, or move."""
+        tokens = dict(self.world.ring.version.tokens)
+        if node in tokens and other in tokens:
+            tokens[node] = tuple(token + _STEP for token in tokens[node])
+        elif node not in tokens:
+            tokens.pop(other, None)
+            tokens[node] = _HOMES[node]
+        else:
+            del tokens[node]
+        if max(FACTORS) <= len(tokens) < len(_HOMES):
+            self.world.ring.change(tokens, self.world.ring.version.factor, self.now_ms)
+
+    @precondition(knows_the_ring)
+    @rule(factor=st.sampled_from(FACTORS), arrives=st.booleans())
+    def alter_keyspace(self, factor: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
+        """Let there be more copies, or fewer; the job is started again with the new schema."""
+        self.world.ring.change(dict(self.world.ring.version.tokens), factor, self.now_ms)
+        self.restart(arrives=arrives)
+
+    def restart(self, *, arrives: bool = True) -> None:
+        """Kill all processes and start one."""
+        for process in list(self.world.running.values()):
+            process.kill(arrives=arrives)
+        self.world.start()
+
+    @precondition(lambda self: self.world.running)
+    @precondition(knows_the_ring)
+    @precondition(has_room)
+    @rule(key=keys, restarts=st.booleans())
+    def hand_over(self, key: int, restarts: bool) -> None:  # noqa: FBT001 (drawn)
+        """Let a node take another's place between the copies of mutations."""
+        ring = self.world.ring
+        old, other, *_ = self.replicas(key)
+        tokens = dict(ring.version.tokens)
+        new = next(node for node in _HOMES if node not in tokens)
+        early = ring.write(key, 1, [old])
+        ring.write(key, 1, [other, new])
+        self.sync_all()
+        self.world.calm(2)
+        tokens[new] = tokens.pop(old)
+        ring.change(tokens, ring.version.factor, self.now_ms)
+        self.world.clock.advance(_LOOK_MS)
+        self.world.calm(2)
+        if restarts:
+            self.restart()
+        ring.log(early, [other, old])
+        ring.nodes[old].roll(self.now_ms)
+        self.sync_all()
+        self.world.calm(2)
+
+    @rule(node=st.sampled_from(sorted(_HOMES)), count=st.integers(1, 3))
+    def lose(self, node: str, count: int) -> None:
+        """Let the oldest segments of a log vanish, read or not."""
+        log = self.world.ring.nodes[node]
+        log.roll(self.now_ms)
+        log.lose(count)
+
+    @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed.values()))
+    @rule(policy=st.sampled_from(["expire", "assume"]))
+    def accept(self, policy: str) -> None:
+        """Let somebody say that what was lost is not waited for."""
+        self.world.accept(policy)
+
+    @precondition(has_room)
+    @rule(key=keys, turn=numbers, copies=st.integers(1, 3))
+    def damage(self, key: int, turn: int, copies: int) -> None:
+        """Write to all replicas of a key; some of the copies get a wrong byte."""
+        holders = self.replicas(key)
+        wrong = {holders[(turn + i) % len(holders)] for i in range(copies)}
+        self.world.ring.write(key, 1, holders, damaged=wrong)
+        for log in self.world.ring.nodes.values():
+            log.sync(self.now_ms)
