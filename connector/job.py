@@ -305,6 +305,19 @@ def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of it
     return source_class, source_config
 
 
+def own_store(path: Path, job: str) -> Store | None:
+    """Open the store that the job file at *path* names; None where states are in the state file.
+
+    Raises as `read_job` and `Store.open_job` do.
+    """
+    written = parse_config(JobFile, _document(path), place=str(path))
+    if written.store is None:
+        return None
+    store_class, config = configured("store", written.store)
+    opened: Store = store_class.open_job(config, job, create=False)
+    return opened
+
+
 def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the plugin that a *section* names, and its configuration with secrets resolved.
 

@@ -37,6 +37,7 @@ from headrace.connector.shell.statements import (
     TableName,
 )
 from headrace.connector.states import Desired, Observed
+from headrace.connector.stores import Store
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
@@ -351,14 +352,19 @@ class Commands(SinkCommands):
 
     # Gaps.
 
-    def gaps(self, job: str, source: type[Source]) -> Sequence[JobGap]:
-        """Return the gaps that the splits of *job* met, in the order of their time."""
-        return self._gaps.of(job, source)
+    def gaps(self, job: str, source: type[Source], store: Store | None = None) -> Sequence[JobGap]:
+        """Return the gaps that the splits of *job* met, in the order of their time.
+
+        *store* is the job's own, if its states are not in the state file.
+        """
+        return self._gaps.of(job, source, store)
 
     @needs(Role.ADMIN)
-    def accept_gaps(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
+    def accept_gaps(
+        self, wish: Acceptance, source: type[Source], store: Store | None = None
+    ) -> Sequence[JobGap]:
         """Let splits go on behind gaps, and return those; see `Gaps.accept`."""
-        return self._gaps.accept(wish, source)
+        return self._gaps.accept(wish, source, store)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]

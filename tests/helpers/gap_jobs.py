@@ -64,6 +64,11 @@ class GapJob:
             for parsed in parse_script(text):
                 service.execute(parsed.statement)
 
+    def keep_states_in(self, name: str) -> None:
+        """Keep leases and positions in a file of their own, as a store for many machines does."""
+        self._document["store"] = {"plugin": "sqlite", "path": name}
+        self.path.write_text(yaml.safe_dump(self._document))
+
     def change(self, **source: object) -> None:
         """Give the job other options; None takes one away."""
         changed = self._document["source"] | source

@@ -80,12 +80,15 @@ class Changing(Machine):
         self.sync_all()
         self.world.calm(2)
 
-    @rule(node=st.sampled_from(sorted(_HOMES)), count=st.integers(1, 3))
-    def lose(self, node: str, count: int) -> None:
-        """Let the oldest segments of a log vanish, read or not."""
-        log = self.world.ring.nodes[node]
-        log.roll(self.now_ms)
-        log.lose(count)
+    @precondition(has_room)
+    @rule(key=keys, turn=numbers, count=st.integers(1, 4))
+    def lose(self, key: int, turn: int, count: int) -> None:
+        """Let the oldest segments of a log vanish, read or not; the last of them holds a copy."""
+        holders = self.replicas(key)
+        node = holders[turn % len(holders)]
+        self.world.ring.write(key, 1, [node])
+        self.world.ring.nodes[node].roll(self.now_ms)
+        self.world.ring.nodes[node].lose(count)
 
     @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed.values()))
     @rule(policy=st.sampled_from(["expire", "assume"]))

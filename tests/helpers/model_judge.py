@@ -67,7 +67,7 @@ class Judge:
         self.committed = {split: Line(split, ring.version) for split in SPLITS}
         self.flights: list[Flight] = []
         self.wrong: list[str] = []
-        self.expired: set[Mutation] = set()
+        self.expired: set[frozenset[int]] = set()
         self.publishes_expired = publishes_expired
         self._job_key = job_key
         self._lines: dict[bytes, Line] = {}
@@ -288,9 +288,13 @@ class Judge:
     def _check_repeats(self, line: Line) -> None:
         """Line 36: what was said before on this line, and is remembered, is not said again."""
         before = line.parent.rows() if line.parent else set()
+        gone = self._gone()
         remembered = self._remembered(line)
         for mutation in line.said:
             repeats = mutation.content <= before and mutation.content <= remembered
+            record = line.records.get(self._name(mutation))
+            if record is not None and record.places & gone:
+                repeats = False  # What is gone is not compared.
             self._check(not repeats, f"line 36: {mutation} was said before")
             before |= mutation.content
             remembered |= mutation.content
@@ -361,7 +365,7 @@ class Judge:
         self.committed[commit.split] = line
         for name, record in line.records.items():
             if record.kind == codes.EXPIRED_DROPPED:
-                self.expired.add(self._mutation(name))
+                self.expired.add(self._mutation(name).content)
 
     def _check_settled(self, line: Line) -> None:
         changes = [c for flight in line.flights for c in flight.changes]
@@ -427,7 +431,7 @@ class Judge:
         self.check_order()
         kept = {row for line in self.committed.values() for row in self._kept(line)}
         for mutation in {c.mutation for log in self.ring.nodes.values() for c in log.copies}:
-            if self.ring.is_met(mutation) and mutation not in self.expired:
+            if self.ring.is_met(mutation) and mutation.content not in self.expired:
                 missing = mutation.content - kept
                 self._check(not missing, f"line 35: rows {missing} of {mutation} are lost")
         self.verify()

@@ -374,11 +374,6 @@ def passes_over_gaps(patch: Patch) -> None:
     patch.setattr(cursor, "gap_before", lambda *_args, **_more: None)
 
 
-def forgets_what_it_listed(patch: Patch) -> None:
-    """Keep no note of the segments that were listed and not begun."""
-    patch.setattr(pump.Pump, "unread", lambda _self, _number: {})
-
-
 def tells_nobody_of_gaps(patch: Patch) -> None:
     """Book a gap, and send no record of it."""
     patch.setattr(batch.MutationBatch, "notices", lambda _self: ())
@@ -444,7 +439,6 @@ CHANGING: Final[Mapping[Sabotage, str]] = {
     forgets_which_rings_count: "line 17",
     judges_nothing_again: "line 17",
     passes_over_gaps: "I10",
-    forgets_what_it_listed: "I10",
     tells_nobody_of_gaps: "I10",
     books_damage_in_every_split: "I3",
     keeps_no_damaged_bytes: "I8",

@@ -1,7 +1,7 @@
 """A transactional sink in memory, which aborts, forgets to answer and fences as a test says."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from headrace.plugins import (
@@ -31,7 +31,11 @@ class Outcome(Enum):
 
 
 class TransactionalSink(ChaosSink):
-    """Deliveries fail as the script says; what is committed is in `seen`."""
+    """Deliveries fail as the script says; what is committed is in `seen`.
+
+    `reused` are splits that went on after a writer was replaced, but were not claimed anew; set
+    `token_of` for it, which tells the token of a split's lease.
+    """
 
     def __init__(self, config: ChaosConfig, context: Context) -> None:
         """Begin empty."""
@@ -40,6 +44,18 @@ class TransactionalSink(ChaosSink):
         self.entries: dict[str, dict[str, bytes]] = {}
         self.epochs: dict[str, int] = {}
         self.outcomes: deque[Outcome] = deque()
+        self.token_of: Callable[[str], int] = lambda _: 0
+        self.reused: list[str] = []
+        self._fenced: dict[str, int] = {}
+
+    def began(self, split: str) -> None:
+        """Note a writer that begins under the token under which one was replaced."""
+        if self._fenced.get(split) == self.token_of(split):
+            self.reused.append(split)
+
+    def fenced(self, split: str) -> None:
+        """Note that a writer was replaced."""
+        self._fenced[split] = self.token_of(split)
 
     @property
     def is_transactional(self) -> bool:
@@ -71,6 +87,7 @@ class MemoryTransactions(TransactionalWriter):
         del deadline_ms
         self._check()
         if not self._epoch:
+            self._sink.began(self._split)
             self._epoch = self._sink.epochs[self._split] = self._sink.epochs.get(self._split, 0) + 1
         self._pending.clear()
         self._broken = False
@@ -131,4 +148,5 @@ class MemoryTransactions(TransactionalWriter):
     def _check(self) -> None:
         if self._dead or self._epoch not in (0, self._sink.epochs.get(self._split, 0)):
             self._dead = True
+            self._sink.fenced(self._split)
             raise FencedError("a later writer has begun")

@@ -2,13 +2,15 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.connector.runtime.messages import Lose
-from headrace.plugins import FencedError
+from headrace.connector.stores import Commit
+from headrace.connector.stores.transactional import TransactionalStore
+from headrace.plugins import FencedError, HeadraceError
 from headrace.plugins.testing.doubles import Verdict
 from rig import Rig, expected
 from transactions import Outcome, TransactionalSink
@@ -94,6 +96,41 @@ def test_a_writer_that_was_replaced_asks_for_a_new_claim(rig: Rig) -> None:
     finished(rig)
 
     assert list(expected(COUNT)) == seen(rig)
+
+
+def begins_again_after_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """Give a producer that was fenced another life under the claim that it had."""
+    real = TransactionalStore._commit  # noqa: SLF001 (what is broken is inside)
+
+    def commit(self: TransactionalStore, commit: Commit) -> HeadraceError | None:
+        try:
+            return real(self, commit)
+        except FencedError:
+            writers = self._writer_of.__self__  # type: ignore[attr-defined]
+            writers.leave(commit.split)
+            self.load(commit.split, commit.token)
+            return real(self, commit)
+
+    patch.setattr(TransactionalStore, "_commit", commit)
+
+
+@pytest.mark.parametrize("sabotage", [None, begins_again_after_a_fence])
+def test_only_a_new_claim_begins_after_a_fence(
+    rig: Rig,
+    monkeypatch: pytest.MonkeyPatch,
+    sabotage: Callable[[pytest.MonkeyPatch], None] | None,
+) -> None:
+    """A fenced producer that is initialised once more would fence the owner that replaced it."""
+    if sabotage is not None:
+        sabotage(monkeypatch)
+    rig.open({"a": COUNT})
+    sink = sink_of(rig)
+    sink.token_of = lambda split: {row.split: row.token for row in rig.store.leases()}[split]
+    sink.outcomes.append(Outcome.DEAD)
+    rig.gain()
+    rig.until(lambda: bool(rig.closed() or sink.reused))
+
+    assert sink.reused == ([] if sabotage is None else ["a"])
 
 
 def test_a_rejected_record_is_set_aside_once(rig: Rig) -> None:

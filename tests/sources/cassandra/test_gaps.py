@@ -114,6 +114,21 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
     assert "changes of headrace.control: cut 4, delivered 4" in books
 
 
+@pytest.mark.parametrize("name", ["states.db", "state.db"])
+def test_a_store_of_the_jobs_own_is_asked(job: GapJob, name: str) -> None:
+    """As a worker would commit it: under a claim, so that nobody can have the splits meanwhile."""
+    job.keep_states_in(name)
+    away(job)
+    assert 1 == job.run()
+    assert 4 == job.call("gaps")
+
+    assert 2 == job.call("accept", "n1:7:7")
+    assert 0 == job.call("accept", "--all")
+    assert 0 == job.run()
+    assert (0, list(range(9))) == (job.call("gaps"), job.rows())
+    assert 0 == job.call("verify")
+
+
 def test_accepting_is_audited_and_refuses_what_is_no_gap(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

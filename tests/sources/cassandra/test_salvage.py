@@ -71,7 +71,7 @@ def listed(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, obj
 def test_a_mended_schema_lets_it_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the schema as it was the re-drive fails and all stays; with another one all arrives."""
+    """K10: the run and a re-drive with the schema as it was fail; with another all rows arrive."""
     monkeypatch.chdir(tmp_path)
     content = segment([ROWS]).content
     path = job(tmp_path, NUMBER, ("n1", content), ("n2", content), ("n3", content))

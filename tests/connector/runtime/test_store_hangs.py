@@ -1,0 +1,191 @@
+"""A store that hangs: locked by another process for long, or late with its answers."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from children import until
+from headrace.connector.job import Job, RuntimeConfig
+from headrace.connector.runtime.worker import Report, Worker
+from headrace.connector.stores import Commit, StoreUnavailableError, sqlite_file
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import Delivery, Encoding, HeadraceError, Settle
+from headrace.plugins.testing.doubles import (
+    ChaosConfig,
+    ChaosSink,
+    ChaosWriter,
+    MemoryConfig,
+    MemorySource,
+    context,
+    sample_records,
+)
+
+COUNT: Final = 4_000
+LEASE_S: Final = 0.6
+WINDOW_BYTES: Final = 4_000
+BATCH_BYTES: Final = 500
+OTHER: Final = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for line in sys.stdin:
+    connection.execute(line)
+    print(line, end="", flush=True)
+"""
+
+
+class TimedSink(ChaosSink):
+    """Notes when it was given how much."""
+
+    def __init__(self, config: ChaosConfig, given: object) -> None:
+        """Begin empty."""
+        super().__init__(config, given)  # type: ignore[arg-type]
+        self.came: list[tuple[float, int]] = []
+        SINKS.append(self)
+
+    def encoding(self) -> Encoding:
+        """Ask for nothing."""
+        return Encoding(codec="none")
+
+    def open(self) -> ChaosWriter:
+        """Return a writer."""
+        return _TimedWriter(self)
+
+
+class _TimedWriter(ChaosWriter):
+    def submit(self, delivery: Delivery, settle: Settle) -> None:
+        """Note it, and deliver."""
+        assert isinstance(self._sink, TimedSink)
+        self._sink.came.append((time.monotonic(), delivery.batch.size_bytes))
+        super().submit(delivery, settle)
+
+
+SINKS: Final[list[TimedSink]] = []
+
+
+class Running:
+    """A job of one split that runs on a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin."""
+        self.path = folder / "state.db"
+        runtime = RuntimeConfig(
+            tick_min_ms=5,
+            commit_max_seconds=0.02,
+            commit_max_bytes=WINDOW_BYTES,
+            batch_bytes_max=BATCH_BYTES,
+            lease_seconds=LEASE_S,
+            retry_seconds_max=60,
+        )
+        job = Job(
+            name="job",
+            directory=folder,
+            state=self.path,
+            source=MemorySource,
+            source_config=MemoryConfig(splits={"a": [[r] for r in sample_records(COUNT)]}),
+            sink=TimedSink,
+            sink_config=ChaosConfig(),
+            runtime=runtime,
+        )
+        self.worker = Worker(job, log=context().log)
+        self.reports: list[Report] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.reports.append(self.worker.run(until_idle=True))
+
+    @property
+    def sink(self) -> TimedSink:
+        """Where the records go."""
+        return SINKS[-1]
+
+    def start(self) -> None:
+        """Run until something was delivered."""
+        SINKS.clear()
+        self._thread.start()
+        until(lambda: bool(SINKS and SINKS[-1].came), "nothing was delivered")
+
+    def finish(self) -> Report:
+        """Wait for the end."""
+        self._thread.join(60)
+        (report,) = self.reports
+        return report
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """Return a job whose store gives up waiting for a lock before its leases run out."""
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 200)
+    return Running(tmp_path)
+
+
+class Other:
+    """Another process that can have the state file for itself."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin, and lock nothing."""
+        command = [sys.executable, "-c", OTHER, str(path)]
+        self.child = subprocess.Popen(  # noqa: S603 (a script of ours)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.execute("PRAGMA busy_timeout = 60000")
+
+    def execute(self, statement: str) -> None:
+        """Execute a statement, and wait until it is done."""
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.write(f"{statement}\n".encode())
+        self.child.stdin.flush()
+        assert f"{statement}\n".encode() == self.child.stdout.readline()
+
+
+def test_a_state_file_that_is_locked_for_long_is_waited_for(running: Running) -> None:
+    """A window is sent and no more, nothing after the lease; then it goes on by itself (I2, I7)."""
+    other = Other(running.path)
+    with other.child:
+        running.start()
+        other.execute("BEGIN EXCLUSIVE")
+        since = time.monotonic()
+        until(lambda: time.monotonic() > since + 2.5 * LEASE_S, "time stands still")
+        came = [(at - since, size) for at, size in running.sink.came if at >= since]
+        assert len(running.sink.written) < COUNT
+        other.execute("COMMIT")
+        other.child.communicate()
+    report = running.finish()
+
+    assert sum(size for _, size in came) <= 2 * (WINDOW_BYTES + BATCH_BYTES)
+    assert all(at <= LEASE_S for at, _ in came)
+    assert ((), COUNT) == (tuple(report.failures), report.changes)
+    assert COUNT == report.books[0].counters["shop.orders"].delivered
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_commit_that_hangs_is_known_in_the_end(
+    running: Running, monkeypatch: pytest.MonkeyPatch, *, applied: bool
+) -> None:
+    """Done or not, after longer than a lease, which is renewed, it is repeated and counts once."""
+    real = SqliteStore.commit
+    hung = threading.Event()
+
+    def commit(store: SqliteStore, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        if hung.is_set():
+            return real(store, commits)
+        hung.set()
+        if applied:
+            real(store, commits)
+        threading.Event().wait(2 * LEASE_S)
+        raise StoreUnavailableError("answered too late")
+
+    monkeypatch.setattr(SqliteStore, "commit", commit)
+    running.start()
+    report = running.finish()
+
+    assert hung.is_set()
+    assert ((), COUNT) == (tuple(report.failures), report.changes)
+    assert COUNT == len(running.sink.written)
+    assert COUNT == report.books[0].counters["shop.orders"].delivered
