@@ -26,7 +26,7 @@ from model_lines import (
     change_of,
     gaps_in,
     rows_of,
-    version_in,
+    versions_in,
 )
 from model_ring import END, SPLITS, TABLE, Copy, Mutation, Ring, Version, raw, split_of
 
@@ -95,15 +95,20 @@ class Judge:
     # ---- states (I1, lines 8, 16, 20, 22, 27) ----
 
     def opened(self, split: str, head: bytes | None) -> Line:
-        """Return where a reader resumes."""
-        return self._lines[head] if head is not None else Line(split, self.ring.version)
+        """Return where a reader resumes; it may know an older ring, and learn of a change anew."""
+        if head is None:
+            return Line(split, self.ring.version)
+        line = self._lines[head]
+        line.superseded = {v: (since, line.tau) for v, (since, _) in line.superseded.items()}
+        return line
 
     def made(self, parent: Line, end: CdcState, *, now_ms: int, tau_max: int) -> Line:
         """Take a state that was made after *parent*; τ may have grown to *tau_max* (line 8)."""
         encoded = end.encode()
+        version, superseded = versions_in(end)
         line = Line(
             parent.split,
-            version_in(end),
+            version,
             parent,
             end.tau,
             {n: (m.segment_id, m.offset) for n, m in end.markers.items()},
@@ -111,6 +116,7 @@ class Judge:
             dict(end.counters),
             gaps_in(end),
             is_stopped=any(gap.state == OPEN for gap in end.met_gaps),
+            made_ms=now_ms,
         )
         emitted = (f"mutations.{name}" for name in _EMITTED)
         line.has_changes = any(line.books[n] > parent.books.get(n, 0) for n in emitted)
@@ -119,7 +125,8 @@ class Judge:
         self._lines[encoded.head] = line
         self._ends[id(end)] = (end, line)
         self._check(parent.tau <= line.tau, "split time went back")
-        self._check(len(end.topologies) <= len(line.possible_versions()), "line 9: an old ring")
+        old = superseded - line.possible_versions() - self.ring.versions_since(parent.made_ms)
+        self._check(not old, f"line 9: {old} count")
         self._check(line.tau <= tau_max, f"line 8: τ is {line.tau}, but was watched for {tau_max}")
         self._check_records(line, now_ms)
         self._check_books(line)
@@ -238,7 +245,7 @@ class Judge:
         """Take a state that somebody put in the place of the committed one."""
         before = self.committed[split]
         end = CdcState.decode(position)
-        self.committed[split] = self.made(before, end, now_ms=0, tau_max=before.tau)
+        self.committed[split] = self.made(before, end, now_ms=before.made_ms, tau_max=before.tau)
 
     # ---- what reaches the sink (I2, I4, I6, lines 17, 36) ----
 

@@ -72,6 +72,7 @@ class Line:
     lost: list[tuple[str, Copy]] = field(default_factory=list)
     said: list[Mutation] = field(default_factory=list)
     flights: list["Flight"] = field(default_factory=list)
+    made_ms: int = 0
 
     def back(self) -> Iterator["Line"]:
         """Yield this and all before it, the last one first."""
@@ -161,13 +162,20 @@ def head_of(position: EncodedPosition | None) -> bytes | None:
 # ---- what a state says ----
 
 
-def version_in(state: CdcState) -> Version:
-    """Return the ring that a state says is in force."""
-    (current,) = (each.chunk for each in state.topologies if each.superseded is None)
-    topology = Topology.decode(current.rows)
-    (replication,) = (dict(options) for _, options in topology.keyspaces)
-    tokens = ((node.name, node.tokens) for node in topology.nodes)
-    return Version(tuple(tokens), int(replication["replication_factor"]))
+def versions_in(state: CdcState) -> tuple[Version, set[Version]]:
+    """Return the ring that a state says is in force, and the others that count."""
+    current, others = None, set()
+    for each in state.topologies:
+        topology = Topology.decode(each.chunk.rows)
+        (replication,) = (dict(options) for _, options in topology.keyspaces)
+        tokens = tuple((node.name, node.tokens) for node in topology.nodes)
+        version = Version(tokens, int(replication["replication_factor"]))
+        if each.superseded is None:
+            current = version
+        else:
+            others.add(version)
+    assert current is not None
+    return current, others
 
 
 def gaps_in(state: CdcState) -> Collection[Passed]:

@@ -279,6 +279,10 @@ class Ring:
         """The ring that is in force."""
         return self.versions[-1][0]
 
+    def versions_since(self, now_ms: int) -> set[Version]:
+        """Return the rings that were in force at some time since."""
+        return {version for version, until_ms in self.versions if until_ms >= now_ms}
+
     def replicas(self, key: int) -> tuple[str, ...]:
         """Return who holds a key now."""
         return self.version.replicas(key)

@@ -30,7 +30,7 @@ def test_whatever_happens_the_promises_hold(machine: type[Machine]) -> None:
             derandomize=True,
             database=None,
             suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate, Phase.shrink],
+            phases=[Phase.generate],
             print_blob=False,
         ),
     )
