@@ -379,12 +379,6 @@ def tells_nobody_of_gaps(patch: Patch) -> None:
     patch.setattr(batch.MutationBatch, "notices", lambda _self: ())
 
 
-def assumes_for_ever(patch: Patch) -> None:
-    """Let a host whose log has a gap count for all that is ever written."""
-    real = Agreement.assume
-    patch.setattr(Agreement, "assume", lambda self, host, _until: real(self, host, (1 << 63) - 1))
-
-
 def books_damage_in_every_split(patch: Patch) -> None:
     """Let each split book a damaged place that it meets."""
     patch.setattr(pump, "FIRST", 1)
@@ -443,4 +437,3 @@ CHANGING: Final[Mapping[Sabotage, str]] = {
     books_damage_in_every_split: "I3",
     keeps_no_damaged_bytes: "I8",
 }
-CHANGING_INTERPRETED: Final[Mapping[Sabotage, str]] = {assumes_for_ever: "line 3:"}

@@ -12,7 +12,6 @@ from model_judge import BrokenError, Judge
 from model_machine import Machine
 from sabotage import (
     CHANGING,
-    CHANGING_INTERPRETED,
     LISTED,
     LISTED_INTERPRETED,
     MORE,
@@ -85,15 +84,4 @@ def test_the_model_catches_where_things_change(
     sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistakes with rings that change, with what a log lost, and with damage."""
-    check_is_caught(sabotage, words, monkeypatch, Changing)
-
-
-@pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
-@pytest.mark.parametrize(
-    ("sabotage", "words"), CHANGING_INTERPRETED.items(), ids=map(name, CHANGING_INTERPRETED)
-)
-def test_the_model_catches_where_things_change_in_what_may_be_compiled(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those in the hot loop."""
     check_is_caught(sabotage, words, monkeypatch, Changing)
