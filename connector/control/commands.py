@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from headrace.connector.control.connector_config import (
-    CLASS_KEY,
-    NAME_KEY,
-    ConnectorOptions,
     source_entry,
 )
-from headrace.connector.control.entries import SourceEntry
+from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, ConnectorOptions, SourceEntry
 from headrace.connector.control.errors import (
     AlreadyExistsError,
     NotFoundError,

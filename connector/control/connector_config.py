@@ -8,10 +8,19 @@ import itertools
 import re
 import urllib.parse
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from headrace.connector.control.entries import START_KEY, SinkEntry, SourceEntry
+from headrace.connector.control.entries import (
+    CLASS_KEY,
+    NAME_KEY,
+    OBJECT_NAME,
+    TASKS_KEY,
+    ConnectorOptions,
+    RouteOptions,
+    SinkEntry,
+    SourceEntry,
+)
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
 from headrace.connector.control.plugin_search import (
     connector_class,
@@ -32,16 +41,11 @@ from headrace.plugins import (
     declared_options,
     is_reference,
     literal_problem,
-    option,
     parse_config,
 )
 
-NAME_KEY: Final = "name"
-CLASS_KEY: Final = "connector.class"
-TASKS_KEY: Final = "tasks.max"
 CONNECTOR_NAME_CHARS_MAX: Final = 320
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
 _CONNECTOR_NAME: Final = re.compile(r"[^/\\%?#]+")
@@ -51,44 +55,6 @@ _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
     r"|key\.pem|jaas\.config)"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteOptions:
-    """Options of CREATE DATA_SOURCE."""
-
-    job: str | None = option(
-        "The job that runs this source; by default that of the other sources of its sink.",
-        default=None,
-    )
-    start: str | None = option(
-        "Where it begins when it is new: earliest, latest, a time, or a place as SET POSITION has "
-        "it; by default where its job is.",
-        name=START_KEY,
-        default=None,
-    )
-    tasks_max: int | None = option(
-        "Accepted for Kafka Connect's clients: the tasks are the splits of the job's source.",
-        name=TASKS_KEY,
-        default=None,
-        minimum=1,
-    )
-
-    def __post_init__(self) -> None:
-        """Check what the job is called."""
-        if self.job is not None and not _NAME.fullmatch(self.job):
-            raise ConfigError([Problem("job", "is no name", "use letters, digits, _ and -")])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorOptions(RouteOptions):
-    """All keys of a source's connector config."""
-
-    name: str = option("The connector's name.")
-    connector_class: str = option("The class of the source.", name=CLASS_KEY)
-    keyspace: str = option("The table's keyspace.")
-    table: str = option("The table whose changes are taken.")
-    sink: str = option("The data sink that they go to.")
 
 
 def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
@@ -195,33 +161,30 @@ def source_entry(config: Mapping[str, str]) -> SourceEntry:
         if UNSAFE_CHARACTER.search(key + value)
     ]
     problems += _connector_name_problems(config.get(NAME_KEY, "x"))
-    word = ""
     for check in (
         lambda: parse_config(ConnectorOptions, config),
         lambda: whole_table(TableName(config.get("keyspace", "k"), config.get("table", "t"))),
         lambda: _check_keyspace(config.get("keyspace", "")),
+        lambda: source_of_class(config[CLASS_KEY]) if CLASS_KEY in config else None,
     ):
         try:
             check()
-        except ConfigError as error:
-            problems += error.problems
-    if CLASS_KEY in config:
-        try:
-            word = source_of_class(config[CLASS_KEY])[1].word
-        except UnknownPluginError as error:
+        except (ConfigError, UnknownPluginError) as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    table = TableName(config["keyspace"], config["table"])
+    given = parse_config(ConnectorOptions, config)
+    word = source_of_class(given.connector_class)[1].word
+    table = TableName(given.keyspace, given.table)
     made = {CLASS_KEY, "keyspace", "table", "sink"}
-    if config[NAME_KEY] == source_name(word, table):
+    if given.name == source_name(word, table):
         made.add(NAME_KEY)
     options = tuple((key, value) for key, value in config.items() if key not in made)
-    statement = CreateSource(word=word, table=table, sink=config["sink"], options=options)
+    statement = CreateSource(word=word, table=table, sink=given.sink, options=options)
     return SourceEntry(
-        name=config[NAME_KEY],
-        sink=config["sink"],
-        job=config.get("job", ""),
+        name=given.name,
+        sink=given.sink,
+        job=given.job or "",
         statement=format_statement(statement),
         config=config,
     )
@@ -260,7 +223,7 @@ def check_name(key: str, name: str) -> None:
         BadNameError: it is too long, or has other characters than letters, digits, _ and -.
 
     """
-    if not _NAME.fullmatch(name):
+    if not OBJECT_NAME.fullmatch(name):
         hint = "1 to 48 ASCII letters, digits, _ and -"
         raise BadNameError(key, f"{name[:48]!r} is no {key} name", hint)
 

@@ -1,13 +1,55 @@
-"""Sinks and sources as the catalogue keeps them."""
+"""Sinks and sources as the catalogue keeps them, and the options of a source."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.connector.shell.parser import parse_statement
 from headrace.connector.shell.statements import CreateSource, TableName
+from headrace.plugins import ConfigError, Problem, option, parse_config
 
-START_KEY: Final = "start"
+NAME_KEY: Final = "name"
+CLASS_KEY: Final = "connector.class"
+TASKS_KEY: Final = "tasks.max"
+OBJECT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteOptions:
+    """Options of CREATE DATA_SOURCE."""
+
+    job: str | None = option(
+        "The job that runs this source; by default that of the other sources of its sink.",
+        default=None,
+    )
+    start: str | None = option(
+        "Where it begins when it is new: earliest, latest, a time, or a place as SET POSITION has "
+        "it; by default where its job is.",
+        default=None,
+    )
+    tasks_max: int | None = option(
+        "Accepted for Kafka Connect's clients: the tasks are the splits of the job's source.",
+        name=TASKS_KEY,
+        default=None,
+        minimum=1,
+    )
+
+    def __post_init__(self) -> None:
+        """Check what the job is called."""
+        if self.job is not None and not OBJECT_NAME.fullmatch(self.job):
+            raise ConfigError([Problem("job", "is no name", "use letters, digits, _ and -")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOptions(RouteOptions):
+    """All keys of a source's connector config."""
+
+    name: str = option("The connector's name.")
+    connector_class: str = option("The class of the source.", name=CLASS_KEY)
+    keyspace: str = option("The table's keyspace.")
+    table: str = option("The table whose changes are taken.")
+    sink: str = option("The data sink that they go to.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +78,7 @@ class SourceEntry:
     @property
     def start(self) -> str:
         """Return where it begins, if that was said."""
-        return self.config.get(START_KEY, "")
+        return parse_config(ConnectorOptions, self.config).start or ""
 
     @property
     def word(self) -> str:

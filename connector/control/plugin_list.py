@@ -6,10 +6,10 @@ from typing import Any
 
 from headrace import __version__
 from headrace.connector.control.connector_config import (
-    ConnectorOptions,
     secret_problems,
     sink_options,
 )
+from headrace.connector.control.entries import ConnectorOptions
 from headrace.connector.control.plugin_search import connector_class
 from headrace.plugins import HeadraceError, Problem, discovery
 from headrace.plugins.config_forms import CheckedOption, Definition, check_options, definitions

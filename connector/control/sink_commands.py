@@ -8,13 +8,10 @@ from typing import Final
 from headrace.connector.control.altering import altered_sink
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import (
-    CLASS_KEY,
-    NAME_KEY,
-    TASKS_KEY,
     sink_entry,
     sink_entry_of,
 )
-from headrace.connector.control.entries import SinkEntry
+from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, TASKS_KEY, SinkEntry
 from headrace.connector.control.errors import AlreadyExistsError, InUseError
 from headrace.connector.control.gate import Gate, needs
 from headrace.connector.control.permission import Guard, Role

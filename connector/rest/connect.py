@@ -12,8 +12,7 @@ from aiohttp import web
 
 from headrace import __version__
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
-from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.offsets import Offset
 from headrace.connector.control.plugin_list import find_plugin, installed

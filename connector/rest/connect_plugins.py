@@ -9,7 +9,7 @@ from aiohttp import web
 
 from headrace import __version__
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.connector_config import CLASS_KEY, NAME_KEY
+from headrace.connector.control.entries import CLASS_KEY, NAME_KEY
 from headrace.connector.control.plugin_list import PluginInfo, find_plugin, installed
 from headrace.connector.obs.logging import LEVELS, threshold
 from headrace.connector.rest.connect import KAFKA_VERSION

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace.connector.control.connector_config import NAME_KEY
+from headrace.connector.control.entries import NAME_KEY
 from headrace.connector.control.offsets import Offset
 from headrace.connector.rest.exchange import RefusedError, an_object, kind, only
 

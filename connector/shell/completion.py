@@ -155,9 +155,7 @@ def _tables(head: str, known: Known) -> Iterator[Suggestion]:
 
 def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
     """Return the options, by name, that the statement in *head* may still give."""
-    from headrace.connector.control.connector_config import (  # noqa: PLC0415 (slow, seldom)
-        RouteOptions,
-    )
+    from headrace.connector.control.entries import RouteOptions  # noqa: PLC0415 (slow, seldom)
 
     if "source" in found.spans:
         config_class: type | None = RouteOptions

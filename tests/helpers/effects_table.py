@@ -149,10 +149,8 @@ EFFECTS: Final = {
 
 # Their rooms test them, but no test was seen yet to fail when they are deaf. No longer than this.
 _OPEN: Final = {
-    "connector.control.connector_config:ConnectorOptions": (
-        "connector_class keyspace name sink table"
-    ),
-    "connector.control.connector_config:RouteOptions": "job start tasks_max",
+    "connector.control.entries:ConnectorOptions": ("connector_class keyspace name sink table"),
+    "connector.control.entries:RouteOptions": "job start tasks_max",
     "connector.job:JobFile": "job rest runtime sink source state store",
     "connector.job:RuntimeConfig": "lease_seconds quarantine_bytes_max settle_seconds_max",
     "connector.rest.config:RestConfig": "hosts",

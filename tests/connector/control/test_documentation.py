@@ -5,7 +5,10 @@ from pathlib import Path
 
 import headrace
 from headrace.connector.control import errors
-from headrace.connector.control.connector_config import RouteOptions, compile_sink
+from headrace.connector.control.connector_config import (
+    compile_sink,
+)
+from headrace.connector.control.entries import RouteOptions
 from headrace.connector.shell.parser import parse_script
 from headrace.connector.shell.statements import CreateSink
 from headrace.plugins import declared_options
