@@ -342,7 +342,9 @@ def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) ->
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, NoHostAvailable):
-        reasons = {f"{type(each).__name__}: {each}" for each in error.errors.values()}
-        return "; ".join(sorted(reasons)) or "no node answers"
-    return str(error)
+    if not isinstance(error, NoHostAvailable):
+        return str(error)
+    if not isinstance(error.errors, Mapping):  # The driver only lists whom it did not ask.
+        return "none of the nodes is in the data centre"
+    reasons = {f"{type(each).__name__}: {each}" for each in error.errors.values()}
+    return "; ".join(sorted(reasons)) or "no node answers"

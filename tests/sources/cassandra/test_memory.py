@@ -154,3 +154,25 @@ def test_what_was_published_in_other_bytes_does_not_expire(tmp_path: Path, polic
 
     assert (3, 3, 1) == (said, books["mutations.agreed"], books["mutations.reencoded"])
     assert 0 == books["mutations.expired"] == books["mutations.expired_published"]
+
+
+@pytest.mark.parametrize(("complete_seconds", "pending"), [(5, 1), (600, 0)])
+def test_what_all_replicas_have_logged_is_remembered_for_a_while(
+    tmp_path: Path, complete_seconds: int, pending: int
+) -> None:
+    """Line 23: another copy is a repeat until then, and a mutation that waits afterwards."""
+    row = insert(b"k")
+    options = forged_nodes(tmp_path, {node: [row] for node in NODES})
+    clock = DrivenClock()
+    made = source({**options, "splits": 1, "complete_seconds": complete_seconds}, clock)
+    readers = open_all(made).values()
+    assert 1 == len([each for each in batches(readers) if list(each.records())])
+    for _ in range(4):
+        clock.advance(5_000)
+        assert not [each for each in batches(readers) if list(each.records())]
+
+    again = segment([[row]], segment_id=SEGMENT_ID + 1).content
+    write_segment(tmp_path / NODES[0], again, segment_id=SEGMENT_ID + 1)
+    (late,) = batches(readers)
+
+    assert pending == late.end.books()["mutations.pending"]

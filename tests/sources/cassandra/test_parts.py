@@ -1,11 +1,14 @@
 """What the parts of a job say and refuse before the first entry is read."""
 
+import ssl
 from pathlib import Path
 
 import pytest
 import structlog
 
-from corpora import recording
+from authority import Authority
+from corpora import CORPORA, recording
+from cql_node import CqlNode
 from headrace.plugins import ConfigError, Context, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
@@ -53,3 +56,28 @@ def test_w03_counters_are_passed_over_by_name(tmp_path: Path) -> None:
         _ = parts(log, "QUORUM", schema=str(tmp_path / "one.cql")).tables
     with pytest.raises(ConfigError, match=r"s\.c holds counters"):
         _ = parts(log, "QUORUM", schema=str(tmp_path / "both.cql"), tables=["s.c"]).tables
+
+
+def test_a_live_node_is_asked(tmp_path: Path) -> None:
+    """By TLS and as somebody, when that is said; what it has not, the file has."""
+    authority = Authority(tmp_path, "ca")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("node"))
+    log, _ = captured()
+    with CqlNode(users={"u": "p"}, tls=context) as node:
+        access = {"username": "u", "password": "p", "tls_ca": str(authority.file)}
+        made = parts(log, "QUORUM", contact_points=[node.point], **access)
+        assert made.tables
+
+    assert "SELECT * FROM system_schema.tables" in node.levels
+
+
+def test_a_key_has_a_password_of_its_own() -> None:
+    """The key store opens with one password, and the key in it with the other."""
+    store = str(CORPORA / "keystores" / "secret.jceks")
+    passwords = {"keystore_password": "cassandra", "key_password": "keypass"}
+    log, _ = captured()
+
+    made = parts(log, "QUORUM", keystore=store, **passwords)
+
+    assert 16 == len(made.keys.key("testing:128").material)

@@ -242,3 +242,13 @@ def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:
     for split, position in at.items():
         again[split].release(position)
         assert waiting.exists(), split
+
+
+def test_so_many_segments_are_begun_in_a_pass(tmp_path: Path) -> None:
+    """A pass ends with the first piece of one more; what is behind that comes with the next."""
+    options = options_of(tmp_path, splits=1, segments_per_batch_max=2, consistency="ONE")
+    for number in range(1, 6):
+        write(tmp_path, "node1", number, range(number, number + 1))
+    (reader,) = open_all(source(options)).values()
+
+    assert [3, 2] == [len(published(found)) for found in batches([reader])]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -408,6 +409,48 @@ def test_certificates_are_checked_on_both_sides(folder: Path, tmp_path: Path) ->
                 with pytest.raises(AgentUnavailableError, match=r"SSL|Connection|Disconnected"):
                     RemoteLog(agent).segments()
             agent.close()
+
+
+def test_a_job_shows_its_certificate(tmp_path: Path) -> None:
+    """The options of the source say whom it trusts and who it is."""
+    authority = Authority(tmp_path, "authority")
+    (own, key), (reader, reader_key) = authority.issue("agent"), authority.issue("reader")
+    served_with: dict[str, object] = {
+        "tls_certificate": str(own),
+        "tls_key": str(key),
+        "tls_client_ca": str(authority.file),
+    }
+    options = three_nodes(tmp_path) | {
+        "agent_ca": str(authority.file),
+        "agent_certificate": str(reader),
+        "agent_key": str(reader_key),
+    }
+    with serving(tmp_path / "n2", **served_with) as served:
+        nodes = {"n1": str(tmp_path / "n1"), "n2": {"url": served.url}, "n3": str(tmp_path / "n3")}
+        made = source({**options, "nodes": nodes, "consistency": "ALL"})
+        assert 10 == count(open_all(made))
+        made.close()
+
+
+def test_an_agent_sees_what_the_node_let_go(folder: Path, tmp_path: Path) -> None:
+    """The node's commit log directory says that the newest segment is final."""
+    commitlog = tmp_path / "commitlog"
+    commitlog.mkdir()
+    (commitlog / "CommitLog-7-4.log").touch()
+    with serving(folder, commitlog=str(commitlog)) as served:
+        assert [True] * 3 == [info.final for info in RemoteLog(served.agent()).segments()]
+
+
+def test_an_agent_sends_no_faster_than_it_may(folder: Path) -> None:
+    """What was sent is waited for before the next piece goes."""
+    with serving(folder, rate_bytes=2_000) as served:
+        log = RemoteLog(served.agent())
+        opened = log.open(log.segments()[-1])
+        begun = time.monotonic()
+        assert [700, 300] == [opened.read_into(at, memoryview(bytearray(700))) for at in (0, 700)]
+        opened.close()
+
+        assert 0.3 <= time.monotonic() - begun
 
 
 def test_the_command_serves_until_it_is_told(folder: Path, tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """The source of a table before it asks a node: options, ranges of tokens."""
 
+import ssl
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from cassandra import ConsistencyLevel
 
-from headrace.plugins import ConfigError, NumberPosition, parse_config
+from authority import Authority
+from cql_node import TEXT, CqlNode, rows
+from headrace.plugins import ConfigError, Demand, Done, NumberPosition, parse_config
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra import table_source
 from headrace.sources.cassandra.contact import Contact
@@ -27,7 +31,7 @@ def _node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the network say what the schema is."""
 
     def said(contact: Contact) -> Schema:
-        assert ("node1:9042",) == contact.points
+        assert contact.points
         return SCHEMA
 
     monkeypatch.setattr(table_source, "read_live_schema", said)
@@ -62,13 +66,20 @@ def test_ranges_that_are_asked_for() -> None:
     assert [(-5, 0), (0, 1 << 62)] == ranges(made)
 
 
-def test_options() -> None:
-    """Nodes are asked as somebody, by TLS, and for a level, when that is said."""
-    given = {"username": "u", "password": "p", "tls_ca": "ca.pem", "read_consistency": "ALL"}
-    config = source(**given).config
+def test_a_node_is_asked(tmp_path: Path) -> None:
+    """By TLS, as somebody and for a level, when that is said."""
+    authority = Authority(tmp_path, "ca")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("node"))
+    version = rows({"release_version": TEXT}, [b"5.0.2"])
+    answers = {"SELECT release_version": version, "SELECT token(": rows({"token": TEXT})}
+    with CqlNode(users={"u": "p"}, tls=context, answers=answers) as node:
+        access = {"username": "u", "password": "p", "tls_ca": str(authority.file)}
+        made = source(contact_points=[node.point], read_consistency="ALL", **access)
+        assert isinstance(made.open(made.plan()[0], None).read(Demand()), Done)
 
-    assert Contact(("node1:9042",), "u", "p", "ca.pem") == config.contact
-    assert ConsistencyLevel.ALL == config.level
+    asked = [level for statement, level in node.levels.items() if "token(" in statement]
+    assert [ConsistencyLevel.ALL] == asked
 
 
 @pytest.mark.parametrize(
