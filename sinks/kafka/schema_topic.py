@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.plugins import Context, Published, RecordSchema, RetriableError, SchemaStore, option
 from headrace.sinks.kafka.config import CLIENT_KEYS, PROMISES
 from headrace.sinks.kafka.failures import code_of
+from headrace.sinks.kafka.writer import new_producer
 
 _FLUSH_SECONDS: Final = 10
 
@@ -38,10 +39,15 @@ class TopicSchemaStore(SchemaStore):
     config: SchemaTopicConfig
 
     def __init__(self, config: SchemaTopicConfig, context: Context) -> None:
-        """Connect in the background."""
+        """Connect in the background.
+
+        Raises:
+            ConfigError: librdkafka refuses a value.
+
+        """
         super().__init__(config, context)
         secret = {} if config.sasl_password is None else {"sasl.password": config.sasl_password}
-        self._producer = Producer(
+        self._producer = new_producer(
             {
                 **config.librdkafka,
                 **secret,
@@ -49,7 +55,8 @@ class TopicSchemaStore(SchemaStore):
                 "bootstrap.servers": config.bootstrap_servers,
                 "delivery.timeout.ms": _FLUSH_SECONDS * 1000,
                 "log_level": 2,
-            }
+            },
+            place=config.topic,
         )
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:

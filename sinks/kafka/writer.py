@@ -5,6 +5,7 @@ thread would fight for the interpreter once per record. So whoever waits calls `
 deadline in the past if it does not want to wait.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -28,6 +29,20 @@ from headrace.sinks.kafka.topics import Topics
 
 POLL_MS: Final = 100
 HeaderList = list[tuple[str, str | bytes | None]]
+
+
+def new_producer(options: Mapping[str, object], *, place: str) -> Producer:
+    """Return a producer, which connects in the background.
+
+    Raises:
+        ConfigError: librdkafka refuses a value.
+
+    """
+    try:
+        return Producer(dict(options))
+    except KafkaException as error:
+        problem = Problem("", error.args[0].str(), "librdkafka's CONFIGURATION.md lists values")
+        raise ConfigError([problem], place=place) from error
 
 
 class KafkaWriter(Writer):
@@ -221,11 +236,7 @@ class KafkaWriter(Writer):
         return options
 
     def _new_producer(self) -> Producer:
-        try:
-            return Producer(self._producer_options())
-        except KafkaException as error:
-            problem = Problem("", error.args[0].str(), "librdkafka's CONFIGURATION.md lists values")
-            raise ConfigError([problem], place=self._place) from error
+        return new_producer(self._producer_options(), place=self._place)
 
     def _last_heard(self) -> KafkaError | None:
         self._poll(0)

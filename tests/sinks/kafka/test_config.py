@@ -1,10 +1,23 @@
 """Options of the Kafka sink: what is refused, and what librdkafka is told."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate
+
+from authority import Authority
 from deliveries import context
-from headrace.plugins import ConfigError, parse_config
+from headrace.plugins import CheckResult, ConfigError, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
+from kafka_node import KafkaNode
 
 GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
 
@@ -74,6 +87,46 @@ def test_a_value_that_librdkafka_refuses_is_a_config_error() -> None:
         KafkaWriter(config, context())
 
     assert caught.value.place == "kafka://h1:1,h2:2?topic=changes"
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_password_of_a_user_is_shown(*, right: bool) -> None:
+    """The broker sees it, and lets in whom it knows."""
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+    login |= {"sasl.username": "u", "sasl.password": "right" if right else "wrong"}
+    with KafkaNode(users={"u": "right"}) as node:
+        given = {"bootstrap.servers": node.bootstrap_servers, "connect.timeout.ms": "500"}
+        config = parse_config(KafkaConfig, GIVEN | given | login)
+        connection, *_ = KafkaSink(config, context()).check()
+
+    assert right is (connection.result is CheckResult.PASSED)
+    assert right is bool(node.let_in)
+
+
+@pytest.mark.parametrize("key", ["ssl.key", "ssl.keystore"])
+@pytest.mark.parametrize("right", [True, False])
+def test_the_password_of_a_key_opens_it(tmp_path: Path, key: str, *, right: bool) -> None:
+    """What it does not open is a mistake in the options."""
+    certificate, plain = Authority(tmp_path, "ca").issue("client")
+    given = {"security.protocol": "ssl", f"{key}.password": "right" if right else "wrong"}
+    given[f"{key}.location"] = str(tmp_path / "sealed")
+    private = load_pem_private_key(plain.read_bytes(), None)
+    sealing = BestAvailableEncryption(b"right")
+    if key == "ssl.key":
+        given["ssl.certificate.location"] = str(certificate)
+        sealed = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealing)
+    else:
+        own = load_pem_x509_certificate(certificate.read_bytes())
+        assert isinstance(private, EllipticCurvePrivateKey)
+        sealed = serialize_key_and_certificates(b"client", private, own, None, sealing)
+    (tmp_path / "sealed").write_bytes(sealed)
+    config = parse_config(KafkaConfig, GIVEN | {"bootstrap.servers": "127.0.0.1:1"} | given)
+
+    if right:
+        KafkaWriter(config, context()).close()
+    else:
+        with pytest.raises(ConfigError):
+            KafkaWriter(config, context())
 
 
 def test_a_uri_names_the_servers() -> None:

@@ -2,19 +2,22 @@
 
 import pytest
 
+from children import until
 from deliveries import NO_BROKER, consume, context
-from headrace.plugins import parse_config
+from headrace.plugins import ConfigError, parse_config
 from headrace.plugins.testing.doubles import sample_records
 from headrace.sinks.kafka import schema_topic
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.schema_topic import SchemaTopicConfig, SchemaTopicError, TopicSchemaStore
+from kafka_node import KafkaNode
 
 SCHEMA = sample_records(1)[0].schema
 
 
-def store_of(servers: str) -> TopicSchemaStore:
-    """Return a store."""
+def store_of(servers: str, **given: str) -> TopicSchemaStore:
+    """Return a store with *given* options; underscores in them stand for dots."""
     options = {"bootstrap.servers": servers, "topic": "schemas"}
+    options |= {key.replace("_", "."): value for key, value in given.items()}
     return TopicSchemaStore(parse_config(SchemaTopicConfig, options), context())
 
 
@@ -34,3 +37,20 @@ def test_a_topic_that_takes_nothing_is_tried_again(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(SchemaTopicError):
         store_of(NO_BROKER).publish("s-value", '"long"', SCHEMA)
+
+
+def test_a_value_that_librdkafka_refuses_is_a_config_error() -> None:
+    """The library's own complaint becomes ours."""
+    with pytest.raises(ConfigError, match="compression"):
+        store_of(NO_BROKER, compression_type="zip")
+
+
+def test_the_store_logs_in() -> None:
+    """The broker sees who it is."""
+    login = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN"}
+    with KafkaNode(users={"u": "p"}) as node:
+        made = store_of(node.bootstrap_servers, sasl_username="u", sasl_password="p", **login)  # noqa: S106 (a test's)
+        until(lambda: bool(node.let_in), "nobody came")
+        del made
+
+    assert {"u"} == set(node.let_in)

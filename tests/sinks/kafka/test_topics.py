@@ -1,12 +1,15 @@
 """Where a table's records go."""
 
 import pytest
+from confluent_kafka import Producer
 
 from deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import ConfigError, Delivery, EncodedRecords, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.failures import TopicMissingError
 from headrace.sinks.kafka.topics import Topics
+from kafka_node import KafkaNode, Ordered
 
 
 def topics_of(**options: str) -> Topics:
@@ -77,3 +80,36 @@ def test_records_go_to_the_topics_of_their_tables(broker: EmbeddedBroker) -> Non
     servers = broker.bootstrap_servers
     assert [b"0", b"2"] == [m.value() for m in consume(servers, "by.one")]
     assert [b"1", b"3", b"4"] == [m.value() for m in consume(servers, "by.two")]
+
+
+def test_missing_topics_are_made_as_asked() -> None:
+    """Partitions, replication and settings are as asked; dead letters have their own."""
+    given = {
+        "topic": "changes",
+        "topic.creation.enable": "true",
+        "topic.creation.default.partitions": "3",
+        "topic.creation.default.replication.factor": "2",
+        "topic.creation.default.retention.ms": "77",
+        "errors.deadletterqueue.topic.name": "dead",
+        "errors.deadletterqueue.topic.replication.factor": "5",
+    }
+    with KafkaNode() as node:
+        config = parse_config(KafkaConfig, given | {"bootstrap.servers": node.bootstrap_servers})
+        producer = Producer(config.producer_config())
+        Topics(config, SystemClock(), "here").make_ready(
+            ["changes", "dead"], producer, lambda: None
+        )
+
+    settings = {"retention.ms": "77"}
+    assert {"changes": Ordered(3, 2, settings), "dead": Ordered(3, 5, settings)} == node.ordered
+
+
+def test_topics_are_not_made_unasked() -> None:
+    """A topic that is missing is waited for, so long as a connection may take."""
+    given = {"topic": "changes", "connect.timeout.ms": "300"}
+    with KafkaNode() as node:
+        config = parse_config(KafkaConfig, given | {"bootstrap.servers": node.bootstrap_servers})
+        with pytest.raises(TopicMissingError, match="within 300 ms"):
+            KafkaSink(config, context()).open()
+
+    assert {} == node.ordered

@@ -425,7 +425,7 @@ def test_a_job_shows_its_certificate(tmp_path: Path) -> None:
         "agent_certificate": str(reader),
         "agent_key": str(reader_key),
     }
-    with serving(tmp_path / "n2", **served_with) as served:
+    with serving(tmp_path / "n2", 0, **served_with) as served:
         nodes = {"n1": str(tmp_path / "n1"), "n2": {"url": served.url}, "n3": str(tmp_path / "n3")}
         made = source({**options, "nodes": nodes, "consistency": "ALL"})
         assert 10 == count(open_all(made))

@@ -1,0 +1,58 @@
+"""Exactly once, as far as the options decide: where states are kept, and under which id."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deliveries import context
+from headrace.connector.cli import main
+from headrace.plugins import parse_config
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from kafka_node import KafkaNode
+
+OFFSETS = "kafka_offsets_topic"
+
+
+def test_where_states_are_kept() -> None:
+    """In the topic of that name, by the id of that prefix, the job and the split."""
+    given = {"topic": "changes", "offsets.storage.topic": "own", "transactional.id.prefix": "mine"}
+    sink_context = context()
+    with KafkaNode() as node:
+        config = parse_config(KafkaConfig, given | {"bootstrap.servers": node.bootstrap_servers})
+        writer = KafkaSink(config, sink_context).open_split("s1")
+        writer.begin(sink_context.clock.monotonic_ms() + 1_000)
+        writer.close()
+
+    assert ["own"] == list(node.ordered)
+    assert f"mine-{sink_context.job}-s1" in node.transactional_ids
+
+
+@pytest.mark.parametrize(("exactly_once", "expected"), [(False, ""), (True, OFFSETS)])
+def test_states_are_kept_there_when_it_is_asked_for(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    exactly_once: bool,
+    expected: str,
+) -> None:
+    """A broker that makes no such topic is no place for them, and is well without."""
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    sink = {
+        "plugin": "kafka",
+        "bootstrap.servers": broker.bootstrap_servers,
+        "topic": "once",
+        "format": "json",
+        "exactly.once": exactly_once,
+        "connect.timeout.ms": 500,
+    }
+    source = {"plugin": "files", "path": "in.jsonl"}
+    job = {"job": "lines", "state": "state.db", "source": source, "sink": sink}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+
+    status = main(["--log-level", "error", "run", "--until-idle", str(tmp_path / "job.yaml")])
+
+    assert (3 if exactly_once else 0) == status
+    assert expected in capsys.readouterr().err

@@ -1,0 +1,212 @@
+"""What the options of a sink make of real changes: the Kafka sink's, as it is the one with all."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import until
+from headrace.connector.job import Job, RuntimeConfig
+from headrace.connector.runtime.schemas import encoder_of
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.publishing import SchemaIncompatibleError, SchemaUnpublishedError
+from headrace.plugins import (
+    ConfigError,
+    EncodedRecords,
+    NumberPosition,
+    Operation,
+    Record,
+    RecordBatch,
+    Sink,
+    parse_config,
+)
+from headrace.plugins.codecs import CLAIM_HEADER
+from headrace.plugins.testing.doubles import MemoryConfig, MemorySource, context
+from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.null import NullConfig, NullSink
+from recorded_batches import recorded_batches
+from registries import ask, registry
+
+GIVEN = {"bootstrap.servers": "h:1", "topic": "t"}
+JSON = {"format": "json"}
+NOWHERE = {"large.store": "nowhere"}
+RECORDS = [record for batch in recorded_batches("4.1-ops") for record in batch.records()]
+KINDS = dict.fromkeys(record.operation for record in RECORDS)
+FIRST = [next(record for record in RECORDS if record.operation == kind) for kind in KINDS]
+TYPES = next(iter(recorded_batches("5.0-types")[0].records()))
+TABLES = len({record.schema.table for record in RECORDS})
+
+
+@contextmanager
+def encoder(
+    folder: Path, options: Mapping[str, str] = GIVEN, sink: Sink | None = None
+) -> Iterator[Encoder]:
+    """Give what encodes for *sink*, by default Kafka's with *options*."""
+    config = parse_config(KafkaConfig, {**GIVEN, **options})
+    job = Job(
+        name="job",
+        directory=folder,
+        state=folder / "state.db",
+        source=MemorySource,
+        source_config=MemoryConfig(),
+        sink=KafkaSink,
+        sink_config=config,
+        runtime=RuntimeConfig(),
+    )
+    made = encoder_of(job, context(), sink or KafkaSink(config, context()))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def encoded(made: Encoder, *records: Record) -> EncodedRecords:
+    """Return records, by default a change of each kind, as they are sent."""
+    batch = RecordBatch("all", NumberPosition(0), 0, records or FIRST)
+    return made.encode(batch, token=1)
+
+
+def announced(made: Encoder) -> EncodedRecords:
+    """Return the same, once the schema store has said what it thinks."""
+    made.announce([record.schema for record in RECORDS])
+    found: list[EncodedRecords] = []
+
+    def came() -> bool:
+        try:
+            found.append(encoded(made))
+        except SchemaUnpublishedError:
+            return False
+        return True
+
+    until(came, "no schema was published")
+    return found[0]
+
+
+def parsed(content: bytes | None) -> dict[str, Any]:  # Any: JSON.
+    """Return a JSON object; an empty one, when it is none."""
+    try:
+        found: dict[str, Any] = json.loads(content or b"")
+    except ValueError:
+        return {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, None, id="avro"),
+        pytest.param(JSON, -(1 << 63), id="format"),
+        pytest.param(JSON | {"types": "cep44"}, 0, id="types"),
+    ],
+)
+def test_the_value(tmp_path: Path, options: dict[str, str], expected: int | None) -> None:
+    """It is in the format asked for, and has CEP-44's types where these are wanted."""
+    with encoder(tmp_path, options) as made:
+        (content,) = encoded(made, TYPES).values
+
+    assert expected == parsed(content).get("payload", {}).get("c_bigint")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"key.format": "json"}, ["a", "b"]),
+        ({"key.format": "json", "key": "primary"}, ["a", "b", "c", "d", "e"]),
+        ({"key.format": "json", "envelope": "debezium"}, ["a", "b", "c", "d", "e"]),
+        ({"key": "primary"}, []),
+    ],
+)
+def test_the_key(tmp_path: Path, options: dict[str, str], expected: list[str]) -> None:
+    """It is in a format of its own, and has the columns asked for."""
+    with encoder(tmp_path, options) as made:
+        assert expected == list(parsed(encoded(made).keys[0]))
+
+
+@pytest.mark.parametrize("envelope", ["cep44", "flat"])
+def test_the_envelope(tmp_path: Path, envelope: str) -> None:
+    """Without one the columns stand alone."""
+    with encoder(tmp_path, JSON | {"envelope": envelope}) as made:
+        assert (envelope == "cep44") is ("isPartial" in parsed(encoded(made).values[0]))
+
+
+def test_tombstones(tmp_path: Path) -> None:
+    """One follows the deletion of a partition, and nothing else, when they are asked for."""
+    with encoder(tmp_path, {"tombstones.on.delete": "true"}) as made:
+        buried = [FIRST[index].operation for index in encoded(made).tombstones]
+
+    assert [Operation.DELETE_PARTITION] == buried
+
+
+def test_headers(tmp_path: Path) -> None:
+    """A message has those that are asked for."""
+    with encoder(tmp_path, {"headers": "keyspace"}) as made:
+        found = encoded(made).headers
+
+    assert [{"keyspace"}] * len(FIRST) == [{name for name, _ in each} for each in found]
+
+
+def test_large_values(tmp_path: Path) -> None:
+    """Their bound, and the store that keeps what is larger, are as asked for."""
+    own = {"large.policy": "claim-check", "large.bytes": "1000"}
+    folder = tmp_path / "kept"
+    kept = {"large.store.path": str(folder)}
+    with encoder(tmp_path, own | kept) as made:
+        (headers,) = encoded(made, TYPES).headers
+
+    assert [headers[-1]] == [
+        (CLAIM_HEADER, str(kept.relative_to(folder)).encode()) for kept in folder.glob("*/*")
+    ]
+    with pytest.raises(ConfigError, match="nowhere"), encoder(tmp_path, own | NOWHERE):
+        """There is no such store."""
+
+
+def test_schemas_are_kept(tmp_path: Path) -> None:
+    """In the store that is asked for, under subjects as they are to be named."""
+    options = {"schema.store": "file", "schema.store.path": str(tmp_path / "kept")}
+    options["subject.name.strategy"] = "RecordNameStrategy"
+    with encoder(tmp_path, options) as made:
+        announced(made)
+        until(lambda: 2 * TABLES == len(list((tmp_path / "kept").glob("*.avsc"))), "none came")
+
+    assert [] == list((tmp_path / "kept").glob("t-value*"))
+
+
+@pytest.mark.parametrize(("framing", "expected"), [("none", (False, 1)), ("confluent", (True, 1))])
+def test_framing(tmp_path: Path, framing: str, expected: tuple[bool, int]) -> None:
+    """The registry's number stands before key and value, when that is asked for."""
+    with registry(tmp_path / "registry.db") as address:
+        options = {"schema.store": "registry", "schema.store.url": address}
+        with encoder(tmp_path, options | {"schema.framing": framing}) as made:
+            found = announced(made)
+
+    starts = {value[:4] == bytes(4) for value in found.values}
+    assert expected == (starts.pop(), 1 + len(starts))
+
+
+@pytest.mark.parametrize("policy", ["stop", "dlq", "new_subject"])
+def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
+    """It stops the split, or sets its records aside, or begins a subject of its own."""
+    with registry(tmp_path / "registry.db") as address:
+        before = {"schema": '"long"'}
+        assert 200 == ask(address, "POST", "/subjects/t-value/versions", before)[0]
+        options = {"schema.store": "registry", "schema.store.url": address}
+        options |= {"schema.framing": "confluent", "schema.on.incompatible": policy}
+        with encoder(tmp_path, options) as made:
+            if policy == "stop":
+                with pytest.raises(SchemaIncompatibleError):
+                    announced(made)
+                return
+            found = announced(made)
+        subjects = ask(address, "GET", "/subjects")[1]
+
+    assert (len(FIRST) if policy == "dlq" else 0) == len(found.quarantined)
+    assert (policy == "new_subject") is (TABLES < len(subjects))
+
+
+def test_the_null_sink_has_a_format(tmp_path: Path) -> None:
+    """As a benchmark wants it."""
+    with encoder(tmp_path, sink=NullSink(parse_config(NullConfig, JSON), context())) as made:
+        assert parsed(encoded(made).values[0])
