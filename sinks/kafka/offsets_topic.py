@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import REFUSALS, OffsetsTopicError
+from headrace.sinks.kafka.failures import REFUSALS, BrokerUnreachableError, OffsetsTopicError
 
 PARTITIONS: Final = 8
 # What a reader must read at the start is what compaction has not come to yet.
@@ -61,6 +61,7 @@ class OffsetsTopic:
         """Make the topic if it is missing, within `connect.timeout.ms`; check that it is compacted.
 
         Raises:
+            BrokerUnreachableError: no broker answered.
             OffsetsTopicError: there is none, or it is none to keep states in.
 
         """
@@ -76,6 +77,8 @@ class OffsetsTopic:
             self._check(admin, seconds)
         except KafkaException as error:
             self._fail(error.args[0].str(), "")
+        except TimeoutError as late:
+            raise self._unanswered() from late
         if not found.partitions:
             self._fail("it is not there yet", "start again")
         number = zlib.crc32(json.dumps(self._owner).encode())
@@ -87,6 +90,7 @@ class OffsetsTopic:
         What other splits have open in the partition is waited for: it may hide what is ours.
 
         Raises:
+            BrokerUnreachableError: no broker answered.
             OffsetsTopicError: they cannot be read.
 
         """
@@ -97,6 +101,8 @@ class OffsetsTopic:
         except KafkaException as error:
             self.stop_reading()
             self._fail(error.args[0].str(), "give this user the right to read and describe it")
+        except TimeoutError as late:
+            raise self._unanswered() from late
         if entries is not None:
             self.stop_reading()
         return entries
@@ -158,6 +164,10 @@ class OffsetsTopic:
         if _COMPACT not in policy.split(","):
             hint = f"set it: kafka-configs --alter --topic {self.name} --add-config {_COMPACT}"
             self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
+
+    def _unanswered(self) -> BrokerUnreachableError:
+        text = f"no broker answered within {self._config.connect_timeout_ms} ms"
+        return BrokerUnreachableError(text, place=self.place)
 
     def _fail(self, what: str, hint: str) -> NoReturn:
         raise OffsetsTopicError(f"topic {self.name}: {what}", place=self.place, hint=hint)

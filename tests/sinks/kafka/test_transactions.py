@@ -12,7 +12,7 @@ from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from kafka_node import KafkaNode
 
-OFFSETS = "kafka_offsets_topic"
+OFFSETS = "topic=headrace-offsets: no broker answered within 300 ms"
 
 
 def test_where_states_are_kept() -> None:
@@ -38,7 +38,7 @@ def test_states_are_kept_there_when_it_is_asked_for(
     exactly_once: bool,
     expected: str,
 ) -> None:
-    """A broker that makes no such topic is no place for them, and is well without."""
+    """A broker that cannot make their topic fails the job then, and only then."""
     (tmp_path / "in.jsonl").write_text("{}\n")
     sink = {
         "plugin": "kafka",
@@ -46,7 +46,7 @@ def test_states_are_kept_there_when_it_is_asked_for(
         "topic": "once",
         "format": "json",
         "exactly.once": exactly_once,
-        "connect.timeout.ms": 500,
+        "connect.timeout.ms": 300,
     }
     source = {"plugin": "files", "path": "in.jsonl"}
     job = {"job": "lines", "state": "state.db", "source": source, "sink": sink}
