@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cql_node import CqlNode
 from headrace.connector.control.exec import main as exec_main
 from headrace.connector.job import JOB_FILE_BYTES_MAX, read_job
 from headrace.connector.stores import StateFileError
+from headrace.connector.stores.cassandra_session import StoreUnreachableError
 from headrace.plugins import ConfigError, SecretUnavailableError
 from headrace.sinks.files import FileSink
 
@@ -163,3 +165,14 @@ def test_any_text_gives_a_named_error(tmp_path_factory: pytest.TempPathFactory, 
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ConfigError):
         read_job(path)
+
+
+def test_a_store_is_opened(tmp_path: Path) -> None:
+    """Leases and positions are kept where the job file says, and else in the state file."""
+    file = write(tmp_path, GOOD)
+    read_job(file).open_store().close()
+    assert (tmp_path / "state.db").exists()
+    with CqlNode() as node:
+        write(tmp_path, f"{GOOD}store: {{plugin: cassandra, contact_points: '{node.point}'}}\n")
+        with pytest.raises(StoreUnreachableError, match="no answer to: CREATE KEYSPACE"):
+            read_job(file).open_store()

@@ -20,7 +20,10 @@ from corpora import recording
 from forged import SCHEMA, insert
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 
-RUN = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
+RUN = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import deaf; deaf.obey_deaf();"
+    "from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
+)
 SECONDS_MAX = 60
 POLL_SECONDS = 0.01
 WINDOW_BYTES = 1_500

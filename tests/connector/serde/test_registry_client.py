@@ -2,11 +2,16 @@
 
 import http.server
 import json
+import ssl
 import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from authority import Authority
 from headrace.connector.serde.registry_client import (
     RegistryConfig,
     RegistryForbiddenError,
@@ -72,38 +77,115 @@ def test_a_wrong_address_is_refused(url: str) -> None:
         store_of(url)
 
 
-def test_nothing_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A redirection is no answer; an address where nothing may go is told nothing."""
-    asked: list[str] = []
+@contextmanager
+def answering(
+    do: Callable[[http.server.BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve a registry that answers as *do* says; give its address."""
 
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
-        """Sends everybody to the registry."""
+    class Answering(http.server.BaseHTTPRequestHandler):
+        """Answers."""
 
         def do_POST(self) -> None:
-            """Answer."""
-            asked.append(self.path)
-            self.send_response(302)
-            self.send_header("Location", f"{address}{self.path}")
-            self.end_headers()
+            """Read the question first."""
+            self.rfile.read(int(self.headers["Content-Length"]))
+            do(self)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Elsewhere)
-    thread = threading.Thread(target=server.serve_forever)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answering)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        with registry(tmp_path / "registry.db") as address:
-            store = store_of(f"http://localhost:{server.server_address[1]}", user="u")
-            with pytest.raises(RegistryForbiddenError, match="HTTP 302"):
-                store.publish("s", '"long"', SCHEMA)
-            assert (200, []) == ask(address, "GET", "/subjects")
-            monkeypatch.setattr(hosts, "_METADATA", ("127.0.0.1",))
-            with pytest.raises(RegistryUnavailableError, match="is an address of the link itself"):
-                store.publish("s", '"long"', SCHEMA)
+        yield f"http{'s' if tls else ''}://localhost:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def registered(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """Give every schema the number 7."""
+    handler.send_response(200)
+    handler.end_headers()
+    with suppress(OSError):  # Who asked may have gone.
+        handler.wfile.write(b'{"id": 7}')
+
+
+@pytest.mark.parametrize(
+    ("login", "let_in"),
+    [
+        ({"user": "u", "password": "p"}, True),
+        ({"user": "u", "password": "q"}, False),
+        ({"user": "v", "password": "p"}, False),
+        ({}, False),
+    ],
+)
+def test_users_show_a_password(login: dict[str, str], *, let_in: bool) -> None:
+    """By HTTP's basic authentication."""
+
+    def ask_who(handler: http.server.BaseHTTPRequestHandler) -> None:
+        if handler.headers["Authorization"] == f"Basic {b64encode(b'u:p').decode()}":
+            registered(handler)
+        else:
+            handler.send_error(401)
+
+    with answering(ask_who) as address:
+        store = store_of(address, **login)
+        if let_in:
+            assert 7 == store.publish("s", '"long"', SCHEMA).number
+        else:
+            with pytest.raises(RegistryForbiddenError, match="HTTP 401"):
+                store.publish("s", '"long"', SCHEMA)
+
+
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    """An authority that the system does not know is named."""
+    authority = Authority(tmp_path, "ca")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.issue("registry"))
+    with answering(registered, tls) as address:
+        known = store_of(address, **{"ca.location": str(authority.file)})
+        assert 7 == known.publish("s", '"long"', SCHEMA).number
+        with pytest.raises(RegistryUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            store_of(address).publish("s", '"long"', SCHEMA)
+
+
+def test_an_answer_has_its_time() -> None:
+    """A registry that is too slow counts as one that does not answer."""
+    over = threading.Event()
+
+    def late(handler: http.server.BaseHTTPRequestHandler) -> None:
+        over.wait(2)
+        registered(handler)
+
+    with answering(late) as address:
+        store = store_of(address, **{"timeout.ms": 100})
+        with pytest.raises(RegistryUnavailableError, match="timed out"):
+            store.publish("s", '"long"', SCHEMA)
+        over.set()
+
+
+def test_nothing_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirection is no answer; an address where nothing may go is told nothing."""
+    asked: list[str] = []
+
+    def elsewhere(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        handler.send_response(302)
+        handler.send_header("Location", f"{address}{handler.path}")
+        handler.end_headers()
+
+    with answering(elsewhere) as url, registry(tmp_path / "registry.db") as address:
+        store = store_of(url, user="u")
+        with pytest.raises(RegistryForbiddenError, match="HTTP 302"):
+            store.publish("s", '"long"', SCHEMA)
+        assert (200, []) == ask(address, "GET", "/subjects")
+        monkeypatch.setattr(hosts, "_METADATA", ("127.0.0.1",))
+        with pytest.raises(RegistryUnavailableError, match="is an address of the link itself"):
+            store.publish("s", '"long"', SCHEMA)
 
     assert ["/subjects/s/versions"] == asked

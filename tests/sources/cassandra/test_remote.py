@@ -468,6 +468,7 @@ def test_the_command_serves_until_it_is_told(folder: Path, tmp_path: Path) -> No
     try:
         assert child.stderr is not None
         started = json.loads(next(line for line in child.stderr if "agent_started" in line))
+        assert 9142 != started["port"]
         agent = agent_at(f"http://127.0.0.1:{started['port']}")
         assert 3 == len(RemoteLog(agent).segments())
         agent.close()

@@ -158,6 +158,25 @@ BEFORE = row(1).value
             {**BEFORE, "at": "2023"},
             id="time in a form",
         ),
+        pytest.param(
+            {"type": "TimestampConverter", "field": "at", "target_type": "string"}
+            | {"unix_precision": "microseconds"},
+            {**BEFORE, "at": "1970-01-20T16:13:20.000Z"},
+            id="time in microseconds",
+        ),
+        pytest.param(
+            {"type": "Flatten", "delimiter": "__"},
+            {
+                "id": 1,
+                "card": "4711",
+                "home__street": "Elm",
+                "home__zip": 7,
+                "work__street": None,
+                "work__zip": None,
+                "at": 1_700_000_000_123,
+            },
+            id="flatten with a delimiter",
+        ),
     ],
 )
 def test_values_are_changed_as_connect_changes_them(
