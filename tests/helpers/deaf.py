@@ -7,11 +7,20 @@ must be given, something else than what was given.
 import dataclasses
 import importlib
 import os
+import signal
+import tempfile
+import time
 import typing
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pytest
+
 VARIABLE: Final = "HEADRACE_DEAF"
+SECONDS_MAX: Final = 120
+# Nobody reads what these say: that they may be given, from a bound on, is their effect.
+ACCEPTED: Final = frozenset({"tasks_max"})
+_POLL_SECONDS: Final = 0.01
 
 
 def obey_deaf() -> None:
@@ -25,12 +34,57 @@ def obey_deaf() -> None:
 def deafen(config_class: type, field_name: str) -> None:
     """Let the field *field_name* of *config_class*, and of those derived from it, be deaf."""
     (field,) = (f for f in dataclasses.fields(config_class) if f.name == field_name)
+    if field_name in ACCEPTED:
+        for each in (config_class, *config_class.__subclasses__()):
+            del vars(each)["__dataclass_fields__"][field_name]
+        return
     value = _instead(config_class, field)
 
     def ignore(_: object, __: object) -> None:
         """Keep nothing."""
 
     setattr(config_class, field_name, property(lambda _: value, ignore))
+
+
+def judged_deaf(place: str, test: str) -> tuple[int, str]:
+    """Run *test* while the option at *place* is deaf; return pytest's exit status and output.
+
+    In a copy of this process, which has imported what tests need: that is most of the time.
+    """
+    with tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if not child:
+            _run_deaf(place, test, output.fileno())
+        status = _awaited(child)
+        output.seek(0)
+        return status, output.read()
+
+
+def _run_deaf(place: str, test: str, output: int) -> typing.NoReturn:
+    status = -1
+    try:
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ[VARIABLE] = place  # Also for processes that the test starts.
+        obey_deaf()
+        # What a failed test leaves open is not what is asked for.
+        quiet = [f"-pno:{name}" for name in ("cacheprovider", "unraisableexception")]
+        status = pytest.main(["-qx", "--tb=short", "-pno:threadexception", *quiet, test])
+    finally:
+        os._exit(status)
+
+
+def _awaited(child: int) -> int:
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(_POLL_SECONDS)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise TimeoutError(f"it goes on after {SECONDS_MAX} s")
 
 
 def _instead(config_class: type, field: "dataclasses.Field[Any]") -> object:

@@ -5,6 +5,7 @@ import pytest
 from headrace.connector.control.connector_config import (
     compile_sink,
     compile_source,
+    source_entry,
 )
 from headrace.connector.control.plugin_search import connector_class
 from headrace.connector.shell.statements import CreateSink, CreateSource, Options, TableName
@@ -55,6 +56,20 @@ def test_source() -> None:
         "sink": "k",
     } == compile_source(source(TableName("Shop", "orders")))
     assert "j" == compile_source(source(TableName("a", "b"), options=(("job", "j"),)))["job"]
+
+
+def test_source_of_a_config() -> None:
+    """The entry, and the statement that makes it again, say what the config does."""
+    config = {"name": "mine", "connector.class": "RiverFlowSource", "sink": "k"}
+    config |= {"keyspace": "Shop", "table": "orders", "tasks.max": "2", "start": "latest"}
+
+    entry = source_entry(config)
+
+    assert ("mine", "k", "flow", "latest") == (entry.name, entry.sink, entry.word, entry.start)
+    assert TableName("Shop", "orders") == entry.table
+    assert "AND tasks.max = 2" in entry.statement
+    with pytest.raises(ConfigError, match=r"tasks\.max: must be at least 1"):
+        source_entry(config | {"tasks.max": "0"})
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,30 @@
 """What becomes of errors of single records, and how many there may be."""
 
-import pytest
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.tolerance import (
     FOR_EVER_MS,
     BudgetSpentError,
     ErrorBudget,
     ErrorPolicy,
 )
+from headrace.connector.runtime.worker import Worker
 from headrace.plugins import ConfigError, SinkOptions, parse_config
+from headrace.plugins.testing.doubles import (
+    ChaosSink,
+    MemoryConfig,
+    MemorySource,
+    Verdict,
+    sample_records,
+)
 
 
 def policy_of(**options: object) -> ErrorPolicy:
@@ -81,3 +97,50 @@ def test_rows_are_never_logged() -> None:
     """Kafka Connect's option for that is refused with what to do instead."""
     with pytest.raises(ConfigError, match=r"errors\.log\.include\.messages: rows are never logged"):
         policy_of(log_include_messages="true")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedOptions(SinkOptions):
+    """The options of a `ChaosSink` that has some."""
+
+    script: deque[Verdict] = field(default_factory=deque)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "options", "failures", "events"),
+    [
+        (Verdict.REJECT_FIRST, {}, [], []),
+        (Verdict.REJECT_FIRST, {"errors_log_enable": True}, [], ["record_set_aside"]),
+        (Verdict.REJECT_FIRST, {"errors_tolerance": "none"}, ["delivery_failed"], []),
+        (Verdict.REJECT_FIRST, {"errors_budget_records": 0}, ["error_budget_spent"], []),
+        (Verdict.REFUSE, {}, [], []),
+        (Verdict.REFUSE, {"errors_retry_timeout": 0}, ["retries_exhausted"], []),
+    ],
+)
+def test_what_a_run_comes_to(
+    tmp_path: Path,
+    verdict: Verdict,
+    options: dict[str, Any],
+    failures: list[str],
+    events: list[str],
+) -> None:
+    """A record is set aside, logged, or stops its split; a call is repeated, or is not."""
+    job = Job(
+        name="job",
+        directory=tmp_path,
+        state=tmp_path / "state.db",
+        source=MemorySource,
+        source_config=MemoryConfig(splits={"a": [sample_records(3)]}),
+        sink=ChaosSink,
+        sink_config=ScriptedOptions(script=deque([verdict] * 3), **options),
+        runtime=RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02),
+    )
+    capture = LogCapture()
+    log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
+    )
+
+    report = Worker(job, log=log).run(until_idle=True)
+
+    assert failures == [error.code for error in report.failures]
+    assert events == [e["event"] for e in capture.entries if e["event"] == "record_set_aside"]

@@ -110,3 +110,24 @@ def test_a_sink_without_topics_takes_no_topic_for_dead_letters(tmp_path: Path) -
     (tmp_path / "job.yaml").write_text(json.dumps(made))
 
     assert 2 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_happened_stands_in_headers(
+    tmp_path: Path, broker: EmbeddedBroker, topic: str, *, told: bool
+) -> None:
+    """A record that is set aside comes to the topic for dead letters, by default with the cause."""
+    (tmp_path / "in.jsonl").write_text("no JSON\n")
+    write(tmp_path / "job.yaml", broker, topic, bytes_max=2_000)
+    made = json.loads((tmp_path / "job.yaml").read_text())
+    dead = f"{topic}-dead"
+    made["sink"] |= {
+        "errors.deadletterqueue.topic.name": dead,
+        "errors.deadletterqueue.context.headers.enable": told,
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(made))
+
+    assert 0 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
+
+    (message,) = consume(broker.bootstrap_servers, dead)
+    assert told is ("__connect.errors.stage" in dict(message.headers() or []))
