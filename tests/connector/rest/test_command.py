@@ -116,6 +116,7 @@ def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
     process.child.kill()
 
     until(lambda: not Path(f"/proc/{job}").exists(), "the job outlived its worker")
+    assert -signal.SIGKILL == process.child.wait(30)
 
 
 @pytest.mark.parametrize(

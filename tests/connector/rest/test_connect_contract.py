@@ -294,6 +294,28 @@ def test_other_order(worker: RestWorker) -> None:
     assert [] == replay(worker, "offsets-source", Names("other", "t2"))
 
 
+def test_nobody_waits_for_a_leader(worker: RestWorker) -> None:
+    """Where a group of workers was between leaders, and answered 409, one process just answers."""
+    config = {"connector.class": OURS, "keyspace": "s", "table": "t", "sink": "k"}
+    made = {"name": "src", "config": config}
+    recorded = exchanges("rebalance")
+    assert worker.client("POST", "/connectors", made).status == 201
+    met = []
+    for number, exchange in enumerate(recorded):
+        verb = ("stop", "resume", "pause", "resume")[number % 4]  # Each was a rebalance there.
+        assert worker.client("PUT", f"/connectors/src/{verb}").status in (202, 204)
+        request = exchange["request"]
+        met.append(worker.client(request["method"], request["path"]).status)
+    for _ in eventually():
+        if met[-1] == 204:
+            break
+        met.append(worker.client(request["method"], request["path"]).status)
+
+    assert {409} == {exchange["response"]["status"] for exchange in recorded}
+    assert {204, 404} >= set(met)
+    assert 204 == met[-1]
+
+
 def test_differences_are_few() -> None:
     """Every difference is one of a recorded exchange, and most exchanges have none."""
     known = {f"{name} {number}" for name in FILES for number in range(len(exchanges(name)))}

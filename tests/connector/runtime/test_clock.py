@@ -19,12 +19,15 @@ def test_monotonic_time_counts_since_boot() -> None:
 def test_wake_ends_a_wait() -> None:
     """A wait ends when another thread wakes it, and a wake before the wait is not lost."""
     wake = ThreadWake()
+    started = time.monotonic()
     thread = threading.Thread(target=wake.set)
     thread.start()
     wake.wait(60_000)
     thread.join()
     wake.set()
     wake.wait(60_000)
+
+    assert 60 > time.monotonic() - started
 
 
 def test_wait_ends_by_itself() -> None:

@@ -161,3 +161,6 @@ def test_every_command_is_known(seen: Seen) -> None:
     for command in COMMANDS:
         if command not in ("EXIT", "QUIT", "SOURCE", "LOGIN", "CONSISTENCY", "SET", "WATCH"):
             run_command(seen.session, command)
+
+    assert "" == seen.err.getvalue()
+    assert "DESCRIBE" in seen.out.getvalue()

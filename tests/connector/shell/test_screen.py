@@ -113,7 +113,7 @@ def test_completion_while_typing(screen: Screen) -> None:
     screen.shows("null://")
     screen.type("\x03")
     screen.type("DROP DATA_SINK \t")
-    screen.shows("IF")
+    assert "IF" in screen.shows("IF")
 
 
 def test_colours_and_resize(screen: Screen) -> None:
@@ -135,7 +135,7 @@ def test_paste(screen: Screen) -> None:
     screen.type("\r")
     screen.shows("[headrace 0.1.0]\nheadrace>")
     screen.type("PAGING OFF\rFORMAT csv\rDESC DATA_SINKS\r")
-    screen.shows("k99,null")
+    assert "k98,null" in screen.shows("k99,null")
 
 
 def test_history(screen: Screen, tmp_path: Path) -> None:
