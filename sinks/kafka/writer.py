@@ -28,6 +28,7 @@ from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
 from headrace.sinks.kafka.topics import Topics
 
 POLL_MS: Final = 100
+_TOO_LARGE: Final = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes"))
 HeaderList = list[tuple[str, str | bytes | None]]
 
 
@@ -141,6 +142,7 @@ class KafkaWriter(Writer):
         place: str | None = None
         headers: HeaderList = []
         topic = ""
+        too_large = self._too_large(messages)
         for number, (value, key, given, where) in enumerate(columns):
             if given is not shared:
                 shared = given
@@ -148,6 +150,10 @@ class KafkaWriter(Writer):
             if where is not place:
                 place = where
                 topic = where if messages.routed else self._topics.of(where)
+            if number in too_large:
+                if not self._passed_over(messages, number, outstanding, _TOO_LARGE):
+                    return
+                continue
             try:
                 produce(topic, value, key, -1, outstanding, None, 0, headers)
             except BufferError:
@@ -157,6 +163,14 @@ class KafkaWriter(Writer):
             except KafkaException as error:
                 if not self._passed_over(messages, number, outstanding, error):
                     return
+
+    def _too_large(self, messages: Messages) -> frozenset[int]:
+        """Return the messages that exceed `large.bytes`, if it is given: brokers may allow more."""
+        bound = self._config.large_bytes
+        if bound is None:
+            return frozenset()
+        sizes = enumerate(map(len, (value or b"" for value in messages.values)))
+        return frozenset(number for number, size in sizes if size > bound)
 
     def _passed_over(
         self, messages: Messages, number: int, outstanding: Outstanding, error: KafkaException

@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 from corpora import recording
+from deaf import VARIABLE
 from forged import SCHEMA, insert
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 
@@ -24,7 +25,7 @@ RUN = (
     f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import deaf; deaf.obey_deaf();"
     "from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-SECONDS_MAX = 60
+SECONDS_MAX = 10 if VARIABLE in os.environ else 60  # Nobody needs to wait for what is deaf.
 POLL_SECONDS = 0.01
 WINDOW_BYTES = 1_500
 RING_WINDOW_BYTES = 10_000

@@ -32,12 +32,15 @@ def obey_deaf() -> None:
 
 
 def deafen(config_class: type, field_name: str) -> None:
-    """Let the field *field_name* of *config_class*, and of those derived from it, be deaf."""
-    (field,) = (f for f in dataclasses.fields(config_class) if f.name == field_name)
+    """Let the field *field_name* of *config_class*, and of those derived from it, be deaf.
+
+    Safe to call twice.
+    """
     if field_name in ACCEPTED:
         for each in (config_class, *config_class.__subclasses__()):
-            del vars(each)["__dataclass_fields__"][field_name]
+            vars(each)["__dataclass_fields__"].pop(field_name, None)
         return
+    (field,) = (f for f in dataclasses.fields(config_class) if f.name == field_name)
     value = _instead(config_class, field)
 
     def ignore(_: object, __: object) -> None:

@@ -163,11 +163,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/stores/test_cassandra_session.py::test_who_decides": {
         "connector.stores.cassandra_session:CassandraStoreConfig": "consistency",
     },
-    "connector/stores/test_sqlite.py::TestSqliteStore::test_state_before_the_first_commit": {
-        "connector.stores.sqlite:SqliteConfig": "path",
-    },
     "connector/test_job.py::test_a_store_is_opened": {
         "connector.job:JobFile": "store",
+        "connector.stores.sqlite:SqliteConfig": "path",
     },
     "connector/test_job.py::test_asks_the_state_for_a_missing_sink": {
         "connector.job:JobFile": "job",
@@ -227,6 +225,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sinks/kafka/test_writer.py::test_a_queue_that_fills_up_fails_the_rest_for_retry": {
         "sinks.kafka.config:KafkaConfig": "submit_timeout_ms",
     },
+    "sinks/kafka/test_writer.py::test_a_value_beyond_the_bound_is_a_dead_letter": {
+        "plugins.sink_options:SinkOptions": "large_bytes",
+    },
     "sources/cassandra/test_bounds.py::"
     "test_a_node_that_is_down_takes_no_more_memory_than_is_allowed": {
         "sources.cassandra.config:CassandraConfig": "records_max",
@@ -240,6 +241,19 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     },
     "sources/cassandra/test_into_kafka.py::test_confluents_deserializer_reads_every_message": {
         "connector.serde.registry_client:RegistryConfig": "url",
+    },
+    "sources/cassandra/test_keeper.py::test_a_job_does_at_the_bound_as_it_says": {
+        "sources.cassandra.hold_options:HoldOptions": "hold_full",
+    },
+    "sources/cassandra/test_keeper.py::test_a_job_has_the_bounds_that_it_says": {
+        "sources.cassandra.hold_options:HoldOptions": (
+            "hold_bytes_max hold_min_free hold_retention_seconds"
+        ),
+    },
+    "sources/cassandra/test_lists.py::test_options": {
+        "sources.cassandra.config:CassandraConfig": (
+            "lists lists_concurrency lists_consistency lists_seconds_max lists_unread"
+        ),
     },
     "sources/cassandra/test_memory.py::"
     "test_an_expired_mutation_is_dropped_or_published_with_its_copies": {
@@ -278,6 +292,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/test_remote.py::test_a_job_shows_its_certificate": {
         "sources.cassandra.config:CassandraConfig": "agent_ca agent_certificate agent_key",
     },
+    "sources/cassandra/test_remote.py::test_an_agent_holds_what_it_serves": {
+        "sources.cassandra.agent_command:AgentConfig": "hold",
+    },
     "sources/cassandra/test_remote.py::test_an_agent_sees_what_the_node_let_go": {
         "sources.cassandra.agent_command:AgentConfig": "commitlog",
     },
@@ -312,9 +329,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "sinks.kafka.config:KafkaConfig": "headers",
     },
     "sources/cassandra/test_sink_options.py::test_large_values": {
-        "plugins.sink_options:SinkOptions": (
-            "large_bytes large_policy large_store large_store_options"
-        ),
+        "plugins.sink_options:SinkOptions": "large_policy large_store large_store_options",
     },
     "sources/cassandra/test_sink_options.py::test_schemas_are_kept": {
         "plugins.sink_options:SinkOptions": "schema_store schema_store_options schema_subjects",
@@ -357,7 +372,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/test_topology_changes.py::test_a_ring_is_retired_after_the_hint_window": {
         "sources.cassandra.config:CassandraConfig": "max_hint_window_seconds topology",
     },
-    "sources/files/test_files.py::TestFileSource::test_is_silent": {
+    "sources/files/test_files.py::test_bad_line": {
         "sources.files:FileSourceConfig": "path",
     },
 }

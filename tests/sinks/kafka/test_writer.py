@@ -255,3 +255,18 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
     outstanding(error, Message(topic="t", key=b"b", value=b"2"))
 
     assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in verdicts]
+
+
+def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker) -> None:
+    """Also where the brokers would take it; its neighbours go on."""
+    config = config_of(broker.bootstrap_servers, topic="bounded", large_bytes=1_000)
+    writer = KafkaSink(config, context()).open()
+    verdicts = Verdicts()
+
+    writer.submit(delivery_of((b"a", bytes(1_000)), (b"b", bytes(1_001)), (b"c", b"")), verdicts)
+
+    assert drained(writer)
+    ((delivered, (failure,)),) = verdicts.all
+    assert (2, 1, Disposition.REJECT) == (delivered, failure.index, failure.disposition)
+    assert "kafka_msg_size_too_large" == failure.code
+    assert {b"a", b"c"} == {m.key() for m in consume(broker.bootstrap_servers, "bounded")}

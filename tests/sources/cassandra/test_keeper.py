@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -400,23 +400,42 @@ def test_a_full_disk_stops_nothing_that_makes_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "held"),
+    ("options", "held"),
     [
-        ("hold.min_free", "1000TiB", []),
-        ("hold.min_free", "0B", [2]),
-        ("hold.retention_seconds", 10_000_000_000, [1, 2]),
+        ({"hold.min_free": "1000TiB"}, []),
+        ({"hold.min_free": "0B"}, [2]),
+        ({"hold.retention_seconds": 10_000_000_000}, [1, 2]),
+        ({"hold.bytes_max": 1}, []),
     ],
 )
 def test_a_job_has_the_bounds_that_it_says(
-    node: Node, option: str, value: object, held: Sequence[int]
+    node: Node, options: Mapping[str, object], held: Sequence[int]
 ) -> None:
     """Room that stays free and an age that segments become are kept by the worker itself."""
     for number in (1, 2):
         node.write(number, [b"a"])
-    made = source(job([node], **{option: value}))
+    made = source(job([node], **options))
     (reader,) = open_all(made).values()
     for batch in batches([reader]):
         reader.release(batch.end)
+
+    assert held == node.held()
+    made.close()
+
+
+@pytest.mark.parametrize(("full", "held"), [("stop_holding", [1]), ("drop_oldest", [2])])
+def test_a_job_does_at_the_bound_as_it_says(node: Node, full: str, held: Sequence[int]) -> None:
+    """Nothing more is held, or the oldest gives way."""
+    node.write(1, [b"a"])
+    most = int(1.5 * size_of(node, 1))
+    options = {"hold.bytes_max": most, "hold.full": full}
+    made = source(job([node], **options), clock := DrivenClock())
+    (reader,) = open_all(made).values()
+    assert 1 == len(list(batches([reader])))
+    node.discard(1)
+    node.write(2, [b"b"])
+    clock.advance(TICK_MS)
+    assert 1 == len(list(batches([reader])))
 
     assert held == node.held()
     made.close()
