@@ -7,7 +7,6 @@ docs/agreement.md by line.
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
@@ -118,10 +117,15 @@ class LogCursor:
         until = self.until
         if until is None:
             return listed
-        kept = [s for s in listed if (s.segment_id, 0) < (until.segment_id, until.offset)]
-        if kept and kept[-1].segment_id == until.segment_id and until.offset != END_OFFSET:
-            kept[-1] = replace(kept[-1], limit=until.offset)
-        return kept
+        return [s for s in listed if (s.segment_id, 0) < (until.segment_id, until.offset)]
+
+    def _allow(self, segment: SegmentInfo) -> None:
+        """Let the open segment be read as far as is durable, and wanted."""
+        until = self.until
+        if until is None or until.segment_id > segment.segment_id or until.offset == END_OFFSET:
+            self._framer.allow(segment.limit)
+        else:
+            self._framer.allow(segment.limit, until.offset)
 
     def _follow(self, current: SegmentInfo) -> None:
         """Learn how far the segment that is open may be read now."""
@@ -134,7 +138,7 @@ class LogCursor:
         # One whose name is gone is final once a later one is there; we still hold the file.
         limit = found[0].limit if found else NO_LIMIT
         self._current = SegmentInfo(number, current.name, limit)
-        self._framer.allow(limit)
+        self._allow(self._current)
 
     def pass_over(self, gap: StoredGap) -> None:
         """Go on behind *gap*, as if it had been read (line 21)."""
@@ -177,7 +181,7 @@ class LogCursor:
             self.close()
         elif found != codes.ENTRY:
             self.at_end = True
-            if self.until is not None and self._current.segment_id == self.until.segment_id:
+            if self.until is not None and self._framer.at_until:
                 self._reached(self.until.offset)
 
     def _run(self, intake: Intake, host: int, demand: Demand) -> int:
@@ -231,7 +235,7 @@ class LogCursor:
             except HeadraceError:
                 self.close()
                 raise
-            self._framer.allow(self._current.limit)
+            self._allow(self._current)
 
     def _follow_tables(self, before: Routes) -> None:
         """Ask for what is delivered by now, if that may have changed."""
@@ -359,7 +363,7 @@ class LogCursor:
         except HeadraceError:
             self.close()
             raise
-        self._framer.allow(segment.limit)
+        self._allow(segment)
         self._was_away = False
         self.segments_begun += 1
         return True

@@ -20,7 +20,8 @@ cdef class Framer:
     cdef readonly int64_t segment_id
     cdef readonly int messaging
     cdef readonly int64_t resume, at, section_end, limit
-    cdef int64_t base, durable
+    cdef readonly bint at_until
+    cdef int64_t base, durable, until
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
 
@@ -29,7 +30,7 @@ cdef class Framer:
     cdef inline int64_t vint(self, Py_ssize_t at) noexcept
     @cython.locals(first=int, extra=int)
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
-    cpdef allow(self, int64_t limit)
+    cpdef allow(self, int64_t limit, int64_t until=*)
     cpdef go_on(self, error)
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
     cpdef int next_entry(self) except -1
@@ -37,6 +38,7 @@ cdef class Framer:
     cdef bint has_next(self) noexcept
     @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
     cdef int _next_section(self) except -1
+    cdef inline bint _is_behind(self, int64_t end) noexcept
     @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)
     cdef int64_t _entry_size(self) except -1
     cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1

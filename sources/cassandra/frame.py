@@ -65,12 +65,17 @@ class Framer:
         self.filled = 0
         self.at = header_bytes
         self.section_end = header_bytes
-        self.limit = _NO_LIMIT
+        self.limit = self.until = _NO_LIMIT
         self.durable = 0
+        self.at_until = False
 
-    def allow(self, limit: int) -> None:
-        """Let sections be read that end at or before *limit*; -1 allows all (I6)."""
+    def allow(self, limit: int, until: int = _NO_LIMIT) -> None:
+        """Let sections be read that end at or before *limit*; -1 allows all (I6).
+
+        Of them, only entries that end at or before *until*; `at_until` says that all were.
+        """
         self.limit = limit
+        self.until = until
         self.durable = max(self.durable, limit)
 
     def go_on(self, error: CorruptSegmentError) -> None:
@@ -106,6 +111,8 @@ class Framer:
             if begin + length <= self.resume:
                 self.at = begin + length
                 continue
+            if self._is_behind(begin + length):
+                return codes.LIMIT
             if not self._have(begin, length):
                 if self.limit >= 0:  # The index was seen before the bytes.
                     return codes.LIMIT
@@ -156,10 +163,15 @@ class Framer:
         size = native.i32(self.window, offset)
         return 0 < size <= left - OVERHEAD_BYTES
 
+    def _is_behind(self, end: int) -> bool:
+        """Say whether what ends there is not wanted."""
+        self.at_until = 0 <= self.until < end
+        return self.at_until
+
     def _next_section(self) -> int:
         """Read the sync marker at the section's end and enter the next section (2.3)."""
         at = self.section_end
-        if 0 <= self.limit < at + _MARKER:
+        if self._is_behind(at + 1) or 0 <= self.limit < at + _MARKER:
             return codes.LIMIT
         if not self._have(at, _MARKER):
             return codes.LIMIT if self.limit >= 0 else codes.FINISHED

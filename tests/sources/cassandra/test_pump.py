@@ -10,7 +10,7 @@ from headrace.plugins import Batch, CloseReason, Demand, Idle, Position, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.errors import LogGapError, UnsupportedSegmentError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.state import CdcState, Marker
 from node_logs import batches, forged_nodes, open_all, source
 
 DEMAND = Demand(linger_ms=1 << 30)
@@ -252,3 +252,30 @@ def test_so_many_segments_are_begun_in_a_pass(tmp_path: Path) -> None:
     (reader,) = open_all(source(options)).values()
 
     assert [3, 2] == [len(published(found)) for found in batches([reader])]
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_reading_ends_amid_a_section(tmp_path: Path, count: int) -> None:
+    """All up to a place is read, wherever that is, and what is behind it comes afterwards."""
+    made = segment([rows(0, 2), rows(2, 3)])
+    write_segment(tmp_path / "node1", made.content)
+    options = forged_nodes(tmp_path, {}) | {
+        "nodes": {"node1": str(tmp_path / "node1")},
+        "consistency": "ONE",
+        "splits": 1,
+    }
+    place = Marker(SEGMENT_ID, made.ends[count - 1])
+    bounded = source(options)
+    bounded.read_until(CdcState(0, 0, ("node1",), (), {"node1": place}, {}))
+    (reader,) = open_all(bounded).values()
+    found = list(batches([reader]))
+    assert values(0, count) == sorted(v for each in found for v in published(each))
+    end = found[-1].end
+    assert isinstance(end, CdcState)
+    assert place == end.markers["node1"]
+    bounded.close()
+
+    further = source(options)
+    rest = all_of(open_all(further, {"1-of-1": end}))
+    assert values(count, 5 - count) == rest
+    further.close()
