@@ -1,5 +1,10 @@
 """Settings for every test."""
 
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import settings
 
 from deaf import obey_deaf
@@ -19,3 +24,13 @@ def pytest_report_header() -> list[str]:
     lines = [f"hot modules: {compiled.count(True)} compiled, {compiled.count(False)} interpreted"]
     stale = [name for name in hot_modules() if is_stale(name)]
     return lines + [f"older than its source, make renews it: {name}" for name in stale]
+
+
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
+    """Let no test log into what another test captured: a command that it called configures."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,15 +23,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Say so."""
         return True
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    structlog.reset_defaults()
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
