@@ -145,6 +145,20 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made
 
 
+def deliver_rows(sending: Sending, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
+    """Deliver a task's rows; return when all are settled."""
+    records = 0
+    try:
+        for rows in iterator:
+            encoded = encoded_rows(rows)
+            records += len(encoded)
+            sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
+        sending.finish()
+    finally:
+        sending.close()
+    return Delivered(records, sending.rejected)
+
+
 class SinkStream(DataSourceStreamArrowWriter):
     """Writes what `headrace.segments` reads in the format `sink` to the sink of the same job."""
 
@@ -155,21 +169,12 @@ class SinkStream(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
         """Deliver a task's rows; return when all are settled. Refused ones are set aside."""
         text = self._text
-        records = 0
         with inside(str(text.directory)), sink_and_encoder(text.sink, text.name) as made:
             sink, encoder = made
             aside = _Aside(self._checkpoint, sink, "write")
-            sending = Sending(sink, encoder, lose=aside.take)
-            try:
-                for rows in iterator:
-                    encoded = encoded_rows(rows)
-                    records += len(encoded)
-                    sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
-                sending.finish()
-            finally:
-                sending.close()
+            delivered = deliver_rows(Sending(sink, encoder, lose=aside.take), iterator)
             aside.keep()
-            return Delivered(records, sending.rejected)
+            return delivered
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Do nothing more: all is settled."""

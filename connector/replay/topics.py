@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA, encoded_rows
+from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
 from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
@@ -29,12 +29,10 @@ from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside
-from headrace.connector.replay.streaming import Delivered, SinkStream
+from headrace.connector.replay.streaming import Delivered, SinkStream, deliver_rows
 from headrace.plugins import (
     Document,
     HeadraceError,
-    NumberPosition,
-    RecordBatch,
     Stored,
 )
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
@@ -153,18 +151,9 @@ class SinkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
         """Deliver a task's rows; return when all are settled."""
-        records = 0
         with inside(self._directory), sink_and_encoder(self._given, self._run) as (sink, encoder):
             sending = Sending(sink, encoder, run=self._run, attempt=1, suffix=self._suffix)
-            try:
-                for rows in iterator:
-                    encoded = encoded_rows(rows)
-                    records += len(encoded)
-                    sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
-                sending.finish()
-                return Delivered(records, sending.rejected)
-            finally:
-                sending.close()
+            return deliver_rows(sending, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Fail the query when records were refused for good: nobody else would hear of it."""

@@ -8,12 +8,12 @@ import re
 import socket
 import ssl
 import struct
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from loopback import LoopbackServer
 
 TEXT: Final = b"\x00\x0d"
 TEXT_MAP: Final = b"\x00\x21" + TEXT + TEXT
@@ -31,7 +31,7 @@ _SLOW_SECONDS: Final = 2.0
 
 
 @dataclass
-class CqlNode:
+class CqlNode(LoopbackServer):
     """A node on a free port of the loopback, while the `with` lasts."""
 
     datacenter: str = "dc1"
@@ -47,42 +47,13 @@ class CqlNode:
         """Listen."""
         self.levels: dict[str, int] = {}
         """Each statement that came, with its level as the protocol numbers it."""
-        self._over = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.point = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
+        host, port = self.listen()
+        self.point = f"{host}:{port}"
 
-    def __enter__(self) -> Self:
-        """Begin to answer."""
-        self._threads[0].start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Hear nobody any more; whoever still talks is heard out."""
-        self._over.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self._over.is_set():
-                talk, _ = self._listener.accept()
-                thread = threading.Thread(target=self._talk, args=(talk,))
-                self._threads.append(thread)
-                thread.start()
-
-    def _talk(self, plain: socket.socket) -> None:
+    def talk(self, client: socket.socket) -> None:
         """Answer one client until he goes."""
-        with contextlib.suppress(OSError, EOFError), plain:
-            talk = self.tls.wrap_socket(plain, server_side=True) if self.tls else plain
+        with contextlib.suppress(OSError, EOFError), client:
+            talk = self.tls.wrap_socket(client, server_side=True) if self.tls else client
             with talk, talk.makefile("rwb") as file:
                 while header := file.read(_HEADER.size):
                     version, _, stream, kind, size = _HEADER.unpack(header)
@@ -116,7 +87,7 @@ class CqlNode:
     def _result(self, statement: str, level: int) -> tuple[int, bytes]:
         self.levels[statement] = level
         if statement.startswith(self.slow):
-            self._over.wait(_SLOW_SECONDS)
+            self.over.wait(_SLOW_SECONDS)
         answers = {
             "SELECT * FROM system.peers": rows({"peer": _INET}),
             "USE ": struct.pack(">i", 3) + text(statement.removeprefix("USE ")),

@@ -7,11 +7,11 @@ messages.
 import contextlib
 import socket
 import struct
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from loopback import LoopbackServer
 
 _VERSIONS: Final = {  # The highest of each request; from version 9 on or so they have other forms.
     0: 7,
@@ -40,7 +40,7 @@ class Ordered:
 
 
 @dataclass
-class KafkaNode:
+class KafkaNode(LoopbackServer):
     """A broker on a free port of the loopback, while the `with` lasts."""
 
     users: Mapping[str, str] = field(default_factory=dict)
@@ -50,41 +50,10 @@ class KafkaNode:
         self.let_in: list[str] = []
         self.ordered: dict[str, Ordered] = {}
         self.transactional_ids: list[str] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._host, self._port = self._listener.getsockname()
+        self._host, self._port = self.listen()
         self.bootstrap_servers = f"{self._host}:{self._port}"
-        self._talks: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
 
-    def __enter__(self) -> Self:
-        """Begin to answer."""
-        self._threads[0].start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Hear nobody any more."""
-        for each in (self._listener, *self._talks):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                talk, _ = self._listener.accept()
-                self._talks.append(talk)
-                thread = threading.Thread(target=self._talk, args=(talk,))
-                self._threads.append(thread)
-                thread.start()
-
-    def _talk(self, talk: socket.socket) -> None:
+    def talk(self, client: socket.socket) -> None:
         """Answer one client until he goes."""
         answers: Mapping[int, Callable[[_Request], bytes]] = {
             3: self._metadata,
@@ -96,7 +65,7 @@ class KafkaNode:
             32: _configs,
             36: self._let_in,
         }
-        with contextlib.suppress(OSError), talk, talk.makefile("rwb") as file:
+        with contextlib.suppress(OSError), client, client.makefile("rwb") as file:
             while size := file.read(4):
                 content = file.read(*struct.unpack(">i", size))
                 key, version, number = _HEADER.unpack_from(content)

@@ -1,5 +1,6 @@
 """Whoever breaks a rule is found out: the model with that rule broken, each by its own check."""
 
+import re
 from typing import Final
 
 import pytest
@@ -28,15 +29,15 @@ def name(sabotage: Sabotage) -> str:
     return sabotage.__name__
 
 
-def check_is_caught(
+def said_of(
     sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch, machine: type[Machine] = Machine
-) -> None:
-    """Check that the model finds a schedule in which the rule that was broken shows."""
+) -> str:
+    """Return what the model says of a rule that is broken; it looks for these *words* alone."""
     sabotage(patch)
     patch.setattr(Judge, "heeds", words)
     patch.setattr(Machine, "levels", ("QUORUM",))
     patch.setattr(Machine, "disposals", ("delete",))
-    with pytest.raises(BrokenError, match=words):
+    with pytest.raises(BrokenError) as caught:
         run_state_machine_as_test(
             machine,
             settings=settings(
@@ -49,13 +50,14 @@ def check_is_caught(
                 report_multiple_bugs=False,
             ),
         )
+    return str(caught.value)
 
 
 @pytest.mark.skipif(not COMPILED, reason="the same, but slower")
 @pytest.mark.parametrize(("sabotage", "words"), LISTED.items(), ids=map(name, LISTED))
 def test_the_model_catches(sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the mistakes that agreement is most likely to be made with."""
-    check_is_caught(sabotage, words, monkeypatch)
+    assert re.search(words, said_of(sabotage, words, monkeypatch))
 
 
 @pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
@@ -66,7 +68,7 @@ def test_the_model_catches_in_what_may_be_compiled(
     sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those in the hot loop."""
-    check_is_caught(sabotage, words, monkeypatch)
+    assert re.search(words, said_of(sabotage, words, monkeypatch))
 
 
 @pytest.mark.skipif(not COMPILED, reason="the same, but slower")
@@ -75,7 +77,7 @@ def test_the_model_catches_besides(
     sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More mistakes, around agreement."""
-    check_is_caught(sabotage, words, monkeypatch)
+    assert re.search(words, said_of(sabotage, words, monkeypatch))
 
 
 @pytest.mark.skipif(not COMPILED, reason="the same, but slower")
@@ -84,4 +86,4 @@ def test_the_model_catches_where_things_change(
     sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistakes with rings that change, with what a log lost, and with damage."""
-    check_is_caught(sabotage, words, monkeypatch, Changing)
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Changing))
