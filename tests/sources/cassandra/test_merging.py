@@ -1,20 +1,22 @@
 """States that are cut by range and merged: laws, on states that the rules of agreement made."""
 
+# ruff: noqa: SLF001 (what is broken is inside)
+
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from forged import insert
 from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import Split
-from headrace.sources.cassandra import codes
+from headrace.sources.cassandra import codes, merging
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import Chunk, RecordChunks
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
@@ -33,6 +35,7 @@ from headrace.sources.cassandra.state import (
 )
 from headrace.sources.cassandra.stored_rows import (
     Row,
+    Terms,
     kind_of,
     latest_rows,
     place_on_ring,
@@ -229,6 +232,54 @@ def test_any_number_of_splits_follows_any_other(
         assert records_in(then, spot) == records_in(now, spot)
         for node in HOSTS:
             assert marker_at(then, node, place) == marker_at(now, node, place)
+
+
+def field_wise(patch: pytest.MonkeyPatch) -> None:
+    """Take the greatest marker of each log for all places."""
+    real = merging._markers
+
+    def markers(
+        parts: Sequence[tuple[Arc, tuple[Marker, ...]]], hosts: Sequence[str]
+    ) -> tuple[dict[str, Marker], tuple[Ahead, ...]]:
+        most = tuple(map(max, zip(*(read for _, read in parts), strict=True)))
+        return real([(arc, most) for arc, _ in parts], hosts)
+
+    patch.setattr(merging, "_markers", markers)
+
+
+def in_the_time_of_each(patch: pytest.MonkeyPatch) -> None:
+    """Leave the times of records as they were in the state that they come from."""
+    patch.setattr(merging, "Terms", lambda hosts, keyspaces, _: Terms(hosts, keyspaces, 0))
+
+
+def all_records(patch: pytest.MonkeyPatch) -> None:
+    """Take the records of all places from each state."""
+    patch.setattr(
+        merging._Records, "of", lambda _, share: list(latest_rows(share.state.chunks).values())
+    )
+
+
+def without_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Forget that of some places more was read."""
+    real = merging._markers
+    patch.setattr(merging, "_markers", lambda parts, hosts: (real(parts, hosts)[0], ()))
+
+
+@pytest.mark.parametrize(
+    "broken", [field_wise, in_the_time_of_each, all_records, without_what_is_ahead]
+)
+def test_a_broken_merge_is_found_out(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first law fails where line 33 is broken."""
+    law = test_of_each_place_the_latest_state_counts_whole.hypothesis.inner_test  # type: ignore[attr-defined]
+    found = settings(phases=[Phase.generate], derandomize=True, database=None, max_examples=500)(
+        given(shares=SHARES)(law)
+    )
+    broken(monkeypatch)
+    with pytest.raises(AssertionError) as caught:
+        found()
+    assert "assert" in str(caught.value)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 16, 255, 256])
