@@ -118,6 +118,10 @@ class Outbox:
         self.data = _NO_DATA
         try:
             self.data_block.grow(size)
+        except BufferError:  # The encoder still has a view of what it encoded last, and reads only.
+            kept = self.data_block.view()
+            self.data_block = Block("B", size)
+            native.copy(self.data_block.view(), 0, kept, 0, self.size)
         finally:
             self.data = self.data_block.view()
 

@@ -201,3 +201,15 @@ def test_bytes_held_are_bounded(tmp_path: Path) -> None:
     found = everything(options | {"consistency": "ONE", "splits": 3})
 
     assert 60 == sum(len(list(batch.records())) for batch in found)
+
+
+def test_an_outbox_grows_while_what_it_had_is_read() -> None:
+    """Whoever has a view keeps it as it was, and nothing of what is appended is lost."""
+    outbox = Outbox()
+    raws = [bytes([n]) * 30_000 for n in range(1, 100)]
+    view = memoryview(outbox.data)
+    for raw in raws:
+        outbox.append(raw, 0, len(raw), 0, 1, 1, 1, 12, 0)
+
+    assert b"".join(raws) == bytes(outbox.data[: outbox.size])
+    assert raws[0] == bytes(view[: len(raws[0])])
