@@ -121,6 +121,7 @@ class Pump:
         self._fresh_until_ms = 0  # Line 8: so long what was listed then says all.
         self._lost: list[Lost] = []
         self._lost_bytes = 0
+        self._torn: dict[int, Exception] = {}
 
     def own(self, number: int, agreement: Agreement, resume: CdcState | None) -> None:
         """Begin feeding split *number* after *resume*; logs not named there from their start."""
@@ -131,6 +132,7 @@ class Pump:
         current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
         self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
+        self._torn.pop(number, None)
         self._caught_up_ms = None  # Of the time before, another owner may have counted some.
         for host, cursor in enumerate(self.cursors):
             marker = markers.get(cursor.node, START)
@@ -244,6 +246,11 @@ class Pump:
             cursor.until = markers.get(cursor.node)
         self._is_bounded = True
 
+    def check(self, number: int) -> None:
+        """Raise what broke off the reading since split *number* is owned: it may lack something."""
+        if number in self._torn:
+            raise self._torn[number]
+
     def run_pass(self, demand: Demand) -> None:
         """Read on until *demand* is met, a bound is reached, or all is read that is durable."""
         self.passes += 1
@@ -277,6 +284,12 @@ class Pump:
                 self._meet(self.cursors[host], error)
             except AgentUnavailableError as error:
                 self._leave(self.cursors[host], error)
+            except HeadraceError:
+                raise
+            except Exception as error:
+                # Any split may lack what was at hand just now: all begin again.
+                self._torn = dict.fromkeys(self._owned, error)
+                raise
             budget -= CHUNK_BYTES
         stopped = self.stopped_by is not None
         self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)

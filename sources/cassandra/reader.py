@@ -108,6 +108,7 @@ class CassandraReader(Reader):
         if self._gaps.stopped_by is not None:
             raise self._gaps.stopped_by
         pump = self._pump
+        pump.check(self._number)
         if self._passes == pump.passes:
             self._parts.follow()
             if self._parts.lists is not None:

@@ -8,6 +8,7 @@ import pytest
 from forged import header, insert
 from headrace.plugins import Batch, CloseReason, Demand, Idle, Position, Reader
 from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.cursor import LogCursor
 from headrace.sources.cassandra.errors import LogGapError, UnsupportedSegmentError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.state import CdcState, Marker
@@ -279,3 +280,27 @@ def test_reading_ends_amid_a_section(tmp_path: Path, count: int) -> None:
     rest = all_of(open_all(further, {"1-of-1": end}))
     assert values(count, 5 - count) == rest
     further.close()
+
+
+def test_an_error_without_a_name_lets_all_splits_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What broke off the reading may have taken any split's mutation along: none goes on so."""
+    made = source(forged_nodes(tmp_path, {"node1": rows(0, 9)}) | {"consistency": "ONE"})
+    readers = open_all(made)
+    first, *others = readers.values()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogCursor, "advance", broken)
+        with pytest.raises(ZeroDivisionError):
+            first.read(DEMAND)
+    for reader in (first, *others):
+        with pytest.raises(ZeroDivisionError):
+            reader.read(DEMAND)
+        reader.close(CloseReason.FAILED)
+
+    assert values(0, 9) == all_of(open_all(made))
+    made.close()
