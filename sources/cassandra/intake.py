@@ -119,8 +119,7 @@ class Outbox:
         try:
             self.data_block.grow(size)
         except BufferError:  # The encoder still has a view of what it encoded last, and reads only.
-            kept = self.data_block.view()
-            self.data_block = Block("B", size)
+            kept, self.data_block = self.data_block.view(), Block("B", size)
             native.copy(self.data_block.view(), 0, kept, 0, self.size)
         finally:
             self.data = self.data_block.view()
