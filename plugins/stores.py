@@ -182,6 +182,15 @@ class Plans:
     announced: Plan | None = None
     ended: Sequence[Plan] = ()
 
+    @classmethod
+    def of(cls, in_force: Plan, kept: Sequence[Plan]) -> Self:
+        """Sort the plans that a store has *kept* by whether they were before or come next."""
+        return cls(
+            in_force,
+            next((plan for plan in kept if plan.number > in_force.number), None),
+            [plan for plan in kept if plan.number < in_force.number],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Successor:

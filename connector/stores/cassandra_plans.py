@@ -77,11 +77,7 @@ class CassandraPlans:
             )
             for row in rows
         ]
-        return Plans(
-            in_force,
-            next((plan for plan in found if plan.number > in_force.number), None),
-            [plan for plan in found if plan.number < in_force.number],
-        )
+        return Plans.of(in_force, found)
 
     def in_force(self) -> Plan:
         """Return the plan in force."""

@@ -41,11 +41,7 @@ class SqlitePlans:
             )
             for plan, splits, books, counters in rows
         ]
-        return Plans(
-            Plan(number=number, splits=tuple(json.loads(text))),
-            next((plan for plan in found if plan.number > number), None),
-            [plan for plan in found if plan.number < number],
-        )
+        return Plans.of(Plan(number=number, splits=tuple(json.loads(text))), found)
 
     def announce(self, splits: Sequence[str], *, after: int) -> None:
         """Do what `Store.announce` promises."""
