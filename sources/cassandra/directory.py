@@ -267,13 +267,15 @@ class LogDirectory:
             raise _unreadable(self.path, error) from error
 
     def _index(self, name: str) -> Index | None:
-        try:
-            with self.find(index_name(name)).open("rb") as file:
-                return parse_index(file.read(_INDEX_BYTES_MAX))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _unreadable(self.path / index_name(name), error) from error
+        for folder in self.folders:  # Opened at once: each listing comes here for each segment.
+            try:
+                with (folder / index_name(name)).open("rb") as file:
+                    return parse_index(file.read(_INDEX_BYTES_MAX))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise _unreadable(self.path / index_name(name), error) from error
+        return None
 
 
 def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
