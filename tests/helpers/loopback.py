@@ -3,11 +3,12 @@
 import contextlib
 import socket
 import threading
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 
-class LoopbackServer:
+class LoopbackServer(ABC):
     """Listens while the `with` lasts; `talk` answers a client."""
 
     def listen(self) -> tuple[str, int]:
@@ -19,9 +20,9 @@ class LoopbackServer:
         host, port = self._listener.getsockname()
         return host, port
 
+    @abstractmethod
     def talk(self, client: socket.socket) -> None:
         """Answer one client until he goes. Called on a thread of its own."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         """Begin to answer."""
