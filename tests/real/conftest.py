@@ -1,4 +1,4 @@
-"""Real servers, one of each for the session."""
+"""Real servers, one of each for the session; a ring of three nodes for the tests that come last."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,20 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
 from guarded import guarded_node
-from servers.cassandra import Cassandra, cassandra
+from servers.cassandra import Cassandra
 from servers.kafka import Kafka
+from servers.ring import Ring
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those last that need the ring: its nodes do not run beside all the other tests."""
+    items.sort(key=lambda item: "ring" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """Run one Cassandra node."""
-    with cassandra(tmp_path_factory.mktemp("cassandra") / "node1") as running:
+    with Cassandra(tmp_path_factory.mktemp("cassandra") / "node1") as running:
         yield running
 
 
@@ -25,10 +31,23 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run one Kafka broker."""
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
+    """Run three nodes as one cluster. Whoever ends one starts it again."""
+    with Ring(tmp_path_factory.mktemp("ring")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Run one Kafka broker. Whoever pauses it lets it go on."""
     with Kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
-        yield running.bootstrap_servers
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(broker: Kafka) -> str:
+    """Return where the broker listens."""
+    return broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from servers.cassandra import CURRENT, Cassandra, Release, cassandra
+from servers.cassandra import CURRENT, Cassandra, Release
 from stream import HEADRACE
 
 SUPER, WITH, WITHOUT = "cassandra", "alice", "bob"
@@ -41,7 +41,7 @@ def guarded_node(folder: Path) -> Iterator[Cassandra]:
     """Run a node with authentication and authorisation, whose users' passwords are their names."""
     settings = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
     release = Release(CURRENT.version, CURRENT.java, settings)
-    with cassandra(folder / "node1", release=release) as node:
+    with Cassandra(folder / "node1", release=release) as node:
         deadline = time.monotonic() + _LOGIN_SECONDS_MAX
         while said_by(node, folder, SUPER, "SHOW HOST").returncode:
             assert deadline > time.monotonic()

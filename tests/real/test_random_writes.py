@@ -21,7 +21,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from random_statements import KEYSPACE, Workload
 from selected import comparable_row, loaded
 from servers import oracle
-from servers.cassandra import RELEASES, Cassandra, cassandra
+from servers.cassandra import RELEASES, Cassandra
 
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.folding import Fold
@@ -121,7 +121,7 @@ def test_random_writes_are_read_as_cassandra_reads_them(
     seed = int(os.environ.get("HEADRACE_SEED", SEED))
     release = RELEASES[name]
     workload = Workload(seed, vectors=release.java > 11, late=name == "5.0-none")
-    with cassandra(tmp_path / "node", release=release) as node, connected(node) as session:
+    with Cassandra(tmp_path / "node", release=release) as node, connected(node) as session:
         executed, refused = written(session, workload)
         ddl, rows, now_s = selected(session, workload)
     with capsys.disabled():

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
+from cassandra.query import SimpleStatement
 from confluent_kafka import Producer
 from servers.cassandra import Cassandra
 from servers.maven import ServerError, program
+from servers.ring import Ring
 
 pytestmark = pytest.mark.real
 
@@ -17,6 +20,25 @@ def test_cassandra_captures_changes(node: Cassandra, session: Session) -> None:
 
     assert version == "5.0.9"
     assert list(node.cdc_raw.glob("CommitLog-7-*.log"))
+
+
+def test_three_nodes_are_one_ring(ring: Ring) -> None:
+    """Each knows the others, owns a third of the tokens, and takes what needs all of them."""
+    with ring.connected() as cluster:
+        session = cluster.connect()
+        session.execute(
+            "CREATE KEYSPACE three WITH replication = "
+            "{'class': 'SimpleStrategy', 'replication_factor': 3}"
+        )
+        session.execute("CREATE TABLE three.t (k int PRIMARY KEY)")
+        write = SimpleStatement(
+            "INSERT INTO three.t (k) VALUES (1)", consistency_level=ConsistencyLevel.ALL
+        )
+        session.execute(write)
+        tokens = cluster.metadata.token_map.ring
+
+    assert 3 == len(tokens)
+    assert 3 == ring.nodes[0].nodetool("status").count("UN  127.0.0.")
 
 
 def test_kafka_takes_messages(bootstrap_servers: str) -> None:

@@ -3,17 +3,19 @@
 import contextlib
 import json
 import socket
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from servers.java import java
-from servers.maven import jars
+from servers.maven import ServerError, jars
 from servers.process import HOST, ServerProcess, free_ports
 
 _COORDINATES: Final = "org.apache.cassandra:cassandra-all"
 _JAVA_11, _JAVA_17 = 11, 17
+_TOOL_SECONDS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,50 +107,131 @@ _SUPPORTED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Cassandra:
-    """A running node."""
+class Place:
+    """Where a node is, and with whom it makes a ring."""
 
     host: str
     port: int
-    cdc_raw: Path
+    storage_port: int
+    """The same for all nodes of a ring, as is `port`."""
+    token: int = 0
+    seeds: tuple[str, ...] = ()
+    """Addresses; itself, when there are none."""
+    bootstraps: bool = False
+    """Streams what it owns from the others before it is a member."""
 
 
-@contextlib.contextmanager
-def cassandra(
-    folder: Path, *, release: Release = CURRENT, sync_ms: int = 500, segment_mib: int = 1
-) -> Iterator[Cassandra]:
-    """Run a node whose files lie in *folder*; they stay there when it has ended."""
-    folder.mkdir(parents=True)
-    storage_port, port, jmx_port = free_ports(3)
-    settings = _settings(folder, sync_ms=sync_ms, segment_mib=segment_mib)
-    settings |= {"storage_port": storage_port, "native_transport_port": port}
-    settings["seed_provider"] = [
-        {
-            "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
-            "parameters": [{"seeds": f"{HOST}:{storage_port}"}],
+class Cassandra:
+    """A node whose files lie in one folder. Entering the context starts it, leaving ends it."""
+
+    def __init__(
+        self, folder: Path, *, release: Release = CURRENT, place: Place | None = None
+    ) -> None:
+        """Write its configuration into the new *folder*; the files stay when it has ended."""
+        folder.mkdir(parents=True)
+        if place is None:
+            port, storage_port = free_ports(2)
+            place = Place(HOST, port, storage_port)
+        (self._jmx_port,) = free_ports(1)
+        self._folder = folder
+        self._ring_delay_ms = 4_000 if place.bootstraps else 100
+        self._process: ServerProcess | None = None
+        self.release = release
+        self.host, self.port = place.host, place.port
+        self.cdc_raw, self.commitlog = folder / "cdc_raw", folder / "commitlog"
+        settings = _settings(folder) | _settings_of(place) | dict(release.settings)
+        if release.version.startswith("4.0."):
+            settings = dict(_setting_40(name, value) for name, value in settings.items())
+        # JSON is YAML too.
+        (folder / "cassandra.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+
+    @property
+    def log(self) -> Path:
+        """What it wrote to its output."""
+        return self._folder / "output.log"
+
+    def start(self) -> None:
+        """Start it, again or for the first time, and wait until it answers."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it, and do not wait."""
+        self._process = ServerProcess(self._command(), self._folder)
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
+        self._process.wait_until(lambda: _answers(self.host, self.port))
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+
+    def nodetool(self, *arguments: str) -> str:
+        """Run Cassandra's own tool on it and return what it prints."""
+        command = [
+            *(java(_JAVA_17), "-Xmx128M", *java_options(self._folder)),
+            *("-cp", self.release.class_path(), "org.apache.cassandra.tools.NodeTool"),
+            *("-h", HOST, "-p", str(self._jmx_port), *arguments),
+        ]
+        done = subprocess.run(  # noqa: S603 (Cassandra's own tool)
+            command,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=_TOOL_SECONDS_MAX,
+            check=False,
+        )
+        if done.returncode:
+            raise ServerError(f"nodetool {arguments} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _command(self) -> list[str]:
+        only = {
+            _JAVA_11: "-Dio.netty.tryReflectionSetAccessible=true",
+            _JAVA_17: "-Djava.security.manager=allow",
         }
-    ]
-    settings |= release.settings
-    if release.version.startswith("4.0."):
-        settings = dict(_setting_40(name, value) for name, value in settings.items())
-    # JSON is YAML too.
-    (folder / "cassandra.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
-    with ServerProcess(_command(folder, jmx_port, release), folder) as process:
-        process.wait_until(lambda: _answers(port))
-        yield Cassandra(HOST, port, folder / "cdc_raw")
+        return [
+            java(self.release.java),
+            *(
+                "-Xms512M",
+                "-Xmx512M",
+                "-Xss512k",
+                "-Djava.awt.headless=true",
+                only[self.release.java],
+            ),
+            *("-Djava.net.preferIPv4Stack=true", "-Djdk.attach.allowAttachSelf=true"),
+            *java_options(self._folder),
+            f"-Dcassandra.jmx.local.port={self._jmx_port}",
+            *(
+                "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+                f"-Dcassandra.ring_delay_ms={self._ring_delay_ms}",
+            ),
+            *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
+            "-Dcassandra.batchlog.replay_timeout_in_ms=2000",
+            *("-cp", self.release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
+        ]
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, if it runs."""
+        if self._process is not None:
+            self._process.stop()
 
 
-def _settings(folder: Path, *, sync_ms: int, segment_mib: int) -> dict[str, object]:
+def _settings(folder: Path) -> dict[str, object]:
     return {
         "cluster_name": "headrace",
         "num_tokens": 1,
-        "initial_token": "0",
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
         "endpoint_snitch": "SimpleSnitch",
-        "listen_address": HOST,
-        "rpc_address": HOST,
-        "auto_bootstrap": False,
         "auto_snapshot": False,
         "data_file_directories": [str(folder / "data")],
         "commitlog_directory": str(folder / "commitlog"),
@@ -158,8 +241,8 @@ def _settings(folder: Path, *, sync_ms: int, segment_mib: int) -> dict[str, obje
         "cdc_enabled": True,
         "cdc_total_space": "512MiB",
         "commitlog_sync": "periodic",
-        "commitlog_sync_period": f"{sync_ms}ms",
-        "commitlog_segment_size": f"{segment_mib}MiB",
+        "commitlog_sync_period": "500ms",
+        "commitlog_segment_size": "1MiB",
         "commitlog_total_space": "256MiB",
         "memtable_heap_space": "64MiB",
         "memtable_offheap_space": "64MiB",
@@ -171,6 +254,20 @@ def _settings(folder: Path, *, sync_ms: int, segment_mib: int) -> dict[str, obje
         "write_request_timeout": "20s",
         "disk_failure_policy": "stop",
         "commit_failure_policy": "stop",
+    }
+
+
+def _settings_of(place: Place) -> dict[str, object]:
+    seeds = ",".join(f"{seed}:{place.storage_port}" for seed in place.seeds or (place.host,))
+    provider = "org.apache.cassandra.locator.SimpleSeedProvider"
+    return {
+        "initial_token": str(place.token),
+        "listen_address": place.host,
+        "rpc_address": place.host,
+        "storage_port": place.storage_port,
+        "native_transport_port": place.port,
+        "auto_bootstrap": place.bootstraps,
+        "seed_provider": [{"class_name": provider, "parameters": [{"seeds": seeds}]}],
     }
 
 
@@ -195,25 +292,8 @@ def java_options(folder: Path) -> list[str]:
     ]
 
 
-def _command(folder: Path, jmx_port: int, release: Release) -> list[str]:
-    only = {
-        _JAVA_11: "-Dio.netty.tryReflectionSetAccessible=true",
-        _JAVA_17: "-Djava.security.manager=allow",
-    }
-    return [
-        java(release.java),
-        *("-Xms512M", "-Xmx512M", "-Xss512k", "-Djava.awt.headless=true", only[release.java]),
-        *("-Djava.net.preferIPv4Stack=true", "-Djdk.attach.allowAttachSelf=true"),
-        *java_options(folder),
-        f"-Dcassandra.jmx.local.port={jmx_port}",
-        *("-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=100"),
-        *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
-        *("-cp", release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
-    ]
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), 2) as connection:
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 2) as connection:
         connection.sendall(_OPTIONS)
         answer = connection.recv(9)
         return len(answer) == 9 and answer[4] == _SUPPORTED

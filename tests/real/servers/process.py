@@ -18,13 +18,19 @@ _TAIL_CHARACTERS: Final = 3_000
 HOST: Final = "127.0.0.1"
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback address that nobody listens on just now."""
+def free_ports(count: int, hosts: Sequence[str] = (HOST,)) -> list[int]:
+    """Return ports that nobody listens on just now, at none of these loopback addresses."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
+        while len(found) < count:
+            first = stack.enter_context(socket.socket())
+            first.bind((hosts[0], 0))
+            port: int = first.getsockname()[1]
+            with contextlib.suppress(OSError):
+                for host in hosts[1:]:
+                    stack.enter_context(socket.socket()).bind((host, port))
+                found.append(port)
+    return found
 
 
 class ServerProcess:

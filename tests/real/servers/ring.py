@@ -1,0 +1,140 @@
+"""Real Cassandra nodes of one cluster, each on a loopback address of its own."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+)
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.query import SimpleStatement
+from servers.cassandra import CURRENT, Cassandra, Place, Release
+from servers.maven import ServerError
+from servers.process import free_ports
+
+_SECONDS_MAX: Final = 180
+_POLL_SECONDS: Final = 0.2
+_TOKENS: Final = 1 << 64
+# A write that a node missed is a hint, and a batch comes again, seconds later.
+_SETTINGS: Final = {
+    "write_request_timeout": "5s",
+    "hints_flush_period": "1s",
+    "dynamic_snitch": False,
+    "phi_convict_threshold": 5,
+}
+# A keyspace of three replicas that every cluster has.
+_AT_ALL: Final = "SELECT * FROM system_distributed.view_build_status"
+
+
+class Ring:
+    """Nodes with equal parts of the ring; further ones can be added. Leaving the context kills all.
+
+    Nodes and data go with it, so there is no need to end it politely.
+    """
+
+    def __init__(self, folder: Path, releases: Sequence[Release] = (CURRENT,) * 3) -> None:
+        """Make the nodes' folders in *folder*, one for each of *releases*."""
+        self._folder = folder
+        hosts = [_host(number) for number in range(len(releases))]
+        self.port, self._storage_port = free_ports(2, (*hosts, _host(len(hosts))))
+        self._seeds = tuple(hosts)
+        self.nodes = [
+            self._made(number, release, number * _TOKENS // len(releases))
+            for number, release in enumerate(releases)
+        ]
+
+    @property
+    def contact_points(self) -> list[str]:
+        """The nodes that began it, as `host:port`."""
+        return [f"{host}:{self.port}" for host in self._seeds]
+
+    def start(self) -> None:
+        """Start all at once, and wait until each knows that the others are up."""
+        for node in self.nodes:
+            node.begin()
+        for node in self.nodes:
+            node.wait()
+        for node in self.nodes:
+            self.settle(node)
+
+    def settle(self, node: Cassandra) -> None:
+        """Wait until *node* sees that enough nodes are up for three replicas of everything."""
+        statement = SimpleStatement(_AT_ALL, consistency_level=ConsistencyLevel.ALL)
+        deadline = time.monotonic() + _SECONDS_MAX
+        with self.connected([node]) as cluster:
+            session = None
+            while True:
+                try:
+                    session = session or cluster.connect()
+                    session.execute(statement)
+                except (NoHostAvailable, DriverException) as error:
+                    if time.monotonic() > deadline:
+                        raise ServerError(f"{node.host} does not see the others") from error
+                    time.sleep(_POLL_SECONDS)
+                else:
+                    return
+
+    def add(self, token: int, *, release: Release = CURRENT) -> Cassandra:
+        """Start a further node, which takes the range before *token*; return it as a member."""
+        node = self._made(len(self.nodes), release, token, bootstraps=True)
+        self.nodes.append(node)
+        node.start()
+        return node
+
+    def connected(self, nodes: Sequence[Cassandra] = ()) -> Cluster:
+        """Return a driver's cluster that asks only *nodes*, by default those that began it."""
+        hosts = [node.host for node in nodes] or list(self._seeds)
+        profile = ExecutionProfile(
+            WhiteListRoundRobinPolicy(hosts),
+            request_timeout=30,
+            consistency_level=ConsistencyLevel.QUORUM,
+        )
+        return Cluster(
+            hosts,
+            port=self.port,
+            protocol_version=4,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        )
+
+    def _made(
+        self, number: int, release: Release, token: int, *, bootstraps: bool = False
+    ) -> Cassandra:
+        place = Place(
+            _host(number),
+            self.port,
+            self._storage_port,
+            token=token - _TOKENS // 2,
+            seeds=self._seeds,
+            bootstraps=bootstraps,
+        )
+        quick = replace(release, settings={**_SETTINGS, **release.settings})
+        return Cassandra(self._folder / f"node{number + 1}", release=quick, place=place)
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it."""
+        self.kill()
+
+    def kill(self) -> None:
+        """End all nodes at once; those that do not run stay as they are."""
+        for node in self.nodes:
+            node.kill()
+
+
+def _host(number: int) -> str:
+    return f"127.0.0.{number + 1}"
