@@ -54,8 +54,17 @@ class Worker:
 
     def stop(self) -> int:
         """Send SIGTERM; return the exit status."""
-        self._process.send_signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         return self.wait()
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it, if it still runs."""
+        self._process.kill()
+        self._process.wait()
 
     def __enter__(self) -> Self:
         """Return the worker."""
@@ -63,8 +72,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         """Kill it; after `stop` or `wait` there is nothing to kill."""
-        self._process.kill()
-        self._process.wait()
+        self.kill()
 
 
 class Listener:

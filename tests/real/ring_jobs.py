@@ -1,0 +1,135 @@
+"""Jobs over a ring: what their files say, the nodes' agents, and what came out of their topics."""
+
+import contextlib
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+from confluent_kafka import Consumer, TopicPartition
+from load import Load
+from servers.cassandra import Cassandra
+from servers.process import HOST, ServerProcess, free_ports
+from servers.ring import Ring
+from stream import HEADRACE, fact_of
+
+from children import POLL_SECONDS
+from committed import committed
+from headrace.connector.serde.records import reader_of
+from headrace.connector.streams.latest import LatestRows, Schemas
+
+SECONDS_MAX: Final = 180
+AGENT_SECONDS_MAX: Final = 30
+
+
+def wait_for(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
+    """Wait until servers and workers have come to *condition*."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(POLL_SECONDS * 10)  # Other processes: there is no clock to drive.
+
+
+def directories(nodes: Sequence[Cassandra]) -> dict[str, object]:
+    """Return *nodes* for a job that reads their directories."""
+    return {
+        node.host: {"path": str(node.cdc_raw), "commitlog": str(node.commitlog)} for node in nodes
+    }
+
+
+@contextlib.contextmanager
+def agents(nodes: Sequence[Cassandra], folder: Path, *options: str) -> Iterator[dict[str, object]]:
+    """Run the agent of each of *nodes*; give *nodes* for a job that reads through them."""
+    with contextlib.ExitStack() as stack:
+        given: dict[str, object] = {}
+        for node, port in zip(nodes, free_ports(len(nodes)), strict=True):
+            place = folder / f"agent-{node.host}"
+            place.mkdir()
+            command = [
+                *(*HEADRACE, "agent", "--listen", f"{HOST}:{port}", *options),
+                *("--cdc-raw", str(node.cdc_raw), "--commitlog", str(node.commitlog)),
+            ]
+            stack.enter_context(ServerProcess(command, place))
+            given[node.host] = {"url": f"http://{HOST}:{port}"}
+        yield given
+
+
+def job(
+    ring: Ring, keyspace: str, nodes: Mapping[str, object], **options: object
+) -> dict[str, object]:
+    """Return the file of a job of the tables of a `Load`, without a sink."""
+    source = {
+        "plugin": "cassandra",
+        "contact_points": ring.contact_points,
+        "topology": "live",
+        "nodes": dict(nodes),
+        "tables": [f"{keyspace}.orders", f"{keyspace}.items"],
+        "streamed": "publish",
+        "consistency": "QUORUM",
+    }
+    return {"job": keyspace, "state": "state.db", "source": source | options}
+
+
+def into(bootstrap_servers: str, topic: str) -> dict[str, object]:
+    """Return a sink of that topic, which is made."""
+    creation = {"topic.creation.enable": True, "topic.creation.default.partitions": 4}
+    kafka = {"plugin": "kafka", "bootstrap.servers": bootstrap_servers, "topic": topic}
+    return {**kafka, **creation, "topic.creation.default.replication.factor": 1}
+
+
+def published(bootstrap_servers: str, topic: str) -> int:
+    """Return how many messages the topic has, 0 while it is not there."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "count", "log_level": 0}
+    )
+    try:
+        found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        places = [TopicPartition(topic, number) for number in found]
+        return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
+    finally:
+        consumer.close()
+
+
+@dataclass
+class Received:
+    """What a topic says."""
+
+    facts: Counter[bytes] = field(default_factory=Counter)
+    """How often each change came, in the form of `stream.fact`."""
+    tokens: dict[tuple[bytes, int], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    """Under which fencing tokens each change of each mutation came."""
+    rows: list[str] = field(default_factory=list)
+    """The rows that a consumer has who folded everything, as sorted JSON."""
+
+
+def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
+    """Read the whole topic as a consumer would."""
+    found = Received()
+    latest = LatestRows(schemas, {})
+    readers: dict[bytes, Callable[[bytes], object]] = {}
+    tables = set()
+    for message in committed(bootstrap_servers, topic):
+        headers = dict(cast("list[tuple[str, bytes]]", message.headers()))
+        content, schema_id = message.value() or b"", headers["schemaId"]
+        latest.take(content, headers)
+        if schema_id not in readers:
+            readers[schema_id] = reader_of(schemas.get(schema_id).value)
+        value = readers[schema_id](content)
+        assert isinstance(value, dict)
+        tables.add(f"{value['sourceKeyspace']}.{value['sourceTable']}")
+        found.facts[fact_of(value)] += 1
+        found.tokens[value["mutation"], value["index"]].append(headers["token"])
+    found.rows = sorted(
+        json.dumps([table, row], sort_keys=True) for table in tables for row in latest.rows(table)
+    )
+    return found
+
+
+def selected(load: Load) -> list[str]:
+    """Return the rows that the ring has, as `Received.rows` has them."""
+    return sorted(
+        json.dumps([table, json.loads(row)], sort_keys=True) for table, row in load.selected()
+    )

@@ -1,0 +1,46 @@
+"""Three real nodes that nothing happens to: the topic has every change once."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from load import Load, make_tables
+from ring_jobs import agents, directories, into, job, published, received, selected, wait_for
+from servers.ring import Ring
+from stream import Worker
+
+from headrace.connector.serde.schemas import JobSchemas
+
+pytestmark = pytest.mark.real
+
+WRITES = 50_000
+
+
+def test_each_write_comes_once(ring: Ring, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Of 50,000 at QUORUM with updates, deletions and batches; the fold of them is the table.
+
+    One worker reads directories, the other one the agents of the nodes; they share the splits.
+    """
+    with ring.connected() as cluster:
+        session = cluster.connect()
+        make_tables(session, "quiet")
+        load = Load(session, "quiet")
+        state = tmp_path / "state.db"
+        given = {"state": str(state), "sink": into(bootstrap_servers, "quiet")}
+        near = job(ring, "quiet", directories(ring.nodes)) | given
+        (tmp_path / "near").mkdir()
+        (tmp_path / "far").mkdir()
+        with agents(ring.nodes, tmp_path) as through:
+            far = job(ring, "quiet", through) | given
+            with Worker(near, tmp_path / "near") as one, Worker(far, tmp_path / "far") as two:
+                load.write(WRITES)
+                wanted = load.expected.total()
+                wait_for(lambda: published(bootstrap_servers, "quiet") >= wanted, "not all came")
+                assert (0, 0) == (one.stop(), two.stop())
+            with Worker(far, tmp_path / "far", "--until-idle") as again:
+                assert 0 == again.wait()
+        found = received(bootstrap_servers, "quiet", JobSchemas(state))
+
+        assert Counter() == load.repeated
+        assert (Counter(), Counter()) == (load.expected - found.facts, found.facts - load.expected)
+        assert selected(load) == found.rows
