@@ -56,10 +56,17 @@ class RuntimeConfig:
     batch_bytes_max: int = option("The bound of one batch.", default=4 * _MIB, minimum=1)
     batch_records_max: int = option("The bound of one batch.", default=5_000, minimum=1)
     lease_seconds: float = option(
-        "A split whose owner is silent for so long is taken over.",
+        "A split whose owner falls silent has another one after so long at most.",
         default=10.0,
         minimum=0.5,
         maximum=3600,
+    )
+    resplit_seconds: float = option(
+        "A job that leaves the number of its splits open gets more of them when so long there were "
+        "too few for its workers.",
+        default=30.0,
+        minimum=0,
+        maximum=86_400,
     )
     retry_seconds_max: float = option(
         "A call that fails and may succeed later is repeated for so long.", default=300.0, minimum=0

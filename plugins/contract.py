@@ -117,6 +117,17 @@ class Finding:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """What a source reads without a network: `here`, of the places that `shares` are of.
+
+    `shares` says, by split and place, which part of a split can be read at a place, from 0 to 1.
+    """
+
+    here: Sequence[str] = ()
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
 class Reader(ABC):
     """Reads one split. All readers of one source object are called on one thread."""
 
@@ -182,6 +193,17 @@ class Source(ABC):
         Somebody else planned them. Returns False if that cannot be: they are no splits of this.
         """
         return {split.split_id for split in self.plan()} == set(splits)
+
+    def sized(self, workers: int) -> Sequence[str] | None:  # noqa: ARG002 (for those that override this)
+        """Return the splits that suit so many workers, where the configuration leaves it open.
+
+        None: `plan` is what is configured. Called on any thread: it only reckons.
+        """
+        return None
+
+    def nearness(self) -> Nearness:
+        """Return what is near, of the splits that are planned; before anything is opened."""
+        return Nearness()
 
     def read_until(self, position: Position) -> None:
         """Let no reader go beyond *position*, which `Position.meeting` made; before any opens.

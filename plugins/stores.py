@@ -84,15 +84,24 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as the store knows it; `beat` grows while it lives."""
+    """A worker as the store knows it; `beat` grows while it lives.
+
+    `places` are those that it reads without a network, `heirs` the workers to which it is handing
+    splits over.
+    """
 
     owner: Owner
     beat: int
+    places: tuple[str, ...] = ()
+    heirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRow:
-    """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal."""
+    """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal.
+
+    `rate` is how many bytes a second were read of the split last; it stays when the owner goes.
+    """
 
     split: str
     owner: str | None
@@ -100,6 +109,7 @@ class LeaseRow:
     beat: int
     lease_ms: int
     problem: str = ""
+    rate: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,8 +280,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def enroll(self, owner: Owner) -> None:
-        """Add a worker."""
+    def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
+        """Add a worker, which reads *places* without a network."""
 
     @abstractmethod
     def dismiss(self, worker: str) -> None:
@@ -295,8 +305,17 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
-        """Renew the worker and its leases; return the splits whose lease another took."""
+    def renew(
+        self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
+        """Renew the worker and its leases; return the splits whose lease another took.
+
+        *rates* are the bytes a second of splits; of the others they stay.
+        """
+
+    @abstractmethod
+    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+        """Let other workers see that splits are being handed over to *heirs*, and nobody else."""
 
     @abstractmethod
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:

@@ -22,7 +22,8 @@ from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.replanning import Wish
-from headrace.connector.runtime.worker import Outcome, Report, Worker
+from headrace.connector.runtime.report import Outcome, Report
+from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Desired
 from headrace.connector.stores import StateFileError, StoreUnavailableError
 from headrace.connector.stores.board import FORK_MARK, Board, Wanted

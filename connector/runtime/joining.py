@@ -16,7 +16,7 @@ from headrace.connector.control.status import live_workers
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.processes import is_dead, this_process
-from headrace.connector.runtime.worker import Outcome, Report
+from headrace.connector.runtime.report import Outcome, Report
 from headrace.connector.stores import SplitState, add_counters
 from headrace.connector.stores.board import FORK_MARK
 from headrace.connector.stores.joins import Joins, Pair

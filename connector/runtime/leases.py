@@ -5,22 +5,49 @@ rules are those of `Store` plus time: an owner counts its deadline from before i
 renewal; a claimer waits until a row stood still for a whole lease period on its own clock.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
+import structlog
+
+from headrace.connector.runtime.assignment import Part, assigned
 from headrace.connector.runtime.processes import is_alive, is_dead
-from headrace.connector.stores import LeaseRow, Owner, Store, WorkerRow
-from headrace.plugins import Clock
+from headrace.connector.runtime.rates import Rates
+from headrace.connector.stores import LeaseRow, Owner, Store, StoreUnavailableError, WorkerRow
+from headrace.plugins import Clock, Nearness
+
+SETTLED_MS: Final = 60_000  # A split stays so long where it came to, if only rates say otherwise.
+LEVEL_LEASES: Final = 3  # After so many leases it is looked anew whether loads are level.
+SOON_MS: Final = 250
 
 
 class Lease:
-    """A split held by this process. The control thread renews it, the data thread asks it."""
+    """A split held by this process. The control thread renews it, the data thread asks it.
 
-    def __init__(self, split: str, token: int, *, deadline_ms: int, margin_ms: int) -> None:
+    `former` is the worker from which it was taken over, which had not given it back. One that is
+    `adopted` should be another worker's, which did not claim it.
+    """
+
+    def __init__(  # noqa: PLR0913 (what was claimed, and when)
+        self,
+        split: str,
+        token: int,
+        *,
+        deadline_ms: int,
+        margin_ms: int,
+        since_ms: int = 0,
+        former: str | None = None,
+        adopted: bool = False,
+    ) -> None:
         """*deadline_ms* is on the boot clock; nothing is submitted in the last *margin_ms*."""
         self.split = split
         self.token = token
         self.deadline_ms = deadline_ms
+        self.since_ms = since_ms
+        self.former = former
+        self.adopted = adopted
         self._margin_ms = margin_ms
 
     def allows(self, now_ms: int) -> bool:
@@ -30,11 +57,16 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one round of lease keeping came to."""
+    """What one round of lease keeping came to.
+
+    `hand_over` has the worker that each split is for. `late` are those that were renewed when
+    nothing could be submitted any more.
+    """
 
     gained: Sequence[Lease] = ()
     lost: Sequence[str] = ()
-    hand_over: Sequence[str] = ()
+    hand_over: Mapping[str, str] = field(default_factory=dict)
+    late: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -49,8 +81,8 @@ class LeaseKeeper:
     """See the module. `others_live` says that every split held elsewhere has a live owner.
 
     The rows of workers are read in each step, those of leases when there may be something to
-    claim: when workers came, went or fell silent, when this one has too few, or a split has nobody;
-    else at every renewal.
+    claim: when workers came, went or fell silent, when one hands over to this one, or a split has
+    nobody; else at every renewal.
     """
 
     def __init__(  # noqa: PLR0913 (its surroundings; tests replace the last two)
@@ -60,6 +92,7 @@ class LeaseKeeper:
         clock: Clock,
         *,
         lease_ms: int,
+        nearness: Nearness | None = None,
         dead: Callable[[Owner], bool] = is_dead,
         alive: Callable[[Owner], bool] = is_alive,
     ) -> None:
@@ -69,23 +102,38 @@ class LeaseKeeper:
         self._clock = clock
         self._lease_ms = lease_ms
         self._margin_ms = lease_ms // 5
+        self._grace_ms = lease_ms // 2  # Whoever should claim what is free has so long.
+        self._nearness = nearness or Nearness()
         self._dead = dead
         self._alive = alive
         self._held: dict[str, Lease] = {}
-        self._leaving: set[str] = set()
+        self._leaving: dict[str, str] = {}  # For whom.
         self._barred: dict[str, int | None] = {}
         self._seen: dict[tuple[str, str], _Sighting] = {}
         self._renewed_ms = clock.monotonic_ms()
         self._rows: Sequence[LeaseRow] = ()
         self._looked_ms: int | None = None
-        self._live: frozenset[str] = frozenset()  # Who lived at the last look.
+        self._levelled_ms: int | None = None
+        self._workers: Mapping[str, WorkerRow] = {}  # Who lived at the last look.
         self._ownerless = False
+        self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
+        self._told: Sequence[str] = ()  # The heirs that others were told of.
+        self._rates = Rates()
         self.others_live = False
 
     @property
     def held(self) -> Mapping[str, Lease]:
         """The leases held, also those that are being handed over."""
         return self._held
+
+    @property
+    def live(self) -> Sequence[str]:
+        """The workers that lived at the last look, this one too."""
+        return sorted(self._workers)
+
+    def observe(self, totals: Mapping[str, int]) -> None:
+        """Note how many bytes were read of each split since it was claimed."""
+        self._rates.observe(totals, self._clock.monotonic_ms())
 
     def step(self) -> Changes:
         """Renew when it is time, then claim what is free and give away what is too much.
@@ -94,18 +142,40 @@ class LeaseKeeper:
             StoreUnavailableError: nothing was renewed; the deadlines stand. Call again.
 
         """
-        lost = self._renew()
-        workers = self._store.workers()
+        lost, late = self._renew()
+        workers = {row.owner.worker: row for row in self._store.workers()}
         now_ms = self._clock.monotonic_ms()
         live = self._live_workers(workers, now_ms)
-        knows = not lost and self._knows(live, now_ms)
-        free = [] if knows else self._look(workers, live, now_ms)
-        share = -(-len(self._rows) // max(1, len(live)))
-        staying = len(self._held) - len(self._leaving)
-        gained = self._claim(free[: max(0, share - staying)])
-        extra = sorted(set(self._held) - self._leaving)[share:] if not gained else []
-        self._leaving.update(extra)
-        return Changes(gained, lost, extra)
+        if not lost and self._knows(live, now_ms):
+            return Changes(late=late)
+        moved = live.keys() != self._workers.keys()
+        free = self._look(workers, live, now_ms)
+        if not (free or moved or self._must_level(now_ms)):
+            return Changes(lost=lost, late=late)
+        self._levelled_ms = None
+        homes = self._homes({row.split for row in free})
+        gained = self._claim([row for row in free if self._is_for_me(row, homes, now_ms)], homes)
+        # While some are about to be claimed, what is too much will soon be something else.
+        young = any(now_ms - since_ms < self._grace_ms for since_ms in self._free_ms.values())
+        if gained or young:
+            return Changes(gained, lost, late=late)
+        self._levelled_ms = now_ms
+        leaving = self._too_much(homes, now_ms)
+        self._leaving |= leaving
+        self._tell_heirs()
+        return Changes(gained, lost, leaving, late)
+
+    def next_ms(self, poll_ms: int) -> int:
+        """Return when to step next: after *poll_ms*, or when a silent worker loses its leases."""
+        me, now_ms = self._owner.worker, self._clock.monotonic_ms()
+        if any(me in row.heirs for row in self._workers.values()):
+            return now_ms + min(poll_ms, SOON_MS)
+        ends = (
+            seen.since_ms + self._lease_ms
+            for name in self._workers
+            if name != me and (seen := self._seen.get(("worker", name))) is not None
+        )
+        return max(now_ms, min([now_ms + poll_ms, *ends]))
 
     def take_all(self) -> bool:
         """Renew when it is time, and claim all that is free; say whether every split is held.
@@ -114,7 +184,8 @@ class LeaseKeeper:
         `step`.
         """
         self._renew()
-        workers, now_ms = self._store.workers(), self._clock.monotonic_ms()
+        workers = {row.owner.worker: row for row in self._store.workers()}
+        now_ms = self._clock.monotonic_ms()
         free = self._look(workers, self._live_workers(workers, now_ms), now_ms)
         rows = self._rows
         first = [row for row in free if row.split == rows[0].split]
@@ -129,35 +200,86 @@ class LeaseKeeper:
             self._store.release(self._owner.worker, lease.split, lease.token)
         self._held.clear()
 
-    def _knows(self, live: frozenset[str], now_ms: int) -> bool:
+    def _knows(self, live: Mapping[str, WorkerRow], now_ms: int) -> bool:
         """Say whether the leases are as they were at the last look, for all that matters here."""
-        if self._looked_ms is None or live != self._live or self._ownerless or self._barred:
+        if self._looked_ms is None or live.keys() != self._workers.keys():
             return False
-        staying = len(self._held) - len(self._leaving)
-        has_enough = staying >= len(self._rows) // max(1, len(live))
-        return has_enough and now_ms - self._looked_ms < self._lease_ms // 3
+        if self._ownerless or self._barred or self._levelled_ms is None:
+            return False
+        if any(self._owner.worker in row.heirs for row in live.values()):
+            return False
+        return now_ms - self._looked_ms < self._lease_ms // 3
 
     def _look(
-        self, workers: Sequence[WorkerRow], live: frozenset[str], now_ms: int
+        self, workers: Mapping[str, WorkerRow], live: Mapping[str, WorkerRow], now_ms: int
     ) -> list[LeaseRow]:
         """Read the leases, and return those that may be claimed."""
-        self._rows, self._looked_ms, self._live = self._store.leases(), now_ms, live
-        return self._claimable(self._rows, {row.owner.worker: row for row in workers}, now_ms)
+        self._rows, self._looked_ms, self._workers = self._store.leases(), now_ms, live
+        free = self._claimable(self._rows, workers, now_ms)
+        self._free_ms = {row.split: self._free_ms.get(row.split, now_ms) for row in free}
+        return free
+
+    def _must_level(self, now_ms: int) -> bool:
+        levelled_ms = self._levelled_ms
+        return levelled_ms is None or now_ms - levelled_ms >= LEVEL_LEASES * self._lease_ms
+
+    def _homes(self, free: Collection[str]) -> Mapping[str, str]:
+        """Return which worker should have each split, as every worker reckons."""
+        parts = [
+            Part(row.split, row.rate, None if row.split in free else row.owner)
+            for row in self._rows
+        ]
+        places = {name: row.places for name, row in self._workers.items()}
+        return assigned(parts, places, self._nearness.shares)
+
+    def _is_for_me(self, row: LeaseRow, homes: Mapping[str, str], now_ms: int) -> bool:
+        """Say whether to claim a split that is free: it is this worker's, or stays free."""
+        if homes[row.split] == self._owner.worker:
+            return True
+        return now_ms - self._free_ms[row.split] >= self._grace_ms
+
+    def _too_much(self, homes: Mapping[str, str], now_ms: int) -> Mapping[str, str]:
+        """Return what to hand over now, and to whom: at most half of what is held at a time."""
+        staying = [split for split in self._held if split not in self._leaving]
+        share = -(-len(self._rows) // max(1, len(self._workers)))
+        wanted = [
+            split
+            for split in sorted(staying, reverse=True)
+            if homes.get(split, self._owner.worker) != self._owner.worker
+            and not self._held[split].adopted
+        ]
+        if len(staying) <= share:
+            wanted = [s for s in wanted if now_ms - self._held[s].since_ms >= SETTLED_MS]
+        room = max(1, len(self._held) // 2) - len(self._leaving)
+        return {split: homes[split] for split in sorted(wanted[: max(0, room)])}
+
+    def _tell_heirs(self) -> None:
+        heirs = sorted({heir for heir in self._leaving.values() if heir})
+        if heirs != list(self._told):
+            with suppress(StoreUnavailableError):  # They find out by themselves, later.
+                self._store.offer(self._owner.worker, heirs)
+                self._told = heirs
 
     def renew_only(self) -> Changes:
         """Renew when it is time, and claim nothing: the worker is stopping."""
-        return Changes(lost=self._renew())
+        lost, late = self._renew()
+        return Changes(lost=lost, late=late)
 
-    def closed(self, split: str, token: int, *, failed: bool, again_ms: int | None = None) -> None:
-        """Forget a lease that the data thread gave back.
+    def closed(self, split: str, token: int, *, failed: bool, again_ms: int | None = None) -> str:
+        """Forget a lease that the data thread gave back; return for whom, if for somebody.
 
         A failed split is not claimed before *again_ms* on the clock; None is never.
         """
+        heir = ""
         if split in self._held and self._held[split].token == token:
             del self._held[split]
-            self._leaving.discard(split)
+            self._rates.end(split)
+            if split in self._leaving:
+                heir = self._leaving.pop(split)
+                self._levelled_ms = None  # Perhaps there is more to hand over.
         if failed:
             self._barred[split] = again_ms
+        return heir
 
     def admit(self, split: str) -> None:
         """Let a split that failed be claimed again."""
@@ -167,34 +289,40 @@ class LeaseKeeper:
         """Note that *split* is to be handed over; False when it is not held, or leaves already."""
         if split not in self._held or split in self._leaving:
             return False
-        self._leaving.add(split)
+        self._leaving[split] = ""
         return True
 
-    def _renew(self) -> list[str]:
+    def _renew(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Renew when it is time; return what was lost, and what was renewed late."""
         sent_ms = self._clock.monotonic_ms()  # Before the request: the answer may take its time.
         if sent_ms - self._renewed_ms < self._lease_ms // 3:
-            return []
+            return (), ()
         tokens = {split: lease.token for split, lease in self._held.items()}
-        lost = self._store.renew(self._owner.worker, tokens)
+        lost = self._store.renew(self._owner.worker, tokens, self._rates.all())
+        late = [
+            split
+            for split, lease in self._held.items()
+            if split not in lost and not lease.allows(sent_ms)
+        ]
         for split, lease in self._held.items():
             if split not in lost:
                 lease.deadline_ms = sent_ms + self._lease_ms
         for split in lost:
             self.closed(split, tokens[split], failed=False)
         self._renewed_ms = sent_ms
-        return sorted(lost)
+        self._tell_heirs()
+        return sorted(lost), sorted(late)
 
-    def _live_workers(self, rows: Sequence[WorkerRow], now_ms: int) -> frozenset[str]:
-        live = set()
-        for row in rows:
-            mine = row.owner.worker == self._owner.worker
-            if not mine and (
-                self._dead(row.owner)
-                or self._still_ms(("worker", row.owner.worker), row, now_ms) >= self._lease_ms
-            ):
-                continue
-            live.add(row.owner.worker)
-        return frozenset(live)
+    def _live_workers(self, rows: Mapping[str, WorkerRow], now_ms: int) -> Mapping[str, WorkerRow]:
+        return {
+            name: row
+            for name, row in rows.items()
+            if name == self._owner.worker
+            or not (
+                self._still_ms(("worker", name), row, now_ms) >= self._lease_ms
+                or self._dead(row.owner)
+            )
+        }
 
     def _claimable(
         self, rows: Sequence[LeaseRow], workers: Mapping[str, WorkerRow], now_ms: int
@@ -213,7 +341,7 @@ class LeaseKeeper:
             still_ms = self._still_ms(("lease", row.split), row, now_ms)
             worker = workers.get(row.owner or "")
             owner = worker.owner if worker else None
-            self._ownerless |= row.owner not in self._live
+            self._ownerless |= row.owner not in self._workers
             if worker is not None and owner is not None:
                 still_ms = max(still_ms, self._still_ms(("worker", owner.worker), worker, now_ms))
             if (
@@ -240,14 +368,43 @@ class LeaseKeeper:
             self._seen[key] = seen = _Sighting(row, now_ms)
         return now_ms - seen.since_ms
 
-    def _claim(self, rows: Sequence[LeaseRow]) -> list[Lease]:
+    def _claim(
+        self, rows: Sequence[LeaseRow], homes: Mapping[str, str] | None = None
+    ) -> list[Lease]:
         if not rows:
             return []
         sent_ms = self._clock.monotonic_ms()
         tokens = self._store.claim(self._owner.worker, rows, self._lease_ms)
         gained = [
-            Lease(split, token, deadline_ms=sent_ms + self._lease_ms, margin_ms=self._margin_ms)
-            for split, token in tokens.items()
+            Lease(
+                row.split,
+                tokens[row.split],
+                deadline_ms=sent_ms + self._lease_ms,
+                margin_ms=self._margin_ms,
+                since_ms=sent_ms,
+                former=row.owner,
+                adopted=homes is not None and homes[row.split] != self._owner.worker,
+            )
+            for row in rows
+            if row.split in tokens
         ]
+        for row in rows:
+            if row.split in tokens:
+                self._rates.begin(row.split, row.rate, sent_ms)
         self._held.update({lease.split: lease for lease in gained})
         return gained
+
+
+def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:
+    """Log what became of leases; who gives one back says so itself."""
+    for lease in changes.gained:
+        if lease.former is None:
+            log.info("split_claimed", split=lease.split, token=lease.token)
+        else:
+            log.info("split_taken_over", split=lease.split, token=lease.token, former=lease.former)
+    for split, heir in changes.hand_over.items():
+        log.info("split_offered", split=split, heir=heir)
+    for split in changes.late:
+        log.warning("lease_renewed_late", split=split)
+    for split in changes.lost:
+        log.warning("split_lost", split=split)

@@ -17,7 +17,8 @@ from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.committed import books_of
 from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.runtime.processes import this_process
-from headrace.connector.runtime.starting import in_ms, planning_store
+from headrace.connector.runtime.sizing import Sizing
+from headrace.connector.runtime.starting import in_ms, lease_times, planning_store
 from headrace.connector.stores import (
     Plan,
     PlanChangedError,
@@ -72,13 +73,16 @@ class Replanning:
         self._store = store
         self._stopped = stopped
         self._log = log
+        patience_ms = in_ms(job.runtime.resplit_seconds)
+        self._sizing = Sizing(source.sized, patience_ms=patience_ms)
 
     def settle(self, wish: Wish) -> int:
         """Register the source's splits, and return the number of the plan in force.
 
         Where others are registered, the source's take their place, if this is what is wished and
-        can be; else the source follows. Waits while others still own splits of a plan that is to
-        be replaced. Returns 0 when somebody asked to stop meanwhile.
+        can be; else the source follows, also when its configuration leaves the number open. Waits
+        while others still own splits of a plan that is to be replaced. Returns 0 when somebody
+        asked to stop meanwhile.
 
         Raises:
             PlanChangedError: neither can the splits be replaced, nor can the source have them.
@@ -86,7 +90,8 @@ class Replanning:
         """
         planned = _names(self._source)
         plans = self._carried_out()
-        if plans and wish.is_new(planned) and self._are_replaced(plans.in_force.splits, planned):
+        is_wished = wish.is_new(planned) and self._source.sized(1) is None
+        if plans and is_wished and self._are_replaced(plans.in_force.splits, planned):
             self._store.announce(planned, after=plans.in_force.number)
             plans = self._carried_out()
         if plans is None:
@@ -100,10 +105,22 @@ class Replanning:
             self._source.retire(sorted(gone))
         return number
 
-    def is_due(self, number: int) -> bool:
-        """Say whether a job that runs plan *number* must begin anew, with other splits."""
+    def is_due(
+        self, number: int, workers: Sequence[str] = (), me: str = "", *, now_ms: int = 0
+    ) -> bool:
+        """Say whether a job that runs plan *number* must begin anew, with other splits.
+
+        The first of the *workers* announces them, when another number suits so many.
+        """
         plans = self._store.plans()
-        return plans.announced is not None or plans.in_force.number != number
+        if plans.announced is not None or plans.in_force.number != number:
+            return True
+        splits = self._sizing.due(plans.in_force.splits, len(workers), now_ms)
+        if splits is None or me not in workers[:1]:
+            return False
+        self._store.announce(splits, after=number)
+        self._log.info("plan_announced", splits=len(splits), workers=len(workers))
+        return True
 
     def _are_replaced(self, splits: Sequence[str], planned: Sequence[str]) -> bool:
         """Say whether *planned* can and must take the place of registered splits."""
@@ -126,7 +143,7 @@ class Replanning:
         """Put the announced *plan* in force, or wait until somebody has; False: asked to stop."""
         owner = this_process()
         store.enroll(owner)
-        lease_ms = in_ms(self._job.runtime.lease_seconds)
+        lease_ms, _ = lease_times(self._job)
         keeper = LeaseKeeper(store, owner, SystemClock(), lease_ms=lease_ms)
         told = ""
         try:

@@ -104,6 +104,8 @@ class SplitRun:
         self.error: HeadraceError | None = None
         self.close_by_ms = 0
         self.done = False
+        self.bytes_read = 0
+        """What was read of it since it was gained."""
         self.position: Position | None = None
         """As committed, which its books are of."""
         self.counters: Counters = {}
@@ -314,6 +316,7 @@ class SplitRun:
                     self.retry.succeeded()
                 return Progress.QUIET
             crash.reached("read")
+            self.bytes_read += batch.size_bytes
             self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
         batch = self._read_last
         if not batch.ready():

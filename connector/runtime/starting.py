@@ -18,6 +18,7 @@ from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import ConfigError, HeadraceError, Problem, Sink, Source, Split
 
 DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
+POLL_MS_MAX: Final = 1_000
 _LEASE_MS = 15_000
 
 
@@ -144,6 +145,17 @@ def store_of(job: Job, writers: Writers) -> Store:
         clock=SystemClock(),
         quarantine_bytes_max=job.runtime.quarantine_bytes_max,
     )
+
+
+def lease_times(job: Job) -> tuple[int, int]:
+    """Return how long a lease is granted for, and how often to look who lives, in ms.
+
+    A silent owner is seen to live up to one look too long: the grant is shorter by two of them, so
+    that its splits have another owner `lease_seconds` after it fell silent.
+    """
+    whole_ms = in_ms(job.runtime.lease_seconds)
+    look_ms = min(POLL_MS_MAX, whole_ms // 10)
+    return whole_ms - 2 * look_ms, look_ms
 
 
 def in_ms(seconds: float) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from headrace.connector.runtime.books import SplitBooks, differences, gap_counts, nodes, total
-from headrace.connector.runtime.worker import Report
+from headrace.connector.runtime.report import Report
 
 Json = Mapping[str, object]
 

@@ -8,9 +8,8 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -20,10 +19,9 @@ import structlog
 from headrace.connector.job import Job
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
-from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import committed_books
-from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.leases import LeaseKeeper, tell_ownership
 from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
     Closed,
@@ -38,6 +36,7 @@ from headrace.connector.runtime.messages import (
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.replanning import Replanning, Wish
+from headrace.connector.runtime.report import Outcome, PluginHungError, Report
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.starting import (
@@ -45,6 +44,7 @@ from headrace.connector.runtime.starting import (
     check_sink,
     errors_of,
     in_ms,
+    lease_times,
     limits_of,
     store_of,
     watch_of,
@@ -55,46 +55,10 @@ from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Context, FatalError, HeadraceError, Position, Sink, Source
+from headrace.plugins import Context, HeadraceError, Nearness, Position, Sink, Source
 from headrace.plugins.measures import Measure
 
-POLL_MS_MAX: Final = 1_000
 YIELD_EVERY_MS: Final = 3_000  # Looking at the states of two jobs costs.
-
-
-class PluginHungError(FatalError):
-    """A call of a plugin did not return (R8): the process ends, so that others may take over."""
-
-    code = "plugin_hung"
-    restartable = True
-
-
-class Outcome(Enum):
-    """Why a run ended."""
-
-    ENDED = "ended"
-    """It was told to, or there is nothing more, or everything failed."""
-    CHANGED = "changed"
-    """The job's configuration is another one now: read it and run again."""
-    RESTART = "restart"
-    """Somebody asked for a restart."""
-    STOPPED = "stopped"
-    """The job is to stop until it is wanted again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a run came to. `books` are those of all splits as committed, by whichever process."""
-
-    books: Sequence[SplitBooks]
-    failures: Sequence[HeadraceError]
-    changes: int
-    batches: int
-    commits: int
-    wall_seconds: float
-    cpu_seconds: float
-    memory_bytes_max: int
-    outcome: Outcome = Outcome.ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +107,8 @@ class Worker:
         """
         self._yields = yields
         self._plan = 0
-        self._is_replanned: Callable[[], bool] = bool
+        self._replanning: Replanning | None = None
+        self._nearness = Nearness()
         self._until = until
         self._wish = wish or Wish()
         self._job = job
@@ -220,7 +185,7 @@ class Worker:
             self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
             course = _Course()
             if self._plan:
-                self._is_replanned = partial(replanning.is_due, self._plan)
+                self._replanning, self._nearness = replanning, source.nearness()
                 course = self._keep(store, notes, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -292,14 +257,16 @@ class Worker:
         until_idle: bool,
     ) -> _Course:
         """Keep the leases while the data thread runs; return how it went."""
-        lease_ms = in_ms(self._job.runtime.lease_seconds)
-        store.enroll(owner)
+        lease_ms, poll_ms = lease_times(self._job)
+        near = self._nearness
+        store.enroll(owner, near.here)
         hands = _Hands(
             notes,
-            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms),
+            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms, nearness=near),
             pipeline,
             watch,
             self._clock.monotonic_ms(),
+            owner.worker,
         )
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
@@ -309,7 +276,7 @@ class Worker:
             self._step(hands, course)
             crash.reached("claimed")
             thread.start()
-            self._control(hands, course, lease_ms=lease_ms, until_idle=until_idle)
+            self._control(hands, course, poll_ms=poll_ms, until_idle=until_idle)
         except PluginHungError:
             pipeline.command(Stop())  # Should it ever return. Its leases run out meanwhile.
             raise
@@ -329,10 +296,7 @@ class Worker:
             error = raised
         self._inbox.put(_Ended(error))
 
-    def _control(
-        self, hands: "_Hands", course: _Course, *, lease_ms: int, until_idle: bool
-    ) -> None:
-        poll_ms = min(POLL_MS_MAX, lease_ms // 3)
+    def _control(self, hands: "_Hands", course: _Course, *, poll_ms: int, until_idle: bool) -> None:
         step_ms = self._clock.monotonic_ms() + poll_ms
         while True:
             wait_ms = max(0, step_ms - self._clock.monotonic_ms())
@@ -341,7 +305,7 @@ class Worker:
             except Empty:
                 self._check_hung(hands)
                 self._step(hands, course)
-                step_ms = self._clock.monotonic_ms() + poll_ms
+                step_ms = hands.keeper.next_ms(poll_ms)
             else:
                 if isinstance(message, _Ended):
                     if message.error is not None:
@@ -383,7 +347,9 @@ class Worker:
                     _record_problem(hands.notes, "")
                 hands.watch.pulse(message, self._clock.monotonic_ms())
             case Closed(split, token, None):
-                hands.keeper.closed(split, token, failed=False)
+                heir = hands.keeper.closed(split, token, failed=False)
+                if heir:
+                    self._log.info("split_handed_over", split=split, token=token, heir=heir)
                 if split not in hands.keeper.held:  # Else it was lost, and gained anew since.
                     hands.watch.released(split)
             case Closed(split, token, HeadraceError() as error):
@@ -400,6 +366,7 @@ class Worker:
         """Look at leases and wishes, and let others see how the splits fare."""
         keeper = hands.keeper
         try:
+            keeper.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
             commands = [] if course.stopping else self._heed(hands, course)
             changes = keeper.renew_only() if course.stopping else keeper.step()
             hands.watch.claimed(lease.split for lease in changes.gained)
@@ -409,6 +376,7 @@ class Worker:
         except StoreUnavailableError as error:
             self._log.warning("store_unavailable", error=str(error))
             return
+        tell_ownership(self._log, changes)
         commands += [Lose(split) for split in changes.lost]
         commands += [HandOver(split) for split in changes.hand_over]
         commands += [Gain(lease) for lease in changes.gained]
@@ -432,7 +400,7 @@ class Worker:
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:
             self._stop(hands.pipeline, course, Outcome.STOPPED)
-        elif now.mixed or now.generation != before.generation or self._must_yield(course):
+        elif now.mixed or now.generation != before.generation or self._must_yield(hands, course):
             self._stop(hands.pipeline, course, Outcome.CHANGED)
         elif WHOLE_JOB in asked:
             self._stop(hands.pipeline, course, Outcome.RESTART)
@@ -447,12 +415,15 @@ class Worker:
             commands.append(Pause(course.paused))
         return commands
 
-    def _must_yield(self, course: _Course) -> bool:
+    def _must_yield(self, hands: "_Hands", course: _Course) -> bool:
         now_ms = self._clock.monotonic_ms()
         if now_ms < course.yield_ms:
             return False
         course.yield_ms = now_ms + YIELD_EVERY_MS
-        return self._is_replanned() or self._yields()
+        workers = hands.keeper.live
+        assert self._replanning is not None  # noqa: S101 (made before the leases are kept)
+        due = self._replanning.is_due(self._plan, workers, hands.me, now_ms=now_ms)
+        return due or self._yields()
 
     def _finished(self, hands: "_Hands", course: _Course, *, until_idle: bool) -> bool:
         keeper = hands.keeper
@@ -478,6 +449,7 @@ class _Hands:
     pipeline: Pipeline
     watch: SplitWatch
     since_ms: int
+    me: str
 
 
 def _record_problem(notes: SqliteStore, problem: str) -> None:

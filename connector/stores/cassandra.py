@@ -7,6 +7,7 @@ import json
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Self
 
 from headrace.connector.runtime import crash
@@ -40,7 +41,7 @@ _TAKE: Final = (
     "IF fence = ? AND beat = ? AND owner = ?"
 )
 _RENEW: Final = (
-    "UPDATE leases SET beat = ? WHERE job = ? AND bucket = ? AND split = ? "
+    "UPDATE leases SET beat = ?, rate = ? WHERE job = ? AND bucket = ? AND split = ? "
     "IF owner = ? AND fence = ?"
 )
 _NEW_LEASE: Final = (
@@ -52,8 +53,8 @@ _NEW_HEAD: Final = (
     "VALUES (?, ?, ?, 0, 0, '{}', '{}') IF NOT EXISTS"
 )
 _BEAT: Final = (
-    "INSERT INTO workers (job, worker, host, boot, pid_space, pid, started, beat) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+    "INSERT INTO workers (job, worker, host, boot, pid_space, pid, started, places, beat, heirs) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 )
 
 
@@ -72,7 +73,8 @@ class CassandraStore(Store):
         self._plans = CassandraPlans(session, job, self._heads, self._losses)
         self._in_force: frozenset[str] = frozenset()  # The splits, as of when somebody looked.
         self._splits: Sequence[str] = ()  # Of all plans.
-        self._mine: dict[str, tuple[Owner, int]] = {}  # Workers enrolled here, with their beats.
+        self._mine: dict[str, WorkerRow] = {}  # Workers enrolled here, as last written.
+        self._held: dict[str, tuple[int, int]] = {}  # Beat and rate of leases, as last written.
 
     @classmethod
     def open_job(
@@ -142,9 +144,9 @@ class CassandraStore(Store):
                 *self._lease(split),
             )
 
-    def enroll(self, owner: Owner) -> None:
+    def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
         """See `Store.enroll`."""
-        self._mine[owner.worker] = owner, 0
+        self._mine[owner.worker] = WorkerRow(owner, -1, tuple(places))
         self._beat(owner.worker)
 
     def dismiss(self, worker: str) -> None:
@@ -160,22 +162,31 @@ class CassandraStore(Store):
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
         rows = self._session.rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat FROM workers WHERE job = ?",
+            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs FROM workers "
+            "WHERE job = ?",
             self._job,
         )
-        return [WorkerRow(beat=row.pop("beat"), owner=Owner(**row)) for row in rows]
+        return [
+            WorkerRow(
+                beat=row.pop("beat"),
+                places=tuple(json.loads(row.pop("places") or "[]")),
+                heirs=tuple(json.loads(row.pop("heirs") or "[]")),
+                owner=Owner(**row),
+            )
+            for row in rows
+        ]
 
     def leases(self) -> Sequence[LeaseRow]:
         """See `Store.leases`."""
         rows = self._session.rows_of(
-            "SELECT split, owner, fence, beat, lease_ms, problem FROM leases "
+            "SELECT split, owner, fence, beat, lease_ms, problem, rate FROM leases "
             "WHERE job = ? AND bucket = ?",
             [(self._job, bucket) for bucket in range(BUCKETS)],
         )
         if not {row["split"] for row in rows} <= self._in_force:  # Or those of another plan.
             self._in_force = frozenset(self._plans.in_force().splits)
         found = [
-            LeaseRow(token=row.pop("fence"), **row)
+            LeaseRow(token=row.pop("fence"), rate=row.pop("rate") or 0, **row)
             for row in rows
             if row["split"] in self._in_force
         ]
@@ -211,18 +222,23 @@ class CassandraStore(Store):
                 else self._is_mine(owner, row.split, tokens[row.split])
             )
         ]
+        self._held |= {row.split: (row.beat + 1, row.rate) for row in rows if row.split in taken}
         return {split: tokens[split] for split in taken if self._fence(owner, split, tokens[split])}
 
-    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+    def renew(
+        self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
         """See `Store.renew`."""
         self._beat(owner)
-        beats = {row.split: row.beat for row in self.leases() if row.split in tokens}
+        if not tokens.keys() <= self._held.keys():  # They were claimed by another connection.
+            self._held = {row.split: (row.beat, row.rate) for row in self.leases()} | self._held
+        known = rates or {}
+        for split in tokens:
+            beat, rate = self._held.get(split, (0, 0))
+            self._held[split] = beat + 1, known.get(split, rate)
         outcomes = self._session.apply_all(
             [
-                (
-                    _RENEW,
-                    (beats.get(split, 0) + 1, *self._lease(split), owner, token),
-                )
+                (_RENEW, (*self._held[split], *self._lease(split), owner, token))
                 for split, token in tokens.items()
             ]
         )
@@ -233,6 +249,12 @@ class CassandraStore(Store):
             for split, outcome in zip(tokens, outcomes, strict=True)
             if outcome and not outcome["[applied]"]
         )
+
+    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+        """See `Store.offer`."""
+        if worker in self._mine:
+            self._mine[worker] = replace(self._mine[worker], heirs=tuple(heirs))
+        self._beat(worker)
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
         """See `Store.release`."""
@@ -379,17 +401,11 @@ class CassandraStore(Store):
         """Write a worker's row anew; one that was not enrolled here has none."""
         if worker not in self._mine:
             return
-        owner, beat = self._mine[worker]
-        self._mine[worker] = owner, beat + 1
+        mine = self._mine[worker] = replace(self._mine[worker], beat=self._mine[worker].beat + 1)
+        owner = mine.owner
         identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
-        self._session.write(
-            [
-                (
-                    _BEAT,
-                    (self._job, worker, *identity, beat + 1, WORKER_SECONDS),
-                )
-            ]
-        )
+        facts = (json.dumps(mine.places), mine.beat, json.dumps(mine.heirs))
+        self._session.write([(_BEAT, (self._job, worker, *identity, *facts, WORKER_SECONDS))])
 
     def _lease(self, split: str) -> tuple[str, int, str]:
         return self._job, zlib.crc32(split.encode()) % BUCKETS, split

@@ -60,11 +60,11 @@ TABLES: Final[Mapping[str, str]] = {
     )""",
     "workers": """
         job text, worker text, host text, boot text, pid_space text, pid bigint, started bigint,
-        beat bigint, PRIMARY KEY (job, worker)
+        beat bigint, places text, heirs text, PRIMARY KEY (job, worker)
     )""",
     "leases": """
         job text, bucket int, split text, owner text, fence bigint, beat bigint, lease_ms bigint,
-        problem text, PRIMARY KEY ((job, bucket), split)
+        problem text, rate bigint, PRIMARY KEY ((job, bucket), split)
     )""",
     "heads": """
         job text, split text, plan int, fence bigint, owner text, seq bigint, head blob,
@@ -84,6 +84,12 @@ TABLES: Final[Mapping[str, str]] = {
         PRIMARY KEY ((job, split, seq, fence, place), piece)
     ) WITH gc_grace_seconds = 0""",
     "schemas": "schema_id blob PRIMARY KEY, tbl text, text text, key text, value text)",
+}
+# What tables of earlier releases lack.
+ADDED: Final[Mapping[tuple[str, str], str]] = {
+    ("leases", "rate"): "bigint",
+    ("workers", "places"): "text",
+    ("workers", "heirs"): "text",
 }
 
 
@@ -320,19 +326,27 @@ def _endpoint(point: str) -> tuple[str, int]:
 
 def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) -> None:
     """Make what is missing. Processes that begin at the same time should find it made."""
-    found = {
-        row["table_name"]
+    columns = {
+        (row["table_name"], row["column_name"])
         for row in session.execute(
-            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s",
+            "SELECT table_name, column_name FROM system_schema.columns WHERE keyspace_name = %s",
             [config.keyspace],
         )
     }
+    found = {table for table, _ in columns}
     missing = [name for name in TABLES if name not in found]
-    if not missing:
+    added = [key for key in ADDED if key[0] in found and key not in columns]
+    if not missing and not added:
         return
     if not create:
-        raise InvalidRequest(f"there is no table {missing[0]} in keyspace {config.keyspace}")
+        lacking = [*missing, *(".".join(key) for key in added)]
+        raise InvalidRequest(f"there is no {lacking[0]} in keyspace {config.keyspace}")
     name = '"' + config.keyspace.replace('"', '""') + '"'
+    for table, column in added:
+        with contextlib.suppress(InvalidRequest):  # Another process was faster.
+            session.execute(f"ALTER TABLE {name}.{table} ADD {column} {ADDED[table, column]}")
+    if not missing:
+        return
     session.execute(
         f"CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {config.replication_factor}}}"

@@ -147,13 +147,13 @@ class SqliteStore(Store):
         self._plans.replace(owner, states, succeed(states))
         crash.reached("plan_changed")
 
-    def enroll(self, owner: Owner) -> None:
+    def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
         """See `Store.enroll`."""
         identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
         with transaction(self._connection):
             self._connection.execute(
-                "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-                (self._job, owner.worker, *identity),
+                "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, '[]')",
+                (self._job, owner.worker, *identity, json.dumps(list(places))),
             )
 
     def dismiss(self, worker: str) -> None:
@@ -169,7 +169,7 @@ class SqliteStore(Store):
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
         rows = self._rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat FROM workers "
+            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs FROM workers "
             "WHERE job = ? ORDER BY worker"
         )
         return [
@@ -183,14 +183,16 @@ class SqliteStore(Store):
                     started=started,
                 ),
                 beat,
+                tuple(json.loads(places)),
+                tuple(json.loads(heirs)),
             )
-            for worker, host, boot, pid_space, pid, started, beat in rows
+            for worker, host, boot, pid_space, pid, started, beat, places, heirs in rows
         ]
 
     def leases(self) -> Sequence[LeaseRow]:
         """See `Store.leases`."""
         rows = self._rows(
-            "SELECT split, owner, token, beat, lease_ms, problem FROM leases "
+            "SELECT split, owner, token, beat, lease_ms, problem, rate FROM leases "
             "WHERE job = ? ORDER BY split"
         )
         return [
@@ -201,8 +203,9 @@ class SqliteStore(Store):
                 beat=beat,
                 lease_ms=lease_ms,
                 problem=problem,
+                rate=rate,
             )
-            for split, owner, token, beat, lease_ms, problem in rows
+            for split, owner, token, beat, lease_ms, problem, rate in rows
         ]
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
@@ -227,18 +230,29 @@ class SqliteStore(Store):
                     claimed[row.split] = token
         return claimed
 
-    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+    def renew(
+        self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
         """See `Store.renew`."""
+        known = rates or {}
         with transaction(self._connection):
             self._beat(owner)
             return frozenset(
                 split
                 for split, token in tokens.items()
                 if not self._connection.execute(
-                    "UPDATE leases SET beat = beat + 1 "
+                    "UPDATE leases SET beat = beat + 1, rate = coalesce(?, rate) "
                     "WHERE job = ? AND split = ? AND owner = ? AND token = ?",
-                    (self._job, split, owner, token),
+                    (known.get(split), self._job, split, owner, token),
                 ).rowcount
+            )
+
+    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+        """See `Store.offer`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE workers SET heirs = ? WHERE job = ? AND worker = ?",
+                (json.dumps(list(heirs)), self._job, worker),
             )
 
     def _beat(self, worker: str) -> None:

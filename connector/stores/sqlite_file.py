@@ -13,7 +13,6 @@ from typing import Final
 
 from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
 
-VERSION: Final = 3
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_ATTEMPTS_MAX: Final = 100
@@ -73,13 +72,19 @@ ALTER TABLE heads ADD COLUMN kept_in TEXT NOT NULL DEFAULT '';
 ALTER TABLE quarantine ADD COLUMN awaits INTEGER;
 """,
     """
-CREATE TABLE plans (
+CREATE TABLE IF NOT EXISTS plans (
     job TEXT NOT NULL, plan INTEGER NOT NULL, splits TEXT NOT NULL,
     books TEXT NOT NULL DEFAULT '{}', counters TEXT NOT NULL DEFAULT '{}',
     PRIMARY KEY (job, plan)
 ) STRICT;
 """,
+    """
+ALTER TABLE workers ADD COLUMN places TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE workers ADD COLUMN heirs TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE leases ADD COLUMN rate INTEGER NOT NULL DEFAULT 0;
+""",
 )
+VERSION: Final = len(_STEPS)
 
 
 def connect(

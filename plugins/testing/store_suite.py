@@ -235,6 +235,30 @@ class StoreSuite(PlanSuite):
 
             assert before != store.workers()[0].beat
 
+    def test_a_renewal_tells_rates(self, driver: StoreDriver) -> None:
+        """Bytes a second stay with the lease until others are told, whoever claims it."""
+        with closing(registered(driver)) as store:
+            store.enroll(owner())
+            tokens = {"a": claim(store, "w1", "a"), "b": claim(store, "w1", "b")}
+            assert [0, 0] == [row.rate for row in store.leases()]
+            store.renew("w1", tokens, {"a": 5 << 33})
+            store.renew("w1", tokens, {"b": 7})
+            claim(store, "w2", "a")
+
+            assert [5 << 33, 7] == [row.rate for row in store.leases()]
+
+    def test_a_worker_tells_its_places_and_heirs(self, driver: StoreDriver) -> None:
+        """All others see what a worker reads at home, and to whom it is handing splits over."""
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
+            store.enroll(owner(), ["n1", "n 2"])
+            assert [(("n1", "n 2"), ())] == [(r.places, r.heirs) for r in other.workers()]
+            store.offer("w1", ["w2"])
+            store.renew("w1", {})
+            assert [(("n1", "n 2"), ("w2",))] == [(r.places, r.heirs) for r in other.workers()]
+            store.offer("w1", ())
+
+            assert [()] == [row.heirs for row in other.workers()]
+
     def test_released_lease_shows_its_problem(self, driver: StoreDriver) -> None:
         """A free lease tells why it was given back, until someone claims it."""
         with closing(registered(driver)) as store:

@@ -12,6 +12,7 @@ from headrace.sources.cassandra.gaps import FAIL, POLICIES
 from headrace.sources.cassandra.hold_options import HoldOptions
 from headrace.sources.cassandra.keeper import Disposal
 from headrace.sources.cassandra.keys import KeyOptions
+from headrace.sources.cassandra.splits import SPLITS_MAX
 from headrace.sources.cassandra.topology import LEVELS
 from headrace.sources.cassandra.topology_file import node_problems
 
@@ -95,7 +96,12 @@ class CassandraConfig(HoldOptions):
         default="fail",
         choices=("fail", CELLS),
     )
-    splits: int = option("How many parts the ring is cut into.", default=8, minimum=1, maximum=256)
+    splits: int | None = option(
+        "How many parts the ring is cut into; default: as suits its nodes and the workers.",
+        default=None,
+        minimum=1,
+        maximum=SPLITS_MAX,
+    )
     segments_per_batch_max: int = option(
         "Segments of one log begun in a micro-batch.", default=16, minimum=1
     )
@@ -124,7 +130,10 @@ class CassandraConfig(HoldOptions):
         "How long records seen on all replicas are remembered.", default=600, minimum=0
     )
     records_max: int = option(
-        "Records remembered over all splits of the job.", default=200_000, minimum=1_000
+        "Records remembered over all splits of the job; where `splits` is left open, by eight of "
+        "them.",
+        default=200_000,
+        minimum=1_000,
     )
     keystore: str | None = option(
         "A copy of the nodes' key store (JCEKS or PKCS12), for encrypted segments.", default=None

@@ -34,7 +34,7 @@ from headrace.sources.cassandra.schema import (
     Schema,
     TableSchema,
 )
-from headrace.sources.cassandra.splits import names
+from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import Streams
 from headrace.sources.cassandra.topology import Topology, local_datacenter
@@ -51,11 +51,12 @@ _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was add
 class Parts:
     """See the module."""
 
-    def __init__(self, config: CassandraConfig, context: Context) -> None:
-        """Make nothing yet."""
+    def __init__(self, config: CassandraConfig, context: Context, count: int) -> None:
+        """Make nothing yet; the ring is cut into *count* parts."""
         self.config = config
         self.context = context
-        self.part = RingPart(config.splits)
+        self.count = count
+        self.part = RingPart(count)
         self.cdc_bytes_max: int | None = None
         """How large each node's `cdc_raw` may become, if one of them told."""
         self._reported: set[bytes | str] = set()
@@ -96,7 +97,13 @@ class Parts:
     @cached_property
     def splits(self) -> Sequence[str]:
         """The names of all splits."""
-        return names(self.config.splits)
+        return names(self.count)
+
+    @property
+    def split_records_max(self) -> int:
+        """How many records one split remembers."""
+        config = self.config
+        return config.records_max // (SPLITS_MIN if config.splits is None else self.count)
 
     @cached_property
     def given(self) -> GivenSchema:
@@ -284,7 +291,7 @@ class Parts:
         """The one reader of all logs."""
         config = self.config
         made = Pump(
-            Intake(Groups(len(config.nodes)), self.context.job_key, config.splits),
+            Intake(Groups(len(config.nodes)), self.context.job_key, self.count),
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
@@ -292,7 +299,7 @@ class Parts:
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
         )
-        made.records_max = config.records_max // config.splits
+        made.records_max = self.split_records_max
         return made
 
     @cached_property

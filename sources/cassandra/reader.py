@@ -66,7 +66,7 @@ class CassandraReader(Reader):
                 config.memory_seconds * _MS,
                 config.complete_seconds * _MS,
             ),
-            config.records_max // config.splits,
+            parts.split_records_max,
             publish_expired=config.expired == "publish",
             suppress_streamed=config.streamed == "suppress",
             epoch_of=self._epoch_of,

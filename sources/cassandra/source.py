@@ -1,7 +1,6 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from headrace.plugins import (
     Backlog,
@@ -9,6 +8,7 @@ from headrace.plugins import (
     Context,
     EncodedPosition,
     Finding,
+    Nearness,
     Position,
     Quarantined,
     Reader,
@@ -22,10 +22,11 @@ from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
+from headrace.sources.cassandra.nearness import shares
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
-from headrace.sources.cassandra.splits import arc_of, count_in
+from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import ahead, backlog, located
 
@@ -40,7 +41,7 @@ class CassandraSource(Source):
     def __init__(self, config: CassandraConfig, context: Context) -> None:
         """Open nothing yet."""
         super().__init__(config, context)
-        self._parts = Parts(config, context)
+        self._parts = Parts(config, context, config.splits or count_for(1, len(config.nodes)))
 
     def plan(self) -> Sequence[Split]:
         """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
@@ -67,11 +68,23 @@ class CassandraSource(Source):
     def follow(self, splits: Sequence[str]) -> bool:
         """Cut the ring into as many parts as others did."""
         count = count_in(splits)
-        if count is not None and count != self.config.splits:
+        if count is not None and count != self._parts.count:
             self._parts.close()
-            self.config = replace(self.config, splits=count)
-            self._parts = Parts(self.config, self.context)
+            self._parts = Parts(self.config, self.context, count)
         return count is not None
+
+    def sized(self, workers: int) -> Sequence[str] | None:
+        """Return the splits that suit the ring and so many workers, unless a number is given."""
+        if self.config.splits is not None:
+            return None
+        return names(count_for(workers, len(self.config.nodes)))
+
+    def nearness(self) -> Nearness:
+        """Return whose logs are read from their directories, and what these nodes replicate."""
+        parts = self._parts
+        here = [node for node, log in parts.logs.items() if isinstance(log, LogDirectory)]
+        current, keyspaces = parts.replicas.current, parts.replicas.keyspaces
+        return Nearness(here, shares(current, keyspaces, parts.splits))
 
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Begin to feed *split*, after *resume* or from the oldest segments."""
@@ -110,7 +123,7 @@ class CassandraSource(Source):
     ) -> None:
         """End every log at its marker in *until*, and leave out other tokens."""
         assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
-        self._parts.part = RingPart(self._parts.config.splits, tuple(tokens))
+        self._parts.part = RingPart(self._parts.count, tuple(tokens))
         if until is not None:
             for node, log in self._parts.logs.items():
                 marker = until.markers.get(node, Marker(0, 0))

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 RING: Final = 1 << 32
-SPLITS_MAX: Final = 256
+SPLITS_MAX: Final = 4_096
+SPLITS_MIN: Final = 8  # Where nobody says how many.
+PER_WORKER: Final = 4  # So that loads can be levelled.
 _HALF_BITS: Final = 32
 _LOWEST: Final = 1 << 31
-_NAME: Final = re.compile(r"([1-9][0-9]{0,2})-of-([1-9][0-9]{0,2})")
+_NAME: Final = re.compile(r"([1-9][0-9]{0,3})-of-([1-9][0-9]{0,3})")
 
 
 class Arc(NamedTuple):
@@ -31,6 +33,15 @@ def names(count: int) -> Sequence[str]:
     Each says of how many it is one: other parts are other splits, never the same ones moved.
     """
     return [f"{number}-of-{count}" for number in range(1, count + 1)]
+
+
+def count_for(workers: int, nodes: int) -> int:
+    """Return how many splits suit a ring and its workers: a power of two, so most changes halve.
+
+    Several for each worker, and one for each node, so that a worker beside it has what is near.
+    """
+    least = max(SPLITS_MIN, PER_WORKER * workers, nodes)
+    return min(SPLITS_MAX, 1 << (least - 1).bit_length())
 
 
 def count_in(splits: Sequence[str]) -> int | None:

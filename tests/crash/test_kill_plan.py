@@ -63,3 +63,23 @@ def test_a_worker_that_runs_follows_one_with_another_number(ring: JobFolder) -> 
     assert {1} == set(ring.changes().values())
     assert {f"{number}-of-4" for number in range(1, 5)} == splits(ring)
     assert 0 == main(["verify", str(ring.path / "job.yaml")])
+
+
+def test_a_job_has_more_splits_when_it_has_more_workers(ring: JobFolder) -> None:
+    """Nobody gives a number: three workers share sixteen, of the eight that they began with.
+
+    Nothing is lost or comes twice.
+    """
+    ring.leave_open(resplit_seconds=0.5)
+    write_ring(ring.path, SEGMENT_ID, range(ROWS))
+    with ring.running() as first, ring.running() as second, ring.running() as third:
+        until(lambda: len(ring.changes()) == ROWS, "it never began")
+        until(lambda: ring.owned() in ([4, 6, 6], [5, 5, 6]), "they never shared more splits")
+        write_ring(ring.path, SEGMENT_ID + 1, range(ROWS, 2 * ROWS))
+        until(lambda: len(ring.changes()) == 2 * ROWS, "something is missing")
+        assert [0, 0, 0] == [stop(child) for child in (first, second, third)], ring.log()
+
+    assert {1} == set(ring.changes().values())
+    assert {f"{number}-of-16" for number in range(1, 17)} == splits(ring)
+    assert 1 == ring.log().count('"plan_announced"')
+    assert 0 == main(["verify", str(ring.path / "job.yaml")])

@@ -61,9 +61,18 @@ class JobFolder:
 
     def cut_into(self, splits: int) -> None:
         """Give the source another number of splits."""
+        self._change("source", splits=splits)
+
+    def leave_open(self, *, resplit_seconds: float) -> None:
+        """Leave the number of splits to the ring and the workers."""
+        self._change("source", splits=None)
+        self._change("runtime", resplit_seconds=resplit_seconds)
+
+    def _change(self, section: str, **options: float | None) -> None:
         path = self.path / "job.yaml"
         document = yaml.safe_load(path.read_text())
-        document["source"]["splits"] = splits
+        given = document[section] | options
+        document[section] = {key: value for key, value in given.items() if value is not None}
         path.write_text(yaml.safe_dump(document))
 
     def finish(self, *, crash_at: str = "") -> int:

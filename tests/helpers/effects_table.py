@@ -3,6 +3,9 @@
 from typing import Final
 
 _SHOWN: Final[dict[str, dict[str, str]]] = {
+    "crash/test_kill_plan.py::test_a_job_has_more_splits_when_it_has_more_workers": {
+        "connector.job:RuntimeConfig": "resplit_seconds",
+    },
     "connector/control/test_catalogue.py::test_a_source_that_begins_elsewhere_runs_beside": {
         "connector.control.entries:RouteOptions": "start",
     },

@@ -123,12 +123,14 @@ class FaultyStore(SqliteStore):
         self.process.granted(tokens, sent_ms)
         return tokens
 
-    def renew(self, owner: str, tokens: Mapping[str, int]) -> frozenset[str]:
+    def renew(
+        self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
         """Renew, perhaps without telling."""
         sent_ms = self.process.clock.monotonic_ms()
         if self.process.renewals:
             self.process.faults.appendleft(self.process.renewals.popleft())
-        lost = self._try(lambda: super(FaultyStore, self).renew(owner, tokens))
+        lost = self._try(lambda: super(FaultyStore, self).renew(owner, tokens, rates))
         self.process.renewed([split for split in tokens if split not in lost], sent_ms)
         return lost
 

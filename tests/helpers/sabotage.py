@@ -211,13 +211,13 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
     """Count the owner's deadline from when the store answered."""
     real = leases.LeaseKeeper._renew
 
-    def renew(self: leases.LeaseKeeper) -> list[str]:
+    def renew(self: leases.LeaseKeeper) -> tuple[Sequence[str], Sequence[str]]:
         before = {split: lease.deadline_ms for split, lease in self._held.items()}
-        lost = real(self)
+        came_to = real(self)
         for split, lease in self._held.items():
             if lease.deadline_ms != before[split]:
                 lease.deadline_ms = self._clock.monotonic_ms() + self._lease_ms
-        return lost
+        return came_to
 
     patch.setattr(leases.LeaseKeeper, "_renew", renew)
 

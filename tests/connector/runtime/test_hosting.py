@@ -20,7 +20,7 @@ from headrace.plugins import HeadraceError
 from headrace.plugins.testing.doubles import context
 
 if TYPE_CHECKING:
-    from headrace.connector.runtime.worker import Report
+    from headrace.connector.runtime.report import Report
 
 JOB = """\
 job: orders

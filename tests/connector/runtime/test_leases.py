@@ -1,6 +1,6 @@
 """Leases: deadlines, take-over and sharing, by a driven clock and a real store."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -89,9 +89,11 @@ def test_deadline_counts_from_before_the_request(
     machine.clock.advance(LEASE_MS // 3)
     real = machine.store.renew
 
-    def slow(worker: str, tokens: dict[str, int]) -> frozenset[str]:
+    def slow(
+        worker: str, tokens: dict[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
         machine.clock.advance(2_000)
-        return real(worker, tokens)
+        return real(worker, tokens, rates)
 
     monkeypatch.setattr(machine.store, "renew", slow)
     keeper.step()

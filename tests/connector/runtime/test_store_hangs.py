@@ -12,7 +12,8 @@ import pytest
 
 from children import until
 from headrace.connector.job import Job, RuntimeConfig
-from headrace.connector.runtime.worker import Report, Worker
+from headrace.connector.runtime.report import Report
+from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores import Commit, StoreUnavailableError, sqlite_file
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Delivery, Encoding, HeadraceError, Settle

@@ -10,6 +10,7 @@ from cassandra import ConsistencyLevel
 from authority import Authority
 from cql_node import TEXT, TEXT_MAP, VOID, CqlNode, pieces, rows
 from headrace.connector.stores.cassandra_session import (
+    ADDED,
     TABLES,
     CassandraSession,
     CassandraStoreConfig,
@@ -19,7 +20,11 @@ from headrace.plugins import parse_config
 
 VERSION = "SELECT config FROM configs"
 MADE = {
-    "SELECT table_name": rows({"table_name": TEXT}, *([name.encode()] for name in TABLES)),
+    "SELECT table_name": rows(
+        {"table_name": TEXT, "column_name": TEXT},
+        *([name.encode(), b"job"] for name in TABLES),
+        *([table.encode(), column.encode()] for table, column in ADDED),
+    ),
     VERSION: rows({"config": TEXT_MAP}, [struct.pack(">i", 1) + pieces(b"version", b"1")]),
 }
 

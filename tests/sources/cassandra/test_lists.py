@@ -309,7 +309,7 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
         "lists_unread": "cells",
     }
     plain, other, none = (
-        Parts(parse_config(CassandraConfig, options), context()).lists
+        Parts(parse_config(CassandraConfig, options), context(), 8).lists
         for options in (given, given | more, given | {"lists": "cells"})
     )
 

@@ -23,7 +23,7 @@ def parts(log: structlog.stdlib.BoundLogger, consistency: str, **options: object
     nodes = {name: str(folder / "segments" / name) for name in NODES}
     given = {"nodes": nodes, "schema": str(folder / "schema.cql"), "consistency": consistency}
     context = Context(job="j", clock=DrivenClock(), job_key=bytes(16), log=log)
-    return Parts(parse_config(CassandraConfig, given | options), context)
+    return Parts(parse_config(CassandraConfig, given | options), context, 8)
 
 
 def captured() -> tuple[structlog.stdlib.BoundLogger, structlog.testing.LogCapture]:

@@ -1,0 +1,229 @@
+"""Which worker should have which split, by bytes a second and by what is local. Pure.
+
+Every worker computes it from the same rows and comes to the same result, so nobody has to decide
+for the others. See docs/adr/0017: a move must lower a cost by a share of what it moves, so with
+the same loads nothing is moved to and fro.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+IDLE_SHARE: Final = 0.25  # What a split weighs that reads nothing, of the mean.
+LOCAL_SHARE: Final = 0.5  # What reading all of a split at home is worth, of a worker's mean load.
+GAIN_MIN: Final = 0.2  # What a move must gain for each byte moved, of a worker's mean load.
+EXCHANGE_MIN: Final = 0.24  # The same for an exchange, which moves two.
+PASSES_MAX: Final = 4
+
+Places = Mapping[str, Mapping[str, float]]
+"""Of each split the share that can be read at each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A split, its bytes a second, and who has it; None: nobody who lives."""
+
+    split: str
+    rate: int
+    owner: str | None
+
+
+def assigned(
+    parts: Sequence[Part], workers: Mapping[str, Collection[str]], places: Places
+) -> Mapping[str, str]:
+    """Return the worker of each split; of *workers* the places that each reads without a network.
+
+    Splits stay where they are unless a move is worth it. Without workers nothing is assigned.
+    """
+    if not workers:
+        return {}
+    return _Board(parts, workers, places).settled()
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker, and what it has so far."""
+
+    name: str
+    load: float = 0.0
+    parts: set[str] = field(default_factory=set)
+
+
+class _Board:
+    """Splits on their way to workers.
+
+    The cost is the sum of the squares of all loads, less what is read at home. So much a move
+    gains for each byte moved: `2 * (gap - weight)` for the load, and what it brings home.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], workers: Mapping[str, Collection[str]], places: Places
+    ) -> None:
+        total = sum(part.rate for part in parts)
+        idle = max(1.0, IDLE_SHARE * total / max(1, len(parts)))
+        self._weights = {part.split: part.rate + idle for part in sorted(parts, key=_by_name)}
+        self._workers = {name: _Worker(name) for name in sorted(workers)}
+        self._mean = sum(self._weights.values()) / len(workers)
+        self._home = _homes(self._weights, workers, places)
+        self._owners: dict[str, str] = {}
+        for part in sorted(parts, key=_by_name):
+            if part.owner in self._workers:
+                self._give(part.split, part.owner)
+
+    def settled(self) -> Mapping[str, str]:
+        """Place what nobody has, then move what is worth it, until nothing is."""
+        free = [split for split in self._weights if split not in self._owners]
+        self._place(sorted(free, key=lambda split: (-self._weights[split], split)))
+        for _ in range(PASSES_MAX):
+            if not self._level() + self._bring_home():
+                break
+        return self._owners
+
+    def _place(self, free: Sequence[str]) -> None:
+        lightest = _Lightest(self._workers)
+        for split in free:
+            near = [self._workers[name] for name in self._home.get(split, ())]
+            worker = min([lightest.top(), *near], key=lambda w: (self._cost(split, w), w.name))
+            self._give(split, worker.name)
+            lightest.push(worker)
+
+    def _cost(self, split: str, worker: _Worker) -> float:
+        return 2 * worker.load - self._worth(split, worker.name)
+
+    def _level(self) -> int:
+        """Move splits from those who have most to those who have least; return how many."""
+        moves = 0
+        lightest = _Lightest(self._workers)
+        heaviest = [(-worker.load, worker.name) for worker in self._workers.values()]
+        heapify(heaviest)
+        while heaviest:
+            load, name = heappop(heaviest)
+            giver, taker = self._workers[name], lightest.top()
+            if -load != giver.load:
+                continue  # It has changed since; there is another entry, or it has become light.
+            if giver.load - taker.load <= GAIN_MIN / 2 * self._mean:
+                break
+            split = self._best(giver, taker)
+            if split is None:
+                continue  # Nothing of it is worth it: the others only get heavier.
+            self._give(split, taker.name)
+            moves += 1
+            lightest.push(giver)
+            lightest.push(taker)
+            heappush(heaviest, (-giver.load, giver.name))
+        return moves
+
+    def _best(self, giver: _Worker, taker: _Worker) -> str | None:
+        """Return the split whose move gains most, if one gains enough; of equal ones the last."""
+        best, gain_max = None, 0.0
+        for split in giver.parts:
+            gain = self._gain(split, giver, taker)
+            if gain < GAIN_MIN * self._mean:
+                continue
+            gain *= self._weights[split]
+            if (gain, split) > (gain_max, best or ""):
+                best, gain_max = split, gain
+        return best
+
+    def _gain(self, split: str, giver: _Worker, taker: _Worker) -> float:
+        """Return what a move gains for each byte moved."""
+        spread = 2 * (giver.load - taker.load - self._weights[split])
+        return spread + self._worth(split, taker.name) - self._worth(split, giver.name)
+
+    def _bring_home(self) -> int:
+        """Move or exchange splits so that more is read at home; return how many."""
+        moves = 0
+        for split, near in self._home.items():
+            giver = self._workers[self._owners[split]]
+            at_home = self._worth(split, giver.name)
+            takers = [self._workers[n] for n in near if self._worth(split, n) > at_home]
+            for taker in sorted(takers, key=lambda w: (self._cost(split, w), w.name)):
+                if self._gain(split, giver, taker) >= GAIN_MIN * self._mean:
+                    self._give(split, taker.name)
+                    moves += 1
+                    break
+                back = self._exchange(split, giver, taker)
+                if back is not None:
+                    self._give(split, taker.name)
+                    self._give(back, giver.name)
+                    moves += 2
+                    break
+        return moves
+
+    def _exchange(self, split: str, giver: _Worker, taker: _Worker) -> str | None:
+        """Return what *taker* should give for *split*, if an exchange is worth it."""
+        weight, best, gain_max = self._weights[split], None, 0.0
+        come = weight * (self._worth(split, taker.name) - self._worth(split, giver.name))
+        for back in taker.parts:
+            other = self._weights[back]
+            gone = other * (self._worth(back, giver.name) - self._worth(back, taker.name))
+            net = weight - other
+            gain = 2 * net * (giver.load - taker.load - net) + come + gone
+            enough = EXCHANGE_MIN * self._mean * (weight + other)
+            if gain >= enough and (gain, back) > (gain_max, best or ""):
+                best, gain_max = back, gain
+        return best
+
+    def _worth(self, split: str, worker: str) -> float:
+        """Return what it is worth, in bytes a second for each of them, that a worker is near."""
+        home = self._home.get(split)
+        return LOCAL_SHARE * self._mean * home.get(worker, 0.0) if home else 0.0
+
+    def _give(self, split: str, worker: str) -> None:
+        weight = self._weights[split]
+        before = self._owners.get(split)
+        if before is not None:
+            self._workers[before].load -= weight
+            self._workers[before].parts.remove(split)
+        self._owners[split] = worker
+        self._workers[worker].load += weight
+        self._workers[worker].parts.add(split)
+
+
+class _Lightest:
+    """The worker with the least load, while loads change."""
+
+    def __init__(self, workers: Mapping[str, _Worker]) -> None:
+        self._workers = workers
+        self._heap = [(worker.load, worker.name) for worker in workers.values()]
+        heapify(self._heap)
+
+    def top(self) -> _Worker:
+        """Return it; of several the first by name."""
+        while True:
+            load, name = self._heap[0]
+            if self._workers[name].load == load:
+                return self._workers[name]
+            heappop(self._heap)
+
+    def push(self, worker: _Worker) -> None:
+        """Note that a load is another one now."""
+        heappush(self._heap, (worker.load, worker.name))
+
+
+def _homes(
+    splits: Collection[str], workers: Mapping[str, Collection[str]], places: Places
+) -> Mapping[str, Mapping[str, float]]:
+    """Return of each split the share that each worker reads at home; none where all are alike."""
+    if len({frozenset(near) for near in workers.values()}) < 2:  # noqa: PLR2004 (one is all alike)
+        return {}
+    at: dict[str, list[str]] = {}
+    for name, near in sorted(workers.items()):
+        for place in near:
+            at.setdefault(place, []).append(name)
+    return {split: dict(_at_home(places[split], at)) for split in splits if split in places}
+
+
+def _at_home(
+    shares: Mapping[str, float], at: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, float]]:
+    found: dict[str, float] = {}
+    for place, share in sorted(shares.items()):
+        for name in at.get(place, ()):
+            found[name] = min(1.0, found.get(name, 0.0) + share)
+    yield from found.items()
+
+
+def _by_name(part: Part) -> str:
+    return part.split
