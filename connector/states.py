@@ -64,7 +64,8 @@ _OWNED: Final = {
 _NOT_OWNED: Final = {Event.CLAIMED: _RUNNING, Event.RELEASED: _UNASSIGNED}
 
 TRANSITIONS: Final[Mapping[Observed, Mapping[Event, Observed]]] = {
-    _UNASSIGNED: _NOT_OWNED,
+    # Who fails gives the lease back first: a renewal in between finds it lost.
+    _UNASSIGNED: _NOT_OWNED | {Event.FAILED_FOR_NOW: _RESTARTING, Event.FAILED_FOR_GOOD: _FAILED},
     _RUNNING: _OWNED,
     _STALLED: _OWNED,
     _PAUSED: _OWNED,

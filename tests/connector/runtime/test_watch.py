@@ -124,6 +124,17 @@ def test_failed_for_good() -> None:
     assert Observed.RUNNING is shown(made)["a"][0]
 
 
+def test_failed_after_it_was_given_back() -> None:
+    """A renewal found the lease of a split that failed gone, before its failure was heard of."""
+    made = watch()
+    made.released("a")
+    made.failed("a", LATER, now_ms=0, wall_ms=0)
+    made.released("b")
+    made.failed("b", NEVER, now_ms=0, wall_ms=0)
+
+    assert [Observed.RESTARTING, Observed.FAILED] == [state for state, _ in shown(made).values()]
+
+
 def test_late_pulse() -> None:
     """What the pipeline said of a split before it was given back changes nothing."""
     made = watch()
