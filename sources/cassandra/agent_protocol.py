@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from headrace.sources.cassandra.manifest import Stored
+
 SEGMENTS_PATH: Final = "/v1/segments"
 ENTRIES_PATH: Final = "/v1/entries"
 COPIES_PATH: Final = "/v1/copies"
@@ -50,7 +52,10 @@ Store = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a split needs: all after its marker, older `segments`, and `copies` in others."""
+    """What a split needs: all after its marker, older `segments`, and `copies` in others.
+
+    The marker is in an `incarnation` of the log, of which the split knows what is `listed`.
+    """
 
     job: str
     store: Store
@@ -59,6 +64,8 @@ class Need(msgspec.Struct, frozen=True):
     offset: int
     segments: list[int]
     copies: dict[int, list[tuple[int, int]]] = {}
+    incarnation: int = 0
+    listed: Stored = ()
 
 
 class Needs(msgspec.Struct, frozen=True):

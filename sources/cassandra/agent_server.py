@@ -47,6 +47,7 @@ from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Keeper
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.manifest import file_of, number_in
 from headrace.sources.cassandra.measuring import agent_measures
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
@@ -196,7 +197,9 @@ class AgentServer:
 
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
-        return Listed(info.segment_id, info.name, info.limit, info.missing, size, modified_ms)
+        return Listed(
+            file_of(info.segment_id), info.name, info.limit, info.missing, size, modified_ms
+        )
 
     async def _range(self, request: web.Request) -> web.StreamResponse:
         name = _segment_name(request)
@@ -244,12 +247,12 @@ class AgentServer:
 
     async def _need(self, request: web.Request) -> web.Response:
         need = _body(await request.read(), Need)
-        marker = Marker(need.segment, need.offset)
+        marker = Marker(number_in(need.incarnation, need.segment), need.offset)
         pending = {**need.copies, **{number: [] for number in need.segments}}
 
         def note() -> int:
             hold = Hold(self._keeper, need.job, store=need.store)
-            hold.register(need.split, marker, pending)
+            hold.register(need.split, marker, pending, need.listed)
             return hold.dispose()
 
         return _json({"disposed": await self._alone(note)})
@@ -300,8 +303,9 @@ class AgentServer:
         )
 
     def _found(self, asked: Places) -> Iterator[Rescued]:
+        number = self._log.manifest.number(asked.segment) or asked.segment
         for position, length in asked.places:
-            found = self._copies.at(0, asked.segment, position, length)
+            found = self._copies.at(0, number, position, length)
             if found is None:
                 said = f"segment {asked.segment} has no copy at {position}"
                 raise _RefusedError(404, "copy_gone", said)
@@ -339,9 +343,10 @@ class AgentServer:
         info = next((each for each in listed if each.name == name), None)
         if info is None:  # We still have the file; it is final when there is a later one.
             parsed = parse_name(name)
-            if parsed is None or not any(each.segment_id > parsed[1] for each in listed):
+            number = None if parsed is None else self._log.manifest.number(parsed[1])
+            if number is None or not any(each.segment_id > number for each in listed):
                 raise _RefusedError(404, "segment_gone", f"there is no {name}")
-            info = SegmentInfo(parsed[1], name, NO_LIMIT)
+            info = SegmentInfo(number, name, NO_LIMIT)
         wanted = Wanted(asked.key, asked.full, asked.ranges, asked.passed, asked.kept)
         end = asked.begin + asked.bytes
         return self._walks.pieces(

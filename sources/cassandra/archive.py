@@ -7,9 +7,8 @@ from typing import Final
 
 from headrace.plugins import CheckResult, Finding
 from headrace.sources.cassandra.directory import NodeLog, SegmentInfo
+from headrace.sources.cassandra.manifest import RUN_GAP_MAX, file_of
 
-# Ids of one run of a node follow each other; a restart begins with the time in ms.
-RUN_GAP_MAX: Final = 1_000
 FINDINGS_MAX: Final = 100
 
 
@@ -34,7 +33,8 @@ def _missing(listed: Mapping[str, Sequence[SegmentInfo]]) -> Iterator[Finding]:
             yield Finding("segments", CheckResult.FAILED, f"the log of {node} is empty")
         for info in segments:
             if info.missing:
-                message = f"segment {info.segment_id} of {node} is missing: only its index is there"
+                lost = f"segment {file_of(info.segment_id)} of {node}"
+                message = f"{lost} is missing: only its index is there"
                 hint = "restore it; what other nodes logged counts as ever"
                 yield Finding("segments", CheckResult.FAILED, message, hint)
         for before, after in pairwise(info.segment_id for info in segments):
@@ -48,9 +48,10 @@ def _doubles(listed: Mapping[str, Sequence[SegmentInfo]]) -> Iterator[Finding]:
     owners: dict[int, str] = {}
     for node, segments in listed.items():
         for info in segments:
-            owner = owners.setdefault(info.segment_id, node)
+            file_id = file_of(info.segment_id)
+            owner = owners.setdefault(file_id, node)
             if owner != node:
-                message = f"segment {info.segment_id} is in the logs of {owner} and {node}"
+                message = f"segment {file_id} is in the logs of {owner} and {node}"
                 hint = "one log under two names would count twice: give each node its own"
                 yield Finding("overlap", CheckResult.FAILED, message, hint)
 
@@ -59,7 +60,7 @@ def _older(
     listed: Mapping[str, Sequence[SegmentInfo]], from_ms: int | None, to_ms: int | None
 ) -> Iterator[Finding]:
     for node, segments in listed.items():
-        oldest = segments[0].segment_id if segments else 0
+        oldest = file_of(segments[0].segment_id) if segments else 0
         since = dt.datetime.fromtimestamp(oldest / 1000, dt.UTC).isoformat()
         if to_ms is not None and to_ms <= oldest:
             message = f"the log of {node} begins at {since}, behind all that is asked for"

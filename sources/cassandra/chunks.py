@@ -151,14 +151,16 @@ def _chunk_name(sealed: bytes) -> str:
     return sha256(sealed).hexdigest()[:32]
 
 
-def seal(magic: bytes, content: bytes) -> bytes:
-    """Return what is stored of *content*; *magic* says what it is."""
+def seal(magic: bytes, content: bytes, version: int = VERSION) -> bytes:
+    """Return what is stored of *content*; *magic* says what it is, *version* of which form."""
     body = len(content).to_bytes(4, "big") + bytes(cramjam.zstd.compress(content, level=1))
-    return magic + VERSION.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+    return magic + version.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def unseal(magic: bytes, sealed: bytes, what: str) -> bytes:
-    """Return the content of what `seal` made; *what* names it in errors.
+def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> bytes:
+    """Return the content of what `seal` made, of the *newest* version or an older one.
+
+    *what* names it in errors.
 
     Raises:
         StateError: it is damaged, or of a newer version.
@@ -167,9 +169,9 @@ def unseal(magic: bytes, sealed: bytes, what: str) -> bytes:
     if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
         raise damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
     version = int.from_bytes(sealed[4:6], "big")
-    if version != VERSION:
+    if not 0 < version <= newest:
         raise StateError(
-            f"version {version}; this release reads {VERSION}",
+            f"version {version}; this release reads up to {newest}",
             place=f"CDC state, {what}",
             hint="run the release that wrote it, or a newer one",
         )

@@ -29,6 +29,7 @@ from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
+from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker, StoredGap
 from headrace.sources.cassandra.wrapped import Workspace
@@ -307,7 +308,8 @@ class LogCursor:
     def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:
         """Return damage with what it takes to make records of its bytes, where that can be."""
         assert self._current is not None  # noqa: S101 (the error is of its bytes)
-        said = {"node": self.node, "segment": self._current.segment_id, "copies": 1, **origin}
+        segment_id = file_of(self._current.segment_id)
+        said = {"node": self.node, "segment": segment_id, "copies": 1, **origin}
         return Quarantined(error.place, error.code, error.message, content, origin=said)
 
     def close(self) -> None:

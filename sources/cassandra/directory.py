@@ -4,19 +4,21 @@ A live segment may be read up to the offset in its index file, a final one to th
 markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for one thread.
 """
 
+import contextlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from headrace.sources.cassandra import rescue
+from headrace.sources.cassandra import needs, rescue
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     LogUnreadableError,
     NotCdcDirectoryError,
 )
-from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.manifest import Manifest, file_of, incarnation_of
+from headrace.sources.cassandra.needs import FOLDER, HoldError
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
 
@@ -27,7 +29,7 @@ _INDEX_BYTES_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment with CDC data, as listed.
+    """One segment with CDC data, as listed; `segment_id` is its number in the log's `Manifest`.
 
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
     there is only its index, and so it held CDC data that cannot be read any more.
@@ -58,7 +60,7 @@ class LogReader(Protocol):
     """One node's log. The entry-point group `headrace.log_readers` brings more of them."""
 
     def segments(self) -> Sequence[SegmentInfo]:
-        """Return the segments that hold CDC data now, by ascending id."""
+        """Return the segments that hold CDC data now, by ascending number."""
 
     def open(self, segment: SegmentInfo) -> SegmentBytes:
         """Open a listed segment. Raises FileNotFoundError when it has vanished."""
@@ -80,6 +82,8 @@ class LogReader(Protocol):
 
 class NodeLog(LogReader, Protocol):
     """A node's log as a job has it: it can be ended early, and surveyed."""
+
+    manifest: Manifest
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place."""
@@ -145,8 +149,9 @@ class LogDirectory:
         self.path = path
         self.hold = hold
         self.folders = (path,) if hold is None else (path, hold)
+        self.manifest = Manifest()
         self._commitlog = commitlog
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}  # Of segments that are written to.
         self._listed = False
         self._until: tuple[int, int] | None = None
 
@@ -155,7 +160,7 @@ class LogDirectory:
         self._until = (segment_id, offset)
 
     def segments(self) -> Sequence[SegmentInfo]:
-        """Return the segments that have an index file, by ascending id.
+        """Return the segments that have an index file, by ascending number.
 
         One without holds no durable CDC data yet. One with a later one beside it is final even if
         its index never said COMPLETED: a crash can leave that (1.5).
@@ -167,28 +172,41 @@ class LogDirectory:
         names = self._names()
         logs = {parsed[1]: name for name in names if (parsed := parse_name(name))}
         indexed = {parsed[1]: name for i in names if (parsed := parse_name(name := log_name(i)))}
-        newest = max(logs.keys() & indexed.keys(), default=0)
+        numbers = self.manifest.note(indexed.keys())
+        there = sorted(numbers[segment_id] for segment_id in logs.keys() & indexed.keys())
+        newest, written = max(there, default=0), self._written(there, indexed)
         # An index of the newest may come before its log, where something copies both.
         found = [
-            self._info(segment_id, name, newest)
-            if segment_id in logs
-            else SegmentInfo(segment_id, name, NO_LIMIT, missing=True)
-            for segment_id, name in sorted(indexed.items())
-            if segment_id in logs or segment_id < newest
+            SegmentInfo(
+                number,
+                indexed[file_of(number)],
+                written.get(number, NO_LIMIT),
+                missing=file_of(number) not in logs,
+            )
+            for number in sorted(numbers[each] for each in indexed)
+            if file_of(number) in logs or number < newest
         ]
         return found if self._until is None else list(ended(found, *self._until))
 
-    def _info(self, segment_id: int, name: str, newest: int) -> SegmentInfo:
-        index = self._index(name)
-        completed = index is not None and index.completed
-        if completed or segment_id < newest or self._let_go(segment_id, name):
-            return SegmentInfo(segment_id, name, NO_LIMIT)
-        # Truncated before it is written, so empty or smaller now and then: never go back.
-        offset = max(self._offsets.get(segment_id, 0), index.offset if index else 0)
-        self._offsets = {segment_id: offset}
-        return SegmentInfo(segment_id, name, offset)
+    def _written(self, there: Sequence[int], names: Mapping[int, str]) -> Mapping[int, int]:
+        """Return the segments that may still be written to, and up to where they are durable.
 
-    def _let_go(self, segment_id: int, name: str) -> bool:
+        *there* are the numbers of all, ascending. An incarnation's last one is final, too, when
+        the node has begun to write a later incarnation.
+        """
+        last_ones = {incarnation_of(number): number for number in there}
+        found: dict[int, int] = {}
+        for number in sorted(last_ones.values(), reverse=True):
+            name = names[file_of(number)]
+            index = self._index(name)
+            if found or (index is not None and index.completed) or self._let_go(number, name):
+                continue
+            # Truncated before it is written, so empty or smaller now and then: never go back.
+            found[number] = max(self._offsets.get(number, 0), index.offset if index else 0)
+        self._offsets = found
+        return found
+
+    def _let_go(self, number: int, name: str) -> bool:
         """Say whether the node has no name for a segment any more, but has for a later one."""
         if self._commitlog is None:
             return False
@@ -196,7 +214,8 @@ class LogDirectory:
             names = _listing(self._commitlog)
         except OSError as error:
             raise _unreadable(self._commitlog, error) from error
-        later = (parsed[1] > segment_id for each in names if (parsed := parse_name(each)))
+        ids = (parsed[1] for each in names if (parsed := parse_name(each)))
+        later = (n > file_of(number) or (self.manifest.number(n) or 0) > number for n in ids)
         return name not in names and any(later)
 
     def open(self, segment: SegmentInfo) -> SegmentFile:
@@ -218,7 +237,7 @@ class LogDirectory:
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
         """Return a copy that was kept of a segment that is gone."""
         del length
-        return rescue.load(self.path / FOLDER, segment_id, position)
+        return rescue.load(self.path / FOLDER, file_of(segment_id), position)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -255,8 +274,16 @@ class LogDirectory:
                 place=str(self.path),
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml",
             )
+        if not self._listed:
+            self._recall()
         self._listed = True
         return names | self._held()
+
+    def _recall(self) -> None:
+        """Know of the log what jobs knew that left notes beside it."""
+        with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
+            for need in needs.read_all(self.path / FOLDER):
+                self.manifest.learn(need.listed)
 
     def _held(self) -> frozenset[str]:
         try:

@@ -59,7 +59,8 @@ class Framer:
         self.resume = resume
         self.place = place
         self.by_section = by_section
-        halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF_FFFF, 0)
+        # Of a number only the id is in the file; see `manifest`.
+        halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF, 0)
         self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
         self.base = 0
         self.filled = 0

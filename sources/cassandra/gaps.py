@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.plugins import Notice
 from headrace.sources.cassandra.errors import END_OFFSET, LogGapError
+from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.state import ACCEPTED, OPEN, Marker, StoredGap
 
 MARKER: Final = "marker"
@@ -69,7 +70,7 @@ def _gap(node: str, marker: Marker, kind: str, later: int | None, last: int) -> 
 
 def error_of(gap: StoredGap) -> LogGapError:
     """Return the error that stops a split before *gap*."""
-    at = gap.begin.segment_id + (gap.kind != MARKER)
+    at = file_of(gap.begin.segment_id) + (gap.kind != MARKER)
     return LogGapError(
         _WORDS[gap.kind].format(at),
         place=f"node {gap.node}: segment {at}",

@@ -15,6 +15,7 @@ import msgspec
 from headrace.sources.cassandra import needs
 from headrace.sources.cassandra.agent_protocol import HoldFigures
 from headrace.sources.cassandra.keeper import Keeper
+from headrace.sources.cassandra.manifest import Stored
 from headrace.sources.cassandra.needs import HoldError, Need, Pending
 from headrace.sources.cassandra.state import Marker
 
@@ -48,14 +49,16 @@ class Hold:
             if not (self._folder / self._name(split)).exists():
                 self.register(split, Marker(0, 0), _NOTHING)
 
-    def register(self, split: str, marker: Marker, pending: Pending) -> None:
+    def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
         """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
+
+        It knows the segments that are *listed*, and needs all others.
 
         Raises:
             HoldError: the folder cannot be written though segments may be disposed of.
 
         """
-        need = Need.of(self._job, split, marker, pending)
+        need = Need.of(self._job, split, marker, pending, listed)
         if self._noted.get(split) == need.says():
             return
         try:

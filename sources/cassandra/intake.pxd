@@ -12,7 +12,7 @@ from headrace.sources.cassandra.groups cimport Groups
 
 cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW
-cdef int64_t _HALF, _LOW
+cdef int64_t _HALF, _LOW, _FILE
 
 
 @cython.final

@@ -20,12 +20,12 @@ from headrace.sources.cassandra.layout import Catalogue
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
+_FILE = (1 << 48) - 1  # Of a segment's number: the id in its file's name, which goes out.
 _GROUP = 16  # Entries whose look-ups overlap.
 _NOTE = 6  # Numbers of a noted entry: split, keyspace, token, start, end, position.
 _SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
-
 _KNOWN, _NEW = 1, 2  # Verdicts.
 _NEVER = -(1 << 63)
 _MESSAGING_60 = 14
@@ -99,7 +99,7 @@ class Outbox:
         self.meta[base + codes.MAIL_START] = self.size
         self.meta[base + codes.MAIL_END] = self.size + length
         self.meta[base + codes.MAIL_HOST] = host
-        self.meta[base + codes.MAIL_SEGMENT] = segment
+        self.meta[base + codes.MAIL_SEGMENT] = segment & _FILE
         self.meta[base + codes.MAIL_POSITION] = position
         self.meta[base + codes.MAIL_COPIES] = (copies if copies > 0 else -copies) & codes.COPIES
         self.meta[base + codes.MAIL_MESSAGING] = messaging

@@ -28,6 +28,7 @@ from headrace.sources.cassandra.copies import OpenedSegment
 from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
 from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Need
 from headrace.sources.cassandra.segment import index_name, parse_name
 
@@ -258,7 +259,9 @@ class Keeper:
             if info.final and found is not None and found.st_nlink == 1:
                 self._put_away(info)
                 lack -= found.st_size
-                self._events.warning("hold_dropped", segment=info.segment_id, bytes=found.st_size)
+                self._events.warning(
+                    "hold_dropped", segment=file_of(info.segment_id), bytes=found.st_size
+                )
 
     def _give_back(self, hold: Path, here: Sequence[str]) -> None:
         """Let go what the node still has: its own limit is to protect it."""
@@ -329,10 +332,10 @@ class Keeper:
 
     def _may_go(self, info: SegmentInfo, noted: Sequence[Need], *, is_old: bool) -> bool:
         """Say whether nobody needs a segment; what little is needed of an *is_old* one is saved."""
-        number = info.segment_id
-        if any(need.whole(number) for need in noted):
+        if any(need.whole(info.segment_id) for need in noted):
             return False
-        copies = {copy for need in noted for copy in need.copies.get(number, ())}
+        file_id = file_of(info.segment_id)
+        copies = {copy for need in noted for copy in need.copies.get(file_id, ())}
         return not copies or (is_old and self._rescue(info, sorted(copies)))
 
     def _rescue(self, info: SegmentInfo, copies: Sequence[tuple[int, int]]) -> bool:
@@ -350,7 +353,7 @@ class Keeper:
             file.close()
         saved = {position: raw for position, raw in found.items() if raw is not None}
         with self._telling(self.notes):
-            rescue.save(self.notes, info.segment_id, opened.messaging, saved)
+            rescue.save(self.notes, file_of(info.segment_id), opened.messaging, saved)
         return True
 
     def _put_away(self, info: SegmentInfo) -> None:

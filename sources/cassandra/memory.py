@@ -13,6 +13,7 @@ from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Verdic
 from headrace.sources.cassandra.copies import Copies, Copy
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.salvage import set_aside
 
 SWEEP_MS: Final = 1_000  # Split time between two looks at all records.
@@ -173,7 +174,7 @@ class Memory:
             "overflow",
             "more mutations wait for copies than records_max allows; the oldest gave way",
             node=self._nodes[found.host],
-            segment=found.segment,
+            segment=file_of(found.segment),
             position=found.position,
             messaging=found.messaging,
             copies=copies,

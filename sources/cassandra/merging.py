@@ -17,6 +17,7 @@ import msgspec
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.gaps import MENDED, PASSED
 from headrace.sources.cassandra.parting import (
+    all_manifests,
     all_schemas,
     all_tables,
     all_topologies,
@@ -154,6 +155,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         tables=all_tables([state.tables for state in states]),
         topologies=all_topologies(states, tau),
         ahead=ahead,
+        manifests=all_manifests(states),
     )
 
 

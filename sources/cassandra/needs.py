@@ -6,6 +6,7 @@ here: `hold` writes for a job, `keeper` reads those of all jobs. Blocking file I
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,13 @@ import msgspec
 
 from headrace.plugins import MissingRequirementError, RetriableError
 from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.manifest import (
+    Manifest,
+    Stored,
+    file_of,
+    incarnation_of,
+    number_in,
+)
 from headrace.sources.cassandra.state import Marker
 
 FOLDER: Final = ".headrace"
@@ -38,7 +46,9 @@ class HoldDeniedError(MissingRequirementError):
 class Need(msgspec.Struct, frozen=True):
     """What one split of one job needs.
 
-    All after `marker`; of what is before it `segments` as a whole, and of others `copies` alone.
+    All after `marker`, which is in an `incarnation` of the log, and all that is not in `listed`; of
+    what is before it `segments` as a whole, and of others `copies` alone. Segments are named by
+    the ids in their files' names.
     """
 
     job: str
@@ -46,10 +56,14 @@ class Need(msgspec.Struct, frozen=True):
     marker: Marker
     segments: tuple[int, ...]
     copies: dict[int, list[tuple[int, int]]] = {}
+    incarnation: int = 0
+    listed: Stored = ()
 
     @classmethod
-    def of(cls, job: str, split: str, marker: Marker, pending: Pending) -> "Need":
-        """Return what is to be noted of a split that stands at *marker*.
+    def of(
+        cls, job: str, split: str, marker: Marker, pending: Pending, listed: Stored = ()
+    ) -> "Need":
+        """Return what is to be noted of a split that stands at *marker* and knows what is *listed*.
 
         What lies in the segment of the marker is needed with it as a whole.
         """
@@ -58,7 +72,15 @@ class Need(msgspec.Struct, frozen=True):
             for segment, copies in pending.items()
             if 0 < len(copies) <= COPIES_MAX and Marker(segment, END_OFFSET) <= marker
         }
-        return cls(job, split, marker, tuple(sorted(pending.keys() - few.keys())), few)
+        return cls(
+            job,
+            split,
+            Marker(file_of(marker.segment_id), marker.offset),
+            tuple(sorted({file_of(segment) for segment in pending.keys() - few.keys()})),
+            {file_of(segment): copies for segment, copies in few.items()},
+            incarnation_of(marker.segment_id),
+            listed,
+        )
 
     def says(self) -> object:
         """Return what makes a new note worth writing.
@@ -66,13 +88,23 @@ class Need(msgspec.Struct, frozen=True):
         Segments go whole, so a marker that moved within one says nothing new; and of one that was
         left behind copies only become fewer.
         """
-        marker = self.marker
-        ended = marker.offset == END_OFFSET
-        return marker.segment_id, ended, self.segments, tuple(sorted(self.copies))
+        ended = self.marker.offset == END_OFFSET
+        place = self.incarnation, self.marker.segment_id, ended
+        return place, self.segments, tuple(sorted(self.copies))
 
     def whole(self, segment_id: int) -> bool:
-        """Say whether all of a segment is needed."""
-        return self.marker < Marker(segment_id, END_OFFSET) or segment_id in self.segments
+        """Say whether all of the segment with a number is needed."""
+        file_id = file_of(segment_id)
+        number = _known(self.listed).number(file_id) if self.listed else segment_id
+        stands = Marker(number_in(self.incarnation, self.marker.segment_id), self.marker.offset)
+        if number is None or file_id in self.segments:
+            return True
+        return stands < Marker(number, END_OFFSET)
+
+
+@lru_cache(maxsize=64)  # The splits of a job know the same.
+def _known(listed: Stored) -> Manifest:
+    return Manifest(listed)
 
 
 def write(folder: Path, name: str, content: bytes) -> None:

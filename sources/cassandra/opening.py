@@ -9,6 +9,7 @@ from headrace.sources.cassandra.encryption import SectionCipher
 from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentKeyError
 from headrace.sources.cassandra.frame import Framer, ReadInto
 from headrace.sources.cassandra.keys import Keys
+from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.segment import (
     Compression,
     Descriptor,
@@ -35,9 +36,10 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
 
     Returns the header, and what reads the segment by logical positions: forwards only, from where
     the framer is. Bytes of *read_into* are asked for in order. Entries that end at or before
-    *resume* are passed over. *place* names the segment in errors; what is wrong inside of a
-    compressed or encrypted one is said to be in `<place>, unpacked`, at logical positions. Who
-    reads many segments, one after another, gives a *workspace*.
+    *resume* are passed over. *segment_id* is the segment's number. *place* names the segment in
+    errors; what is wrong inside of a compressed or encrypted one is said to be in `<place>,
+    unpacked`, at logical positions. Who reads many segments, one after another, gives a
+    *workspace*.
 
     Raises:
         CorruptSegmentError: the header is damaged, or is not that of segment *segment_id*.
@@ -46,7 +48,8 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
 
     """
     descriptor = parse_descriptor(_header(read_into), place=place)
-    if segment_id is not None and descriptor.segment_id != segment_id:
+    number = descriptor.segment_id if segment_id is None else segment_id
+    if descriptor.segment_id != file_of(number):
         raise CorruptSegmentError(
             f"the header says segment {descriptor.segment_id}",
             place=f"{place}: byte 4",
@@ -67,7 +70,7 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
         ).read_into
     framer.open(
         logical,
-        segment_id=descriptor.segment_id,
+        segment_id=number,
         header_bytes=descriptor.header_bytes,
         messaging=descriptor.messaging,
         resume=resume,

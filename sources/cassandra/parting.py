@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.manifest import Manifest, Stored
 from headrace.sources.cassandra.state import CdcState, Marker, StoredTopology, StoredVersion
 from headrace.sources.cassandra.stored_rows import (
     LOCATED,
@@ -76,6 +77,7 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
         met_gaps=(*base.met_gaps, *(g for g in other.met_gaps if g.name not in _gap_names(base))),
         tables=all_tables([base.tables, other.tables]),
         topologies=all_topologies([base, other], tau),
+        manifests=all_manifests([base, other]),
     )
 
 
@@ -126,6 +128,15 @@ def all_schemas(states: Sequence[CdcState]) -> dict[str, tuple[StoredVersion, ..
         node: tuple(version for _, version in sorted(by_place.items()))
         for node, by_place in made.items()
     }
+
+
+def all_manifests(states: Sequence[CdcState]) -> dict[str, Stored]:
+    """Return what any of the states knows of each log."""
+    made: dict[str, Manifest] = {}
+    for state in states:
+        for node, stored in state.manifests.items():
+            made.setdefault(node, Manifest()).learn(stored)
+    return {node: manifest.stored() for node, manifest in sorted(made.items())}
 
 
 def all_tables(given: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:

@@ -23,6 +23,7 @@ from headrace.sources.cassandra.keeper import Keeper
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
+from headrace.sources.cassandra.manifest import Manifest
 from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.replicas import Nodes, Replicas
@@ -37,6 +38,7 @@ from headrace.sources.cassandra.schema import (
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import Streams
+from headrace.sources.cassandra.survey import acquaint
 from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
@@ -61,6 +63,7 @@ class Parts:
         """How large each node's `cdc_raw` may become, if one of them told."""
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
+        self._incarnations: dict[str, int] = {}
 
     def check(self) -> None:
         """Find now what would stop every split later: the schema, tables, replicas, directories.
@@ -179,6 +182,14 @@ class Parts:
             if owner != name:  # One copy would count for two.
                 raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
         return logs
+
+    def know(self, state: CdcState | None) -> None:
+        """Let the logs know what a state knows of them: what is old, and in which incarnation."""
+        if state is not None:
+            acquaint(self.logs, state)
+            for node, stored in state.manifests.items():
+                before = self._incarnations.get(node, 0)
+                self._incarnations[node] = max(before, Manifest(stored).incarnation)
 
     @cached_property
     def holds(self) -> "Mapping[str, Hold | RemoteHold]":
@@ -365,6 +376,7 @@ class Parts:
     def report(self) -> None:
         """Warn once of each damaged place, and of each table id that the schema lacks."""
         self._report_unreachable(self.pump.unreachable)
+        self._report_incarnations()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
             self._reported.add(place)
@@ -397,6 +409,18 @@ class Parts:
         for node in self._unreachable - unreachable.keys():
             self.context.log.info("log_reachable", node=node)
         self._unreachable = set(unreachable)
+
+    def _report_incarnations(self) -> None:
+        for node, log in self.logs.items():
+            if log.manifest.incarnation > self._incarnations.get(node, 0):
+                self._incarnations[node] = log.manifest.incarnation
+                self.context.log.warning(
+                    "log_begins_anew",
+                    node=node,
+                    incarnation=log.manifest.incarnation,
+                    hint="segments with lower ids than before: the node was set up anew, or its "
+                    "clock set back; they are read from their beginning",
+                )
 
     def close(self) -> None:
         """Close the logs, if they were opened."""

@@ -84,6 +84,7 @@ class CassandraReader(Reader):
         self._starts = dict(resume.starts) if resume else {}
         # First the schema: it may tell of keyspaces that pending records are of.
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
+        parts.know(resume)
         self._pump.own(number, self._agreement, resume)
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(parts.replicas, number, stored, self._tau)
@@ -96,7 +97,9 @@ class CassandraReader(Reader):
         for host, (node, hold) in enumerate(parts.holds.items()):
             # Also what waits: another split's release may come before this one's next commit (I5).
             pending = self._agreement.unpublished(host, COPIES_MAX + 1)
-            hold.register(self._split, self._markers.get(node, Marker(0, 0)), pending)
+            listed = resume.manifests.get(node, ()) if resume else ()
+            marker = self._markers.get(node, Marker(0, 0))
+            hold.register(self._split, marker, pending, listed)
 
     def read(self, demand: Demand) -> Batch | Idle:
         """Let the pump read on if this split has nothing new, and take what agreed.
@@ -204,7 +207,7 @@ class CassandraReader(Reader):
             pending = position.needs.get(node)
             if pending is None:  # We dispose of nothing; other jobs must not either.
                 pending = self._agreement.unpublished(host, COPIES_MAX + 1)
-            hold.register(self._split, marker, pending)
+            hold.register(self._split, marker, pending, position.manifests.get(node, ()))
             hold.dispose()
 
     def close(self, reason: CloseReason) -> None:
@@ -311,6 +314,7 @@ class CassandraReader(Reader):
             tables=self._stored_tables,
             topologies=self._versions.stored(),
             ahead=self._pump.ahead(self._number),
+            manifests={node: log.manifest.stored() for node, log in self._parts.logs.items()},
         )
 
     def _damaged(self) -> Sequence[Quarantined]:

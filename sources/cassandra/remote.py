@@ -9,6 +9,7 @@ import http.client
 import itertools
 import ssl
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -51,6 +52,7 @@ from headrace.sources.cassandra.errors import (
     SegmentError,
 )
 from headrace.sources.cassandra.exchange import Exchange
+from headrace.sources.cassandra.manifest import Manifest, Stored, file_of
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_descriptor
 from headrace.sources.cassandra.state import Marker
@@ -319,6 +321,7 @@ class RemoteLog:
         self.agent = agent
         self.exchange = exchange or Exchange()
         self.exchange.readers += 1
+        self.manifest = Manifest()
         self._narrowed: _Narrowed = (frozenset(), None, ())
         self._opened: RemoteSegment | None = None
         self._until: tuple[int, int] | None = None
@@ -329,10 +332,16 @@ class RemoteLog:
         self._until = (segment_id, offset)
 
     def segments(self) -> Sequence[SegmentInfo]:
-        """Return the segments that hold CDC data now, by ascending id. Raises as `Agent.ask`."""
+        """Return the segments that hold CDC data now, by ascending number.
+
+        Which incarnation of the log each belongs to is for us to say: the agent may have lost with
+        the directory what it knew. Raises as `Agent.ask`.
+        """
         listed = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH).segments
         self._listed = {each.name: each for each in listed}
-        found = [SegmentInfo(each.id, each.name, each.limit, each.missing) for each in listed]
+        numbers = self.manifest.note({each.id for each in listed})
+        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing) for e in listed]
+        found.sort(key=attrgetter("segment_id"))
         return found if self._until is None else list(ended(found, *self._until))
 
     def close(self) -> None:
@@ -389,7 +398,7 @@ class RemoteLog:
             places = places[count:]
 
     def _mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Answer:
-        body = msgspec.msgpack.encode(Places(segment_id, list(places)))
+        body = msgspec.msgpack.encode(Places(file_of(segment_id), list(places)))
         return self.agent.ask("POST", COPIES_PATH, body)
 
     def size_of(self, segment: SegmentInfo) -> int:
@@ -426,16 +435,21 @@ class RemoteHold:
         with contextlib.suppress(AgentUnavailableError):
             self._tell_splits()
 
-    def register(self, split: str, marker: Marker, pending: needs.Pending) -> None:
+    def register(
+        self, split: str, marker: Marker, pending: needs.Pending, listed: Stored = ()
+    ) -> None:
         """Note what *split* needs from now on; see `Hold.register`.
 
         An agent that does not answer learns it with what the split needs later.
         """
-        noted = needs.Need.of(self._job, split, marker, pending)
+        noted = needs.Need.of(self._job, split, marker, pending, listed)
         if self._noted.get(split) == noted.says():
             return
-        place = marker.segment_id, marker.offset
-        need = Need(self._job, self._store, split, *place, list(noted.segments), noted.copies)
+        place = noted.marker.segment_id, noted.marker.offset
+        segments, copies, incarnation = list(noted.segments), noted.copies, noted.incarnation
+        need = Need(
+            self._job, self._store, split, *place, segments, copies, incarnation, noted.listed
+        )
         with contextlib.suppress(AgentUnavailableError):
             self._tell_splits()
             self._agent.ask_for(dict, "PUT", NEEDS_PATH, need)

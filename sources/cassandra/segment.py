@@ -13,6 +13,7 @@ from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSe
 MESSAGING: Final = {7: 12, 8: 13, 9: 14}
 HEADER_BYTES_MAX: Final = 18 + 0xFFFF
 MARKER_BYTES: Final = 8
+ID_BEHIND: Final = 1 << 48  # Above the ids of segments; as ms, until the year 10889.
 
 _LOG = re.compile(r"CommitLog-(\d+)-(\d+)\.log")
 _INDEX = re.compile(rb"(\d{1,10})(\nCOMPLETED)?\n?")
@@ -62,7 +63,7 @@ class Index:
 def parse_name(name: str) -> tuple[int, int] | None:
     """Return the version and id in a segment's file name; None for any other name."""
     match = _LOG.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
+    return (int(match[1]), int(match[2])) if match and int(match[2]) < ID_BEHIND else None
 
 
 def index_name(name: str) -> str:

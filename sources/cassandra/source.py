@@ -125,6 +125,7 @@ class CassandraSource(Source):
         assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
         self._parts.part = RingPart(self._parts.count, tuple(tokens))
         if until is not None:
+            self._parts.know(until)
             for node, log in self._parts.logs.items():
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)

@@ -20,25 +20,41 @@ from headrace.plugins import (
 )
 from headrace.sources.cassandra.chunks import Chunk, chunk_in, damaged, seal, unseal
 from headrace.sources.cassandra.groups import Group, Groups
+from headrace.sources.cassandra.manifest import (
+    INCARNATION_BEHIND,
+    Manifest,
+    Stored,
+    file_of,
+    incarnation_of,
+    number_in,
+)
 from headrace.sources.cassandra.record_rows import StoredRecords
+from headrace.sources.cassandra.segment import ID_BEHIND
 from headrace.sources.cassandra.splits import Arc
 
 # The states of a gap.
 OPEN: Final = "open"
 ACCEPTED: Final = "accepted"
+HEAD_VERSION: Final = 2  # 1 had no manifests: its segments were numbered by their ids.
+INCARNATION: Final = "incarnation"
 _HEAD: Final = b"HRSH"
 _HIGHEST: Final = (1 << 63) - 1  # Above the id of every segment.
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """How far one log has been read: `offset` is the logical end of the last entry."""
+    """How far one log has been read: `offset` is the logical end of the last entry.
+
+    `segment_id` is the segment's number in the log's `Manifest`.
+    """
 
     segment_id: int
     offset: int
 
     def shown(self) -> Mapping[str, int | str]:
-        """Return it as an offset map."""
-        return {"segment_id": self.segment_id, "position": self.offset}
+        """Return it as an offset map; of the first incarnation of a log none is named."""
+        shown = {"segment_id": file_of(self.segment_id), "position": self.offset}
+        incarnation = incarnation_of(self.segment_id)
+        return shown | {INCARNATION: incarnation} if incarnation else shown
 
 
 class StoredGap(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +76,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     @property
     def name(self) -> str:
         """The name by which people speak of it; the splits that share it say the same."""
-        return f"{self.node}:{self.begin.segment_id}:{self.begin.offset}"
+        return ":".join([self.node, *map(str, self.begin.shown().values())])
 
     def shown(self) -> Gap:
         """Return it as people see it."""
@@ -103,6 +119,7 @@ class _Head(msgspec.Struct, frozen=True):
     tables: tuple[str, ...] | None = None
     topologies: tuple[tuple[str, int | None], ...] = ()
     ahead: tuple[Ahead, ...] = ()
+    manifests: dict[str, Stored] = {}
 
 
 class StoredVersion(NamedTuple):
@@ -132,6 +149,7 @@ class CdcState(Position):
     `tables`, of which none are all, and None is not known.
     `topologies` are the versions that records are judged by (line 9). Of the tokens in `ahead`
     more has been read than `markers` say: all of the state is as of there.
+    `manifests` are what was listed of each log: by it a lower id is old, or another incarnation.
     """
 
     tau: int
@@ -152,6 +170,7 @@ class CdcState(Position):
     tables: tuple[str, ...] | None = None
     topologies: tuple[StoredTopology, ...] = field(default=(), repr=False)
     ahead: tuple[Ahead, ...] = ()
+    manifests: Mapping[str, Stored] = field(default_factory=dict, repr=False)
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -174,11 +193,12 @@ class CdcState(Position):
             self.tables,
             tuple((each.chunk.name, each.superseded) for each in self.topologies),
             self.ahead,
+            dict(self.manifests),
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
         versions += [each.chunk for each in self.topologies]
         return EncodedPosition(
-            seal(_HEAD, msgspec.msgpack.encode(head)),
+            seal(_HEAD, msgspec.msgpack.encode(head), HEAD_VERSION),
             {chunk.name: chunk.sealed for chunk in (*self.chunks, *versions)},
         )
 
@@ -191,7 +211,9 @@ class CdcState(Position):
 
         """
         try:
-            head = msgspec.msgpack.decode(unseal(_HEAD, encoded.head, "head"), type=_Head)
+            head = msgspec.msgpack.decode(
+                unseal(_HEAD, encoded.head, "head", HEAD_VERSION), type=_Head
+            )
         except msgspec.MsgspecError as error:
             raise damaged("head", f"fields that do not fit: {error}") from error
         known: dict[str, Chunk] = {}
@@ -220,6 +242,7 @@ class CdcState(Position):
             tables=head.tables,
             topologies=tuple(StoredTopology(chunk(name), at) for name, at in head.topologies),
             ahead=head.ahead,
+            manifests=head.manifests,
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -240,8 +263,7 @@ class CdcState(Position):
             raise ConfigError([Problem("partition", f"has no log {dict(partition)}", hint)])
         markers = {host: marker for host, marker in self.markers.items() if host != node}
         if offset is not None:
-            segment_id, position = offset_numbers(offset, "segment_id", "position")
-            markers[node] = Marker(segment_id, position)
+            markers[node] = self._place(node, offset)
         counters = dict(self.counters)
         if pending := counters.get("mutations.pending", 0):
             counters["mutations.expired"] = counters.get("mutations.expired", 0) + pending
@@ -264,6 +286,20 @@ class CdcState(Position):
             starts=starts,
             ahead=left_ahead(self.ahead, {node: Marker(_HIGHEST, 0)}),
         )
+
+    def _place(self, node: str, offset: Mapping[str, int | str]) -> Marker:
+        """Return what an offset map means; without an incarnation the newest that has it."""
+        given = {INCARNATION: 0, **offset}
+        segment_id, position, incarnation = offset_numbers(
+            given, "segment_id", "position", INCARNATION
+        )
+        if segment_id >= ID_BEHIND or incarnation >= INCARNATION_BEHIND:
+            raise ConfigError([Problem("segment_id", f"no log has segment {segment_id}")])
+        if INCARNATION in offset:
+            return Marker(number_in(incarnation, segment_id), position)
+        known = Manifest(self.manifests.get(node, ()))
+        newest = number_in(known.incarnation, segment_id)
+        return Marker(known.number(segment_id) or newest, position)
 
     def books(self) -> Mapping[str, int]:
         """Return the counters (I3)."""

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.plugins import Context
+from headrace.sources.cassandra.manifest import file_of
 
 FILE: Final = ".streams.json"
 LOOK_MS: Final = 1_000  # Between two looks at the file.
@@ -61,12 +62,12 @@ class Streams:
 
     def written_before(self, segment: int, keyspace: int) -> int:
         """Return the write time in µs before which an entry there may be a stream's, or NEVER."""
-        name = self._keyspaces()[keyspace]
+        name, file_id = self._keyspaces()[keyspace], file_of(segment)
         began = [
             stream.began_us
             for stream in self.streams
             if stream.keyspace == name
-            and stream.first <= segment
-            and (stream.last is None or segment <= stream.last)
+            and stream.first <= file_id
+            and (stream.last is None or file_id <= stream.last)
         ]
         return max(began, default=NEVER)

@@ -10,6 +10,7 @@ from headrace.plugins import Backlog, ConfigError, Problem
 from headrace.sources.cassandra.directory import NO_LIMIT, NodeLog, SegmentInfo
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.gaps import START
+from headrace.sources.cassandra.manifest import Stored, file_of
 from headrace.sources.cassandra.state import CdcState, Marker
 
 Logs = Mapping[str, NodeLog]
@@ -18,9 +19,21 @@ _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P
 _HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
 
 
+def acquaint(logs: Logs, state: CdcState) -> None:
+    """Let *logs* know what *state* knows of them; it must be done before they are listed for it."""
+    for node, log in logs.items():
+        marker = state.furthest(node)
+        if stored := state.manifests.get(node):
+            log.manifest.learn(stored)
+        elif marker != START:  # Of a release that kept none, or of a place that people gave.
+            log.manifest.begin_at(file_of(marker.segment_id))
+
+
 def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
     """Return, for each node, the bytes of its log after the marker, and how many segments."""
     found = []
+    if state is not None:
+        acquaint(logs, state)
     for node, log in logs.items():
         marker = state.markers.get(node) if state else None
         sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in log.segments()]
@@ -35,6 +48,7 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
     By whole segments, and what is durable of a newest one, where a section ends; at least by one
     if there is any. All logs come closer to their ends by the same part, so copies meet soon.
     """
+    acquaint(logs, state)
     markers = {node: state.markers.get(node, START) for node in logs}
     steps: list[tuple[float, str, int, Marker]] = []
     for node, log in logs.items():
@@ -50,7 +64,7 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
                 break
             taken += size
             markers[node] = end
-    return replace(state, markers=markers)
+    return replace(state, markers=markers, manifests=_manifests(logs))
 
 
 def located(logs: Logs, state: CdcState, target: str) -> CdcState:
@@ -60,9 +74,17 @@ def located(logs: Logs, state: CdcState, target: str) -> CdcState:
         ConfigError: no log has such a place.
 
     """
+    acquaint(logs, state)
     for node, offset in _offsets(logs, target.strip()).items():
         state = state.moved({"node": node}, offset)
-    return state
+    return replace(state, manifests=_manifests(logs))
+
+
+def _manifests(logs: Logs) -> Mapping[str, Stored]:
+    """Return what is listed, so that what a log has below a marker is old."""
+    for log in logs.values():
+        log.segments()
+    return {node: log.manifest.stored() for node, log in logs.items()}
 
 
 def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | None]:
@@ -78,7 +100,8 @@ def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | 
         if place is None:
             raise _no_position(f"{part.strip()[:48]!r} is no position", _HINT)
         node = _node_of(logs, place["node"], int(place["segment"]))
-        offsets[node] = {"segment_id": int(place["segment"]), "position": int(place["offset"])}
+        number = logs[node].manifest.number(int(place["segment"])) or 0
+        offsets[node] = Marker(number, int(place["offset"])).shown()
     return offsets
 
 
@@ -95,7 +118,7 @@ def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
     holders = [
         name
         for name, log in logs.items()
-        if segment_id in {segment.segment_id for segment in log.segments()}
+        if segment_id in {file_of(segment.segment_id) for segment in log.segments()}
     ]
     if node is not None and node not in logs:
         raise _no_position(f"there is no node {node[:48]!r}", f"the nodes are {', '.join(logs)}")
@@ -127,7 +150,7 @@ def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
     """
     for segment in log.segments():
         if log.modified_ms(segment) >= time_ms:
-            return {"segment_id": segment.segment_id, "position": 0}
+            return Marker(segment.segment_id, 0).shown()
     return _end(log)
 
 

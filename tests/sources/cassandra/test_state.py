@@ -2,18 +2,21 @@
 
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
-from headrace.sources.cassandra.chunks import VERSION, Chunk
+from headrace.sources.cassandra.chunks import VERSION, Chunk, seal, unseal
 from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.state import CdcState, Marker
+from headrace.sources.cassandra.state import HEAD_VERSION, CdcState, Marker
 
 names = st.text(max_size=8)
 counts = st.integers(0, (1 << 63) - 1)
 markers = st.builds(Marker, counts, st.integers(0, (1 << 31) - 1))
+runs = st.lists(st.integers(0, (1 << 48) - 1), max_size=4).map(tuple)
+manifests = st.lists(st.tuples(st.integers(0, 9), runs), max_size=3).map(tuple)
 states = st.builds(
     CdcState,
     tau=counts,
@@ -23,6 +26,7 @@ states = st.builds(
     markers=st.dictionaries(names, markers, max_size=3),
     counters=st.dictionaries(names, st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
     chunks=st.lists(st.binary(max_size=200).map(Chunk), max_size=3).map(tuple),
+    manifests=st.dictionaries(names, manifests, max_size=3),
 )
 
 
@@ -123,10 +127,21 @@ def test_a_chunk_is_no_head() -> None:
 def test_a_newer_version_is_refused_by_its_number() -> None:
     """A state of a later release is not guessed at; the hint says which release reads it."""
     encoded = sample().encode()
-    head = encoded.head[:4] + (VERSION + 1).to_bytes(2, "big") + encoded.head[6:]
+    newer = HEAD_VERSION + 1
+    head = encoded.head[:4] + newer.to_bytes(2, "big") + encoded.head[6:]
 
-    with pytest.raises(StateError, match=f"version {VERSION + 1}; this release reads {VERSION}"):
+    with pytest.raises(StateError, match=f"version {newer}; this release reads up to {newer - 1}"):
         CdcState.decode(EncodedPosition(head, encoded.chunks))
+
+
+def test_the_version_before_manifests_is_read() -> None:
+    """Its segments were numbered by their ids, as those of a log's first incarnation are."""
+    encoded = sample().encode()
+    fields = msgspec.msgpack.decode(unseal(b"HRSH", encoded.head, "head", HEAD_VERSION))
+    del fields["manifests"]
+    head = seal(b"HRSH", msgspec.msgpack.encode(fields), 1)
+
+    assert sample() == CdcState.decode(EncodedPosition(head, encoded.chunks))
 
 
 def test_a_content_that_claims_to_be_huge_is_refused() -> None:
