@@ -7,6 +7,7 @@ docs/agreement.md by line.
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError, Quarantined, RetriableError
@@ -122,11 +123,14 @@ class LogCursor:
 
     def _allow(self, segment: SegmentInfo) -> None:
         """Let the open segment be read as far as is durable, and wanted."""
+        self._framer.allow(segment.limit, self._end_in(segment))
+
+    def _end_in(self, segment: SegmentInfo) -> int:
+        """Return the offset behind which nothing of a segment is wanted."""
         until = self.until
-        if until is None or until.segment_id > segment.segment_id or until.offset == END_OFFSET:
-            self._framer.allow(segment.limit)
-        else:
-            self._framer.allow(segment.limit, until.offset)
+        if until is None or until.segment_id > segment.segment_id:
+            return segment.until
+        return min(until.offset, segment.until)
 
     def _follow(self, current: SegmentInfo) -> None:
         """Learn how far the segment that is open may be read now."""
@@ -137,8 +141,7 @@ class LogCursor:
             end = Marker(number, END_OFFSET)
             raise error_of(StoredGap(self.node, self.marker, end, MARKER))
         # One whose name is gone is final once a later one is there; we still hold the file.
-        limit = found[0].limit if found else NO_LIMIT
-        self._current = SegmentInfo(number, current.name, limit)
+        self._current = found[0] if found else replace(current, limit=NO_LIMIT)
         self._allow(self._current)
 
     def pass_over(self, gap: StoredGap) -> None:
@@ -182,8 +185,8 @@ class LogCursor:
             self.close()
         elif found != codes.ENTRY:
             self.at_end = True
-            if self.until is not None and self._framer.at_until:
-                self._reached(self.until.offset)
+            if self._framer.at_until:
+                self._reached(self._end_in(self._current))
 
     def _run(self, intake: Intake, host: int, demand: Demand) -> int:
         """Feed a chunk to *intake*, also across damage; return what the framer found last."""

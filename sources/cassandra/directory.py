@@ -7,7 +7,7 @@ markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,18 +32,25 @@ class SegmentInfo:
     """One segment with CDC data, as listed; `segment_id` is its number in the log's `Manifest`.
 
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
-    there is only its index, and so it held CDC data that cannot be read any more.
+    there is only its index, and so it held CDC data that cannot be read any more. Nothing of it
+    that ends behind `until` is wanted.
     """
 
     segment_id: int
     name: str
     limit: int
     missing: bool = False
+    until: int = END_OFFSET
 
     @property
     def final(self) -> bool:
-        """Whether nothing will be added to it."""
-        return self.limit == NO_LIMIT
+        """Whether nothing will be added to it, and all of it is wanted."""
+        return self.limit == NO_LIMIT and self.until == END_OFFSET
+
+    @property
+    def end(self) -> int:
+        """Up to where it may be read: a logical offset."""
+        return min(END_OFFSET if self.limit == NO_LIMIT else self.limit, self.until)
 
 
 class SegmentBytes(Protocol):
@@ -311,8 +318,7 @@ def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[Segm
         if info.segment_id < last or (info.segment_id == last and offset == END_OFFSET):
             yield info
         elif info.segment_id == last and offset:
-            limit = offset if info.final else min(info.limit, offset)
-            yield SegmentInfo(info.segment_id, info.name, limit, missing=info.missing)
+            yield replace(info, until=offset)
 
 
 def _listing(path: Path) -> frozenset[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.plugins import Backlog, ConfigError, Problem
-from headrace.sources.cassandra.directory import NO_LIMIT, NodeLog, SegmentInfo
+from headrace.sources.cassandra.directory import NodeLog, SegmentInfo
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.manifest import Stored, file_of
@@ -52,7 +52,7 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
     markers = {node: state.markers.get(node, START) for node in logs}
     steps: list[tuple[float, str, int, Marker]] = []
     for node, log in logs.items():
-        left = [(s, _left(log, s, markers[node])) for s in log.segments() if s.limit]
+        left = [(s, _left(log, s, markers[node])) for s in log.segments() if s.end]
         whole, size_before = sum(size for _, size in left), 0
         for segment, size in left:
             size_before += size
@@ -140,7 +140,7 @@ def _end(log: NodeLog) -> Mapping[str, int | str] | None:
 
 
 def _end_of(segment: SegmentInfo) -> Marker:
-    return Marker(segment.segment_id, END_OFFSET if segment.final else segment.limit)
+    return Marker(segment.segment_id, segment.end)
 
 
 def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
@@ -159,8 +159,8 @@ def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
     if segment.segment_id < marker.segment_id:
         return 0
     read = marker.offset if segment.segment_id == marker.segment_id else 0
-    if segment.limit != NO_LIMIT:
-        return max(0, segment.limit - read)
+    if segment.end != END_OFFSET:
+        return max(0, segment.end - read)
     if read == END_OFFSET:
         return 0
     size = log.size_of(segment)

@@ -255,11 +255,17 @@ def test_so_many_segments_are_begun_in_a_pass(tmp_path: Path) -> None:
     assert [3, 2] == [len(published(found)) for found in batches([reader])]
 
 
+@pytest.mark.parametrize("index", ["1\nCOMPLETED", "whole"])
+@pytest.mark.parametrize("way", ["read_until", "limit"])
 @pytest.mark.parametrize("count", range(1, 6))
-def test_reading_ends_amid_a_section(tmp_path: Path, count: int) -> None:
-    """All up to a place is read, wherever that is, and what is behind it comes afterwards."""
+def test_reading_ends_amid_a_section(tmp_path: Path, count: int, way: str, index: str) -> None:
+    """All up to a place is read, wherever that is, and what is behind it comes afterwards.
+
+    So it is in bulk, and for a job that waits for another one; in a live segment, too.
+    """
     made = segment([rows(0, 2), rows(2, 3)])
-    write_segment(tmp_path / "node1", made.content)
+    index = index.replace("whole", str(made.section_ends[-1]))
+    write_segment(tmp_path / "node1", made.content, index=index)
     options = forged_nodes(tmp_path, {}) | {
         "nodes": {"node1": str(tmp_path / "node1")},
         "consistency": "ONE",
@@ -267,7 +273,11 @@ def test_reading_ends_amid_a_section(tmp_path: Path, count: int) -> None:
     }
     place = Marker(SEGMENT_ID, made.ends[count - 1])
     bounded = source(options)
-    bounded.read_until(CdcState(0, 0, ("node1",), (), {"node1": place}, {}))
+    until = CdcState(0, 0, ("node1",), (), {"node1": place}, {})
+    if way == "limit":
+        bounded.limit(until=until)
+    else:
+        bounded.read_until(until)
     (reader,) = open_all(bounded).values()
     found = list(batches([reader]))
     assert values(0, count) == sorted(v for each in found for v in published(each))
