@@ -9,7 +9,7 @@ SECONDS ?= 600
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
-.PHONY: help demo test test-real fuzz check bench coverage wheel clean
+.PHONY: help demo test test-real ring fuzz check bench coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -26,6 +26,10 @@ test: .venv/ready .venv/native  ## Set up everything and run the unit tests, com
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	HEADRACE_NATIVE=require $(BIN)/pytest -m real tests/real
+
+ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	@PYTHONPATH=tests/helpers $(BIN)/python tests/real/topology.py
 
 fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600): by machine code and interpreted.
 	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py

@@ -1,9 +1,12 @@
-"""Writes for a ring: statements of every kind, and what a consumer must learn of each."""
+"""Writes for a ring: statements of many kinds, and what a consumer must learn of each."""
 
 import random
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,10 +21,12 @@ PARTITIONS: Final = 2_000
 ROWS: Final = 12
 _TRIES_MAX: Final = 100
 _PAUSE_SECONDS: Final = 0.1
+_PACE_SECONDS: Final = 0.2
 _FIRST_US: Final = 1_700_000_000_000_000
 _TABLES: Final = (
     (
         "CREATE TABLE {0}.orders (id int, seq int, name text, amount int, tags set<text>, "
+        "attrs map<text, int>, "
         "note text static, PRIMARY KEY (id, seq)) WITH cdc = true"
     ),
     "CREATE TABLE {0}.items (id int PRIMARY KEY, name text) WITH cdc = true",
@@ -31,6 +36,10 @@ _STATEMENTS: Final = {
     "USING TIMESTAMP ?",
     "update": "UPDATE {0}.orders USING TIMESTAMP ? SET amount = ? WHERE id = ? AND seq = ?",
     "tag": "UPDATE {0}.orders USING TIMESTAMP ? SET tags = tags + ? WHERE id = ? AND seq = ?",
+    "replace": (
+        "UPDATE {0}.orders USING TIMESTAMP ? SET tags = ?, attrs = attrs + ? "
+        "WHERE id = ? AND seq = ?"
+    ),
     "note": "UPDATE {0}.orders USING TIMESTAMP ? SET note = ? WHERE id = ?",
     "delete": "DELETE FROM {0}.orders USING TIMESTAMP ? WHERE id = ? AND seq = ?",
     "range": "DELETE FROM {0}.orders USING TIMESTAMP ? WHERE id = ? AND seq > ?",
@@ -39,9 +48,10 @@ _STATEMENTS: Final = {
 }
 # How many of a hundred statements are of each kind; a batch makes three changes, or five.
 _KINDS: Final = {
-    "insert": 42,
+    "insert": 40,
     "update": 20,
-    "tag": 4,
+    "tag": 3,
+    "replace": 3,
     "note": 4,
     "delete": 7,
     "range": 2,
@@ -98,6 +108,23 @@ class Load:
         while flying:
             self._settle(*flying.popleft())
 
+    @contextmanager
+    def flowing(self, a_second: int) -> Iterator[None]:
+        """Go on writing in a thread, about so many changes *a_second*, until the context ends."""
+        over = threading.Event()
+
+        def flow() -> None:
+            while not over.wait(_PACE_SECONDS):
+                self.write(int(a_second * _PACE_SECONDS))
+
+        with ThreadPoolExecutor(1) as pool:
+            flown = pool.submit(flow)
+            try:
+                yield
+            finally:
+                over.set()
+            flown.result()
+
     def _settle(self, future: ResponseFuture, write: Write) -> None:
         for _ in range(_TRIES_MAX):
             try:
@@ -144,6 +171,11 @@ class Load:
                 values = at, {value}, key, seq
                 tags = {"merge": [[value, None, False]]}
                 said = self._fact("UPDATE", at, row | {"tags": tags})
+            case "replace":
+                values = at, {value}, {value: at % 1000}, key, seq
+                tags = {"replace": [[value, None, False]]}
+                attrs = {"merge": [[value, at % 1000, False]]}
+                said = self._fact("UPDATE", at, row | {"tags": tags, "attrs": attrs})
             case "note":
                 values = at, value, key
                 said = self._fact("UPDATE", at, {"id": key, "note": value})

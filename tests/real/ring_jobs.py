@@ -7,13 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from load import Load
 from servers.cassandra import Cassandra
 from servers.process import HOST, ServerProcess, free_ports
-from servers.ring import Ring
 from stream import HEADRACE, fact_of
 
 from children import POLL_SECONDS
@@ -41,10 +40,12 @@ def directories(nodes: Sequence[Cassandra]) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def agents(nodes: Sequence[Cassandra], folder: Path, *options: str) -> Iterator[dict[str, object]]:
+def agents(
+    nodes: Sequence[Cassandra], folder: Path, *options: str
+) -> Iterator[Mapping[str, Mapping[str, str]]]:
     """Run the agent of each of *nodes*; give *nodes* for a job that reads through them."""
     with contextlib.ExitStack() as stack:
-        given: dict[str, object] = {}
+        given: dict[str, Mapping[str, str]] = {}
         for node, port in zip(nodes, free_ports(len(nodes)), strict=True):
             place = folder / f"agent-{node.host}"
             place.mkdir()
@@ -58,12 +59,12 @@ def agents(nodes: Sequence[Cassandra], folder: Path, *options: str) -> Iterator[
 
 
 def job(
-    ring: Ring, keyspace: str, nodes: Mapping[str, object], **options: object
+    contact_points: Sequence[str], keyspace: str, nodes: Mapping[str, object], **options: object
 ) -> dict[str, object]:
     """Return the file of a job of the tables of a `Load`, without a sink."""
     source = {
         "plugin": "cassandra",
-        "contact_points": ring.contact_points,
+        "contact_points": list(contact_points),
         "topology": "live",
         "nodes": dict(nodes),
         "tables": [f"{keyspace}.orders", f"{keyspace}.items"],
@@ -81,16 +82,32 @@ def into(bootstrap_servers: str, topic: str) -> dict[str, object]:
 
 
 def published(bootstrap_servers: str, topic: str) -> int:
-    """Return how many messages the topic has, 0 while it is not there."""
+    """Return how many messages the topic has, 0 while it is not there.
+
+    A broker that was paused is without a leader for a while: what it does not say is asked again.
+    """
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "count", "log_level": 0}
     )
-    try:
-        found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        places = [TopicPartition(topic, number) for number in found]
-        return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
-    finally:
-        consumer.close()
+    deadline = time.monotonic() + SECONDS_MAX
+    with contextlib.closing(consumer):
+        while True:
+            try:
+                found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+                places = [TopicPartition(topic, number) for number in found]
+                return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS * 10)
+
+
+class Copy(NamedTuple):
+    """A message that told a change: of which mutation, and under which lease it was read."""
+
+    mutation: bytes
+    number: int
+    lease: int
 
 
 @dataclass
@@ -99,8 +116,8 @@ class Received:
 
     facts: Counter[bytes] = field(default_factory=Counter)
     """How often each change came, in the form of `stream.fact`."""
-    tokens: dict[tuple[bytes, int], list[bytes]] = field(default_factory=lambda: defaultdict(list))
-    """Under which fencing tokens each change of each mutation came."""
+    copies: dict[bytes, list[Copy]] = field(default_factory=lambda: defaultdict(list))
+    """Each time that it came."""
     rows: list[str] = field(default_factory=list)
     """The rows that a consumer has who folded everything, as sorted JSON."""
 
@@ -120,8 +137,9 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
         value = readers[schema_id](content)
         assert isinstance(value, dict)
         tables.add(f"{value['sourceKeyspace']}.{value['sourceTable']}")
-        found.facts[fact_of(value)] += 1
-        found.tokens[value["mutation"], value["index"]].append(headers["token"])
+        said = fact_of(value)
+        found.facts[said] += 1
+        found.copies[said].append(Copy(value["mutation"], value["index"], int(headers["token"])))
     found.rows = sorted(
         json.dumps([table, row], sort_keys=True) for table in tables for row in latest.rows(table)
     )

@@ -53,7 +53,11 @@ def test_all_waits_for_a_node_and_one_for_none(
             folder = tmp_path / level
             folder.mkdir()
             document = job(
-                ring, "levels", directories(ring.nodes), consistency=level, disposal="delete"
+                ring.contact_points,
+                "levels",
+                directories(ring.nodes),
+                consistency=level,
+                disposal="delete",
             )
             sink = into(bootstrap_servers, topics[level])
             named = {"job": topics[level], "state": str(folder / "state.db"), "sink": sink}

@@ -27,11 +27,11 @@ def test_each_write_comes_once(ring: Ring, bootstrap_servers: str, tmp_path: Pat
         load = Load(session, "quiet")
         state = tmp_path / "state.db"
         given = {"state": str(state), "sink": into(bootstrap_servers, "quiet")}
-        near = job(ring, "quiet", directories(ring.nodes)) | given
+        near = job(ring.contact_points, "quiet", directories(ring.nodes)) | given
         (tmp_path / "near").mkdir()
         (tmp_path / "far").mkdir()
         with agents(ring.nodes, tmp_path) as through:
-            far = job(ring, "quiet", through) | given
+            far = job(ring.contact_points, "quiet", through) | given
             with Worker(near, tmp_path / "near") as one, Worker(far, tmp_path / "far") as two:
                 load.write(WRITES)
                 wanted = load.expected.total()

@@ -5,7 +5,7 @@ import json
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -164,6 +164,17 @@ class Cassandra:
         """Wait until it answers."""
         assert self._process is not None
         self._process.wait_until(lambda: _answers(self.host, self.port))
+
+    def stop(self) -> None:
+        """End it politely: what it has goes to its tables first."""
+        assert self._process is not None
+        self._process.stop()
+
+    def upgrade(self, release: Release) -> None:
+        """Go on with the same files in another release, whose settings have the same names."""
+        self.stop()
+        self.release = replace(release, settings=self.release.settings)
+        self.start()
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would, if it runs."""

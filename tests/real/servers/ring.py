@@ -88,20 +88,15 @@ class Ring:
         node.start()
         return node
 
+    def remove(self, node: Cassandra) -> None:
+        """Have *node* give its range to the others and leave; its files stay."""
+        node.nodetool("decommission")
+        node.kill()
+        self.nodes.remove(node)
+
     def connected(self, nodes: Sequence[Cassandra] = ()) -> Cluster:
         """Return a driver's cluster that asks only *nodes*, by default those that began it."""
-        hosts = [node.host for node in nodes] or list(self._seeds)
-        profile = ExecutionProfile(
-            WhiteListRoundRobinPolicy(hosts),
-            request_timeout=30,
-            consistency_level=ConsistencyLevel.QUORUM,
-        )
-        return Cluster(
-            hosts,
-            port=self.port,
-            protocol_version=4,
-            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        )
+        return connected([node.host for node in nodes] or self._seeds, self.port)
 
     def _made(
         self, number: int, release: Release, token: int, *, bootstraps: bool = False
@@ -134,6 +129,21 @@ class Ring:
         """End all nodes at once; those that do not run stay as they are."""
         for node in self.nodes:
             node.kill()
+
+
+def connected(hosts: Sequence[str], port: int) -> Cluster:
+    """Return a driver's cluster that asks only *hosts*, at QUORUM."""
+    profile = ExecutionProfile(
+        WhiteListRoundRobinPolicy(hosts),
+        request_timeout=30,
+        consistency_level=ConsistencyLevel.QUORUM,
+    )
+    return Cluster(
+        list(hosts),
+        port=port,
+        protocol_version=4,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+    )
 
 
 def _host(number: int) -> str:
