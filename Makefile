@@ -29,7 +29,7 @@ test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	@PYTHONPATH=tests/helpers $(BIN)/python tests/real/topology.py
+	@PYTHONPATH=tests/helpers exec $(BIN)/python tests/real/topology.py
 
 fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600): by machine code and interpreted.
 	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py

@@ -1,12 +1,17 @@
-"""The systemd units start what there is."""
+"""The systemd units and the compose file start what there is."""
 
 import shlex
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from headrace.connector.cli import main
+from headrace.connector.job import read_worker
+from headrace.plugins import parse_config
+from headrace.sources.cassandra.config import CassandraConfig
 from hot import ROOT
 
 UNITS = sorted((ROOT / "docker" / "systemd").glob("*.service"))
@@ -33,3 +38,39 @@ def test_units_start_known_commands(path: Path, capsys: pytest.CaptureFixture[st
 def test_there_are_units() -> None:
     """Workers and agents have one each."""
     assert ["headrace-agent", "headrace-worker"] == [path.stem for path in UNITS]
+
+
+def composed() -> dict[str, dict[str, Any]]:
+    """Return the services of the compose file that are headrace."""
+    document = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+    services: dict[str, dict[str, Any]] = document["services"]
+    return {name: each for name, each in services.items() if "command" in each}
+
+
+@pytest.mark.parametrize("name", composed())
+def test_services_start_known_commands(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each service calls a command with options that it has, on volumes that there are."""
+    service = composed()[name]
+    command, *arguments = service["command"]
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    described = capsys.readouterr().out
+
+    flags = [argument.partition("=")[0] for argument in arguments]
+    assert [] == [flag for flag in flags if flag.startswith("--") and flag not in described]
+    assert "root" != service.get("user")
+
+
+def test_the_workers_of_the_compose_file_are_told_enough() -> None:
+    """Their file is one that a worker takes, and its source one that can be planned."""
+    path = ROOT / "docker" / "ring" / "worker.yaml"
+    document = yaml.safe_load(path.read_text())
+    assert "cassandra" == document["source"].pop("plugin")
+    config = parse_config(CassandraConfig, document["source"] | {"tables": ["shop.orders"]})
+
+    assert path.parent / document["state"] == read_worker(path).state
+    assert ["https://agent1:9142", "https://agent2:9142", "https://agent3:9142"] == [
+        node["url"] for node in document["source"]["nodes"].values()
+    ]
+    assert "live" == config.topology
+    assert {"agent1", "agent2", "agent3", "worker1", "worker2"} == set(composed())
