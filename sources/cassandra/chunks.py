@@ -20,15 +20,17 @@ CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is deco
 CHUNK_BYTES_MAX: Final = 256 * 1024  # Of a sealed chunk of records.
 CHUNKS_PER_PART_MAX: Final = 40  # More of them are the remains of rounds that crashes ended.
 ROUND: Final = 32  # A commit with changes also stores so many parts less of what did not change.
+_UNSEALED_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
 _CHUNK: Final = b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
 _WORD_BYTES: Final = 8
 
 
 class Chunk:
-    """Rows of records as `Agreement.changed_rows` makes them, or of a schema; sealed when stored.
+    """Rows of records as `Agreement.changed_rows` makes them, or of a schema.
 
-    Keeps one form only, since the rows of all chunks are about as large as the records in memory.
+    Sealed when it is stored, or before. Keeps one form only, since the rows of all chunks are about
+    as large as the records in memory.
     """
 
     __slots__ = ("_name", "_rows", "_sealed")
@@ -68,13 +70,17 @@ class Chunk:
             raise damaged(f"chunk {self.name}", f"{len(rows)} bytes")
         return memoryview(rows).cast("Q")
 
-    @property
-    def sealed(self) -> bytes:
-        """The bytes that are stored."""
+    def seal(self) -> None:
+        """Go over to the form that is stored, which is smaller."""
         if self._rows is not None:
             self._sealed = seal(_CHUNK, self._rows)
             self._name = _chunk_name(self._sealed)
             self._rows = None
+
+    @property
+    def sealed(self) -> bytes:
+        """The bytes that are stored."""
+        self.seal()
         return self._sealed
 
     @property
@@ -118,6 +124,7 @@ class RecordChunks:
         self._round_begins = len(self.chunks)
         self._parts = parts
         self._next = 0  # The first record that this round has not stored.
+        self._unsealed_bytes = 0  # At most: a commit has sealed some of them since.
 
     def take(self, records: Changing) -> tuple[Chunk, ...]:
         """Return the chunks that hold *records* as they are now."""
@@ -129,7 +136,15 @@ class RecordChunks:
             if self._next == 0:
                 self.chunks = self.chunks[self._round_begins :]
                 self._round_begins = len(self.chunks)
+            self._seal_some(sum(map(len, pieces)))
         return self.chunks
+
+    def _seal_some(self, added_bytes: int) -> None:
+        self._unsealed_bytes += added_bytes
+        if self._unsealed_bytes > _UNSEALED_BYTES_MAX:
+            self._unsealed_bytes = 0
+            for chunk in self.chunks:
+                chunk.seal()
 
 
 def chunk_in(encoded: EncodedPosition, name: str) -> Chunk:

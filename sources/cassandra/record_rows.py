@@ -33,7 +33,9 @@ class StoredRecords(Records):
     def changed_pieces(self, words_max: int) -> list[bytes]:
         """Return the same in pieces of at most *words_max* words, which go in this order."""
         pieces: list[bytes] = []
-        rows = memoryview(bytearray(8 * words_max)).cast("Q")
+        wanted = codes.RECORD_WORDS * (self.dropped_count + self.dirty_count)
+        wanted += (codes.LOCATION_WORDS - 1) * self.locs_used
+        rows = memoryview(bytearray(8 * min(words_max, wanted))).cast("Q")
         at = 0
         for i in range(self.dropped_count):
             if at + codes.RECORD_WORDS > words_max:

@@ -1,6 +1,7 @@
 """A split's records in chunks: none is lost, no commit writes all, and the chunks are bounded."""
 
 import os
+import tracemalloc
 from contextlib import suppress
 from random import Random
 from time import process_time
@@ -159,3 +160,26 @@ def test_random_rows_are_refused_or_read(seed: int) -> None:
     rows = b"".join(number.to_bytes(8, "little") for number in small)
     with suppress(StateError):
         assert loaded((Chunk(rows),)).live <= len(small) // WORDS
+
+
+def test_rows_that_wait_for_a_commit_are_bounded() -> None:
+    """What many reads without a commit have changed is kept as small as it will be stored."""
+    slack_bytes = 2 << 20  # A MiB of rows as they are, and lists.
+    random = Random(4)  # noqa: S311 (a test's dice)
+    agreement = Agreement(everyone())
+    kept = RecordChunks(())
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            fill(agreement, 5_000, random)
+            kept.take(agreement)
+        held = tracemalloc.get_traced_memory()[0]
+        chunks = [(len(chunk.rows), len(chunk.sealed)) for chunk in kept.chunks]
+        kept.chunks = ()
+        held -= tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    rows, stored = (sum(sizes) for sizes in zip(*chunks, strict=True))
+    assert stored + 2 * slack_bytes < rows
+    assert held < stored + slack_bytes
