@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
 
-cdef int OPS_MAX, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
+cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
 cdef uint64_t _MASK, _LOW, _EPOCH_US
 cdef int64_t _EPOCH_S, _NO_LDT, _NO_LDT_4, _LIVE, _FOREVER
 
@@ -20,7 +20,7 @@ cdef class Cutter:
     cdef unsigned char[::1] present
     cdef readonly Py_ssize_t count, at
     cdef readonly int64_t oldest, newest
-    cdef Py_ssize_t room, start, end
+    cdef Py_ssize_t room, start, end, lists
     cdef int messaging
     cdef uint64_t min_timestamp, min_ldt, min_ttl
     cdef int64_t row_timestamp, row_ttl, row_ldt
@@ -71,5 +71,7 @@ cdef class Cutter:
     cdef inline int _need(self, uint64_t count) except -1
     @cython.locals(base=Py_ssize_t)
     cdef inline Py_ssize_t _op(self, int kind, int column) except -1
+    @cython.locals(grown=int64_t[::1])
     cdef int _grow(self) except -1
+    cdef int _begin_list(self) except -1
     cdef fail(self, str found)

@@ -14,6 +14,7 @@ from headrace.sources.cassandra.layout import Catalogue, Header
 from headrace.sources.cassandra.native import View
 
 OPS_MAX = 4_000_000  # More in one mutation cannot be real: it holds 16 MiB at most.
+_OPS_FIRST = 256
 _OPS_KEPT = 65_536  # A longer list is given back after the mutation that needed it.
 _BITMAP_MAX = 64  # From this many columns on, a subset is a list (section 7).
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
@@ -34,8 +35,9 @@ class Cutter:
     def __init__(self, catalogue: Catalogue) -> None:
         """Cut mutations of the tables in *catalogue*."""
         self.catalogue = catalogue
-        self.words = memoryview(array("q", bytes(8 * codes.WIDTH * 256)))
-        self.room = 256
+        self.lists = 1  # How many lists there were: who has `words` sees that it has changed.
+        self.room = _OPS_FIRST
+        self.words = memoryview(array("q", bytes(8 * codes.WIDTH * _OPS_FIRST)))
         self.count = 0
         self.present = memoryview(bytearray(1))
         self.oldest = self.newest = 0
@@ -63,8 +65,7 @@ class Cutter:
     def cut_range(self, start: int, end: int, messaging: int) -> int:
         """As `cut`, in the attached buffer."""
         if self.room > _OPS_KEPT:
-            self.room = 256
-            self.words = memoryview(array("q", bytes(8 * codes.WIDTH * 256)))
+            self._begin_list()
         self.count = 0
         self.start = start
         self.at = start
@@ -121,7 +122,9 @@ class Cutter:
 
     def _update(self) -> None:
         self._need(16)
-        index = self.catalogue.find(self.buf, self.at)
+        index = self.catalogue.find(
+            native.u64(self.buf, self.at), native.u64(self.buf, self.at + 8)
+        )
         if index < 0:
             raise UnknownTableError(
                 native.take(self.buf, self.at, self.at + 16), place=f"byte {self.at - self.start}"
@@ -376,6 +379,8 @@ class Cutter:
         value = first & (0xFF >> extra)
         at = self.at
         self.at += extra
+        if extra < 8 <= self.end - at:
+            return value << 8 * extra | native.u64(self.buf, at) >> (64 - 8 * extra)
         while at < self.at:
             value = (value << 8) | self.buf[at]
             at += 1
@@ -421,6 +426,12 @@ class Cutter:
         grown[: self.room * codes.WIDTH] = self.words
         self.words = grown
         self.room *= 2
+        self.lists += 1
+
+    def _begin_list(self) -> None:
+        self.words = memoryview(array("q", bytes(8 * codes.WIDTH * _OPS_FIRST)))
+        self.room = _OPS_FIRST
+        self.lists += 1
 
     def fail(self, found: str) -> NoReturn:
         """Refuse the mutation; *found* is what does not fit."""

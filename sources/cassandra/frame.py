@@ -122,7 +122,7 @@ class Framer:
             offset = begin - self.base
             self.start = offset + 8
             self.end = self.start + size
-            crc = native.crc32(self.window, offset, offset + 4, 0)
+            crc = native.u32(self.window, offset + 4)  # Of the size, which it starts with.
             if native.crc32(self.window, self.start, self.end, crc) != native.u32(
                 self.window, self.end
             ):

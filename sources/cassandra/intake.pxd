@@ -79,7 +79,7 @@ cdef class Intake:
     cdef int _gather(self, Framer framer, int host, int group) except -1
     @cython.locals(found=int)
     cpdef again(self, Framer framer, int host, Routes routes)
-    @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int)
+    @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef int _route(self, Framer framer, int host) except -1
     cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
     @cython.locals(lowest=int64_t)

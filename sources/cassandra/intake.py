@@ -297,7 +297,8 @@ class Intake:
         at = framer.after_vint(at)
         table = -1
         if at + _TABLE_ID_BYTES <= framer.end:
-            table = self.routes.catalogue.find(framer.window, at)
+            high, low = native.u64(framer.window, at), native.u64(framer.window, at + 8)
+            table = self.routes.catalogue.find(high, low)
         if table < 0:
             return self._pass_over(framer, host, at, updates)
         treatment = self.routes.treatment[table]

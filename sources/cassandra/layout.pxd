@@ -39,5 +39,5 @@ cdef class Catalogue:
     cdef uint64_t[::1] ids
     cdef inline int _slot(self, uint64_t high, uint64_t low) noexcept
 
-    @cython.locals(high=uint64_t, low=uint64_t, slot=int, index=int)
-    cdef int find(self, const unsigned char[::1] view, Py_ssize_t at) noexcept
+    @cython.locals(slot=int, index=int)
+    cdef int find(self, uint64_t high, uint64_t low) noexcept

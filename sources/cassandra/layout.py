@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Sequence
 
 from headrace.sources.cassandra import native
-from headrace.sources.cassandra.native import View
 from headrace.sources.cassandra.schema import ColumnKind, Schema, TableSchema
 
 _HEADERS_MAX = 16  # Distinct column lists remembered per table; more only cost a look-up by name.
@@ -84,10 +83,8 @@ class Catalogue:
     def _slot(self, high: int, low: int) -> int:
         return (((high ^ low) * _MULTIPLIER) & _MASK) >> (64 - self.bits)
 
-    def find(self, view: View, at: int) -> int:
-        """Return the index of the table whose id stands at view[at:at+16], or -1."""
-        high = native.u64(view, at)
-        low = native.u64(view, at + 8)
+    def find(self, high: int, low: int) -> int:
+        """Return the index of the table whose id has these two halves, or -1."""
         slot = self._slot(high, low)
         index = self.slots[slot]
         while index >= 0:

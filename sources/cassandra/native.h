@@ -15,9 +15,23 @@ HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
     return (seen & 0x8080808080808080ull) == 0;
 }
 
-/* An Avro int or long at base[at]: zigzag, then seven bits a byte, the lowest first. */
+/* An Avro int or long at base[at], where there is room for ten bytes: zigzag, then seven bits a
+   byte, the lowest first. */
 static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
     uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+    if (rest < 0x80) {
+        base[at] = (uint8_t)rest;
+        return at + 1;
+    }
+    if (rest >> 56 == 0) { /* Halves, quarters, bytes apart: a write time has no loop. */
+        int last = (63 - __builtin_clzll(rest)) / 7;
+        rest = (rest & 0x000000000fffffffull) | (rest & 0x00fffffff0000000ull) << 4;
+        rest = (rest & 0x00003fff00003fffull) | (rest & 0x0fffc0000fffc000ull) << 2;
+        rest = (rest & 0x007f007f007f007full) | (rest & 0x3f803f803f803f80ull) << 1;
+        rest |= 0x8080808080808080ull & ((1ull << 8 * last) - 1);
+        for (int i = 0; i < 8; i++) base[at + i] = (uint8_t)(rest >> 8 * i); /* One store. */
+        return at + last + 1;
+    }
     for (; rest > 0x7f; rest >>= 7) base[at++] = (uint8_t)(rest | 0x80);
     base[at++] = (uint8_t)rest;
     return at;

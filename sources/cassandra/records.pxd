@@ -55,15 +55,18 @@ cdef class Records:
     cdef int _hand_over(self, int slot) except -1
     @cython.locals(size=int, i=int, slot=int, base=Py_ssize_t, keyspace=uint64_t)
     cdef int _reindex(self) except -1
-    @cython.locals(dropped=uint64_t[::1])
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
+    @cython.locals(dropped=uint64_t[::1])
+    cdef int _grow_dropped(self) except -1
     cdef int _grow(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become_published(self, int slot, int kind, uint64_t host, uint64_t segment, uint64_t position, uint64_t length) except -1
-    @cython.locals(meta=uint64_t, dirty=int[::1])
+    @cython.locals(meta=uint64_t)
     cdef int _mark(self, int slot) except -1
+    @cython.locals(dirty=int[::1])
+    cdef int _grow_dirty(self) except -1
     @cython.locals(slot=int, base=Py_ssize_t, keyspace=int, group=uint64_t)
     cpdef regroup(self, Groups groups)
     @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)

@@ -218,12 +218,15 @@ class Records:
 
     def _note_dropped(self, d0: int, d1: int) -> None:
         if 2 * self.dropped_count == len(self.dropped):
-            dropped = memoryview(array("Q", bytes(16 * len(self.dropped))))
-            dropped[: len(self.dropped)] = self.dropped
-            self.dropped = dropped
+            self._grow_dropped()
         self.dropped[2 * self.dropped_count] = d0
         self.dropped[2 * self.dropped_count + 1] = d1
         self.dropped_count += 1
+
+    def _grow_dropped(self) -> None:
+        dropped = memoryview(array("Q", bytes(16 * len(self.dropped))))
+        dropped[: len(self.dropped)] = self.dropped
+        self.dropped = dropped
 
     def _grow(self) -> None:
         self.words, self.links, self.newest = _NO_WORDS, _NO_LINKS, _NO_TIMES
@@ -261,11 +264,14 @@ class Records:
         if not meta & _DIRTY:
             self.words[slot * codes.RECORD_WORDS + codes.META] = meta | _DIRTY
             if self.dirty_count == len(self.dirty):
-                dirty = memoryview(array("i", bytes(8 * len(self.dirty))))
-                dirty[: self.dirty_count] = self.dirty
-                self.dirty = dirty
+                self._grow_dirty()
             self.dirty[self.dirty_count] = slot
             self.dirty_count += 1
+
+    def _grow_dirty(self) -> None:  # Apart: a view among a function's variables costs each call.
+        dirty = memoryview(array("i", bytes(8 * len(self.dirty))))
+        dirty[: self.dirty_count] = self.dirty
+        self.dirty = dirty
 
     def regroup(self, groups: Groups) -> None:
         """Go by *groups*: other replicas hold the tokens now."""

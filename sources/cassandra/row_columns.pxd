@@ -19,7 +19,7 @@ cdef class RowColumns:
     cdef int64_t[::1] facts
     cdef int[::1] columns
     cdef int column_count
-    cdef Py_ssize_t end, row_deletion
+    cdef Py_ssize_t lists, end, row_deletion
     cdef int64_t newest, newest_deletion, oldest_simple, newest_simple, special
 
     cpdef use(self, Cutter cutter, int columns_max)
@@ -31,6 +31,11 @@ cdef class RowColumns:
     cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
     cdef int _is_path_cell(self, Py_ssize_t at) noexcept
     cdef int _mention(self, int column, Py_ssize_t at) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef int _has_note(self, TablePlan plan, int column, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) noexcept
     cpdef bytes facts_of(self, Py_ssize_t count)
-    @cython.locals(base=Py_ssize_t, grown=int64_t[::1])
+    @cython.locals(base=Py_ssize_t)
     cdef int _keep_facts(self, Py_ssize_t record, int64_t timestamp, int operation, int index, int64_t mutation) except -1
+    @cython.locals(grown=int64_t[::1])
+    cdef int _grow_facts(self) except -1

@@ -26,6 +26,7 @@ class RowColumns:
     def __init__(self) -> None:
         """Find nothing yet."""
         self.words = memoryview(array("q", [0]))  # The operations of the mutation at hand.
+        self.lists = 0  # Which of the cutter's lists that is.
         self.end = 0  # How many of these words there are.
         self.where = memoryview(array("q", [_NOWHERE]))
         self.columns = memoryview(array("i", [0]))
@@ -35,6 +36,7 @@ class RowColumns:
     def use(self, cutter: Cutter, columns_max: int) -> None:
         """Find columns in what *cutter* cuts, of tables of at most *columns_max* columns."""
         self.cutter = cutter
+        self.lists = 0
         if columns_max >= len(self.where):
             self.where = memoryview(array("q", [_NOWHERE] * (columns_max + 1)))
             self.columns = memoryview(array("i", [0] * (columns_max + 1)))
@@ -119,6 +121,27 @@ class RowColumns:
         self.where[column] = at
         self.column_count += 1
 
+    def _has_note(
+        self, plan: TablePlan, column: int, timestamp: int, ttl: int, expires: int
+    ) -> int:
+        """Say whether a simple cell differs from its row's write time and TTL, or is empty."""
+        if plan.complex[column]:
+            return 0
+        at = self.where[column]
+        if self.words[at + codes.TIMESTAMP] != timestamp:
+            return 1
+        if self.words[at + codes.FLAGS] & codes.IS_EXPIRING:
+            if self.words[at + codes.TTL] != ttl or self.words[at + codes.LDT] != expires:
+                return 1
+        elif expires >= 0:
+            return 1
+        return self._is_empty(plan, column, at)
+
+    def _is_empty(self, plan: TablePlan, column: int, at: int) -> int:
+        if self.words[at + codes.FLAGS] & codes.IS_DELETED or plan.empties[column]:
+            return 0
+        return 1 if self.words[at + codes.LENGTH] == 0 else 0
+
     def facts_of(self, count: int) -> bytes:
         """Return four numbers for each of *count* changes: see `_keep_facts`."""
         return bytes(self.facts[: count * _FACT_WORDS])
@@ -129,10 +152,13 @@ class RowColumns:
         """Keep a change's write time, operation, index in its mutation, and mutation."""
         base = record * _FACT_WORDS
         if base == len(self.facts):
-            grown = memoryview(array("q", bytes(16 * base)))
-            grown[:base] = self.facts
-            self.facts = grown
+            self._grow_facts()
         self.facts[base] = timestamp
         self.facts[base + 1] = operation
         self.facts[base + 2] = index
         self.facts[base + 3] = mutation
+
+    def _grow_facts(self) -> None:
+        grown = memoryview(array("q", bytes(16 * len(self.facts))))
+        grown[: len(self.facts)] = self.facts
+        self.facts = grown

@@ -17,7 +17,7 @@ cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 cdef class Transcoder(RowColumns):
     cdef object epochs
     cdef int64_t epoch
-    cdef Py_ssize_t made
+    cdef Py_ssize_t made, at
     cdef list plans
     cdef AvroBytes out
     cdef const unsigned char[::1] buf
@@ -26,23 +26,25 @@ cdef class Transcoder(RowColumns):
     cdef int64_t[::1] ends
     cdef Py_ssize_t end_count
     cdef int range_open
-    cdef list keys, bodies, headers, tables
+    cdef list nodes, keys, bodies, headers, tables
     cdef bytes key
     cdef Py_ssize_t length, key_start, key_length
     cdef int index
 
-    @cython.locals(i=Py_ssize_t, base=Py_ssize_t, node=bytes)
+    @cython.locals(base=Py_ssize_t)
     cpdef encode(self, Outbox outbox, nodes)
+    @cython.locals(epoch=int64_t)
+    cdef int _go_on(self, Outbox outbox) except -1
     @cython.locals(made=EpochPlans)
     cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
     @cython.locals(column=list)
     cdef int _undo(self) except -1
-    @cython.locals(epoch=int64_t)
-    cdef bint _rescued(self, Outbox outbox, Py_ssize_t base, bytes node, error) except -1
-    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t)
-    cdef int _mutation(self, Outbox outbox, Py_ssize_t base, bytes node) except -1
-    @cython.locals(out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t)
-    cdef int _changes(self, Outbox outbox, Py_ssize_t base, bytes node, Py_ssize_t count) except -1
+    @cython.locals(base=Py_ssize_t, epoch=int64_t)
+    cdef bint _rescued(self, Outbox outbox, error) except -1
+    @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, count=Py_ssize_t)
+    cdef int _mutation(self, Outbox outbox) except -1
+    @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t, node=bytes)
+    cdef int _changes(self, Outbox outbox, Py_ssize_t count) except -1
     @cython.locals(out=AvroBytes, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
     cdef int _finish(self, Py_ssize_t tail, Py_ssize_t tail_end) except -1
     @cython.locals(plan=TablePlan, kind=int64_t, timestamp=int64_t)
@@ -56,8 +58,10 @@ cdef class Transcoder(RowColumns):
     @cython.locals(length=Py_ssize_t)
     cdef Py_ssize_t _part_length(self, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, ends=int64_t[::1], mutation=Py_ssize_t)
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, mutation=Py_ssize_t)
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    @cython.locals(ends=int64_t[::1])
+    cdef int _grow_ends(self) except -1
     @cython.locals(i=int)
     cdef bytes _fields(self, TablePlan plan)
     cdef inline Py_ssize_t _union(self, Py_ssize_t at, int64_t number, int given) noexcept
@@ -73,9 +77,6 @@ cdef class Transcoder(RowColumns):
     cdef int _notes(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
     @cython.locals(out=AvroBytes, count=int, i=int, column=int, at=Py_ssize_t, flags=int64_t, name=bytes, written=int64_t)
     cdef int _write_notes(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
-    @cython.locals(at=Py_ssize_t)
-    cdef int _has_note(self, TablePlan plan, int column, int64_t timestamp, int64_t ttl, int64_t expires) except -1
-    cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) noexcept
     @cython.locals(kind=int64_t)
     cdef int _range(self, TablePlan plan, Py_ssize_t begin, Py_ssize_t ended) except -1
     @cython.locals(count=int64_t)

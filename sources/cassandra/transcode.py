@@ -44,27 +44,35 @@ class Transcoder(RowColumns):
         self.headers: list[Headers] = []
         self.tables: list[str] = []
         quarantined: list[Quarantined] = []
-        node_names = [avro_string(name) for name in nodes]
+        self.nodes = [avro_string(name) for name in nodes]
         self.epoch = _NOWHERE
         self.out.attach(outbox.data)
         self.buf = outbox.data
         if _ID_BYTES * outbox.count > len(self.ids):
             self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
         native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
-        for i in range(outbox.count):
-            base = i * codes.MAIL_WIDTH
-            node = node_names[outbox.meta[base + codes.MAIL_HOST]]
-            self.id_at = i * _ID_BYTES
-            self.made = len(self.bodies)
+        self.at = 0
+        while self.at < outbox.count:
             try:
-                if outbox.meta[base + codes.MAIL_EPOCH] != self.epoch:
-                    self._enter(outbox, outbox.meta[base + codes.MAIL_EPOCH])
-                self._mutation(outbox, base, node)
+                self._go_on(outbox)
             except HeadraceError as error:
                 self._undo()
-                if not self._rescued(outbox, base, node, error):
+                if not self._rescued(outbox, error):
+                    base = self.at * codes.MAIL_WIDTH
                     quarantined.append(mail_set_aside(outbox, base, nodes, error))
+                self.at += 1
         return EncodedRecords(self.keys, self.bodies, self.headers, self.tables, quarantined)
+
+    def _go_on(self, outbox: Outbox) -> None:
+        """Encode the mutations from `at` on, to the end or to one that does not fit."""
+        while self.at < outbox.count:
+            self.id_at = self.at * _ID_BYTES
+            self.made = len(self.bodies)
+            epoch = outbox.meta[self.at * codes.MAIL_WIDTH + codes.MAIL_EPOCH]
+            if epoch != self.epoch:
+                self._enter(outbox, epoch)
+            self._mutation(outbox)
+            self.at += 1
 
     def _enter(self, outbox: Outbox, epoch: int) -> None:
         """Go on with the tables of another epoch."""
@@ -80,16 +88,17 @@ class Transcoder(RowColumns):
         for column in (self.keys, self.bodies, self.headers, self.tables):
             del column[self.made :]
 
-    def _rescued(self, outbox: Outbox, base: int, node: bytes, error: HeadraceError) -> bool:
+    def _rescued(self, outbox: Outbox, error: HeadraceError) -> bool:
         """Encode a mutation that does not fit its epoch with another, or as far as it is known.
 
         What stands before an unknown table is delivered when nothing to deliver can be behind it.
         """
+        base = self.at * codes.MAIL_WIDTH
         epoch = outbox.meta[base + codes.MAIL_EPOCH]
         for other in self.epochs.others(epoch):
             self._enter(outbox, other)
             try:
-                self._mutation(outbox, base, node)
+                self._mutation(outbox)
             except HeadraceError:
                 self._undo()
             else:
@@ -99,26 +108,30 @@ class Transcoder(RowColumns):
             return False
         try:
             with suppress(UnknownTableError):  # Once more: so the cutter stands at that table.
-                self._mutation(outbox, base, node)
+                self._mutation(outbox)
             rest = native.take(outbox.data, self.cutter.at, outbox.meta[base + codes.MAIL_END])
             if self.cutter.is_neighbour() and not self.epochs.hides(epoch, rest):
-                self._changes(outbox, base, node, self.cutter.count)
+                self._changes(outbox, self.cutter.count)
                 self.epochs.pass_over(error)
                 return True
         except HeadraceError:
             self._undo()
         return False
 
-    def _mutation(self, outbox: Outbox, base: int, node: bytes) -> None:
-        """Cut and encode one mutation."""
+    def _mutation(self, outbox: Outbox) -> None:
+        """Cut and encode the mutation at hand."""
+        base = self.at * codes.MAIL_WIDTH
         start = outbox.meta[base + codes.MAIL_START]
         end = outbox.meta[base + codes.MAIL_END]
         count = self.cutter.cut_range(start, end, outbox.meta[base + codes.MAIL_MESSAGING])
-        self._changes(outbox, base, node, count)
+        self._changes(outbox, count)
 
-    def _changes(self, outbox: Outbox, base: int, node: bytes, count: int) -> None:
+    def _changes(self, outbox: Outbox, count: int) -> None:
         """Encode *count* operations: first the changes, then the fields that need their number."""
-        self.words = self.cutter.words
+        if self.lists != self.cutter.lists:  # Taking a view costs more than a row's fields.
+            self.lists = self.cutter.lists
+            self.words = self.cutter.words
+        base = self.at * codes.MAIL_WIDTH
         self.end = count * codes.WIDTH
         self.length = outbox.meta[base + codes.MAIL_END] - outbox.meta[base + codes.MAIL_START]
         self.index = 0
@@ -128,12 +141,14 @@ class Transcoder(RowColumns):
         at = 0
         while at < self.end:
             at = self._update(at)
+        node = self.nodes[outbox.meta[base + codes.MAIL_HOST]]
+        out.reserve(len(node) + codes.COLUMN_BYTES)
         tail = out.size
-        out.long(self.index)
-        out.long(outbox.meta[base + codes.MAIL_COPIES])
-        out.constant(node)
-        out.long(outbox.meta[base + codes.MAIL_SEGMENT])
-        out.long(outbox.meta[base + codes.MAIL_POSITION])
+        at = native.put_long(out.out, tail, self.index)
+        at = native.put_long(out.out, at, outbox.meta[base + codes.MAIL_COPIES])
+        native.copy_bytes(out.out, at, node)
+        at = native.put_long(out.out, at + len(node), outbox.meta[base + codes.MAIL_SEGMENT])
+        out.size = native.put_long(out.out, at, outbox.meta[base + codes.MAIL_POSITION])
         self._finish(tail, out.size)
 
     def _finish(self, tail: int, tail_end: int) -> None:
@@ -257,7 +272,7 @@ class Transcoder(RowColumns):
 
     def _write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> None:
         out = self.out
-        out.reserve(2 * self.length + plan.fixed_bytes + len(plan.constant))
+        out.reserve(2 * self.length + plan.fixed_bytes + len(plan.constant) + len(self.key))
         is_row = operation <= codes.OP_DELETE
         flags = self.words[row + codes.FLAGS] if is_row else 0
         is_static = flags & codes.ROW_STATIC
@@ -284,9 +299,7 @@ class Transcoder(RowColumns):
         native.copy(out.out, out.size, self.ids, self.id_at, self.id_at + _ID_BYTES)
         out.size = native.put_long(out.out, out.size + _ID_BYTES, self.index - 1)
         if self.end_count == len(self.ends):
-            ends = memoryview(array("q", bytes(16 * self.end_count)))
-            ends[: self.end_count] = self.ends
-            self.ends = ends
+            self._grow_ends()
         self.ends[self.end_count] = out.size
         self.end_count += 1
         mutation = self.id_at // _ID_BYTES
@@ -294,6 +307,11 @@ class Transcoder(RowColumns):
         self.keys.append(self.key)
         self.headers.append(plan.headers)
         self.tables.append(plan.table_name)
+
+    def _grow_ends(self) -> None:
+        ends = memoryview(array("q", bytes(16 * self.end_count)))
+        ends[: self.end_count] = self.ends
+        self.ends = ends
 
     def _fields(self, plan: TablePlan) -> bytes:
         """Return the row's updateFields as Avro; rows mostly mention what the row before did."""
@@ -319,8 +337,10 @@ class Transcoder(RowColumns):
         """Write the primary key's columns; without *row* the clustering columns are null."""
         out = self.out
         if plan.key_count == 1:
-            out.byte(2)
-            out.constant(self.key)  # The key record of one field is that field.
+            at = out.size
+            out.out[at] = 2
+            native.copy_bytes(out.out, at + 1, self.key)  # A key record of one field is that field.
+            out.size = at + 1 + len(self.key)
         else:
             at = self.key_start
             for i in range(plan.key_count):
@@ -447,26 +467,6 @@ class Transcoder(RowColumns):
                 self._optional(self.words[at + codes.TTL], flags & codes.IS_EXPIRING)
                 self._optional(self.words[at + codes.LDT], flags & codes.IS_EXPIRING)
                 out.byte(self._is_empty(plan, column, at))
-
-    def _has_note(
-        self, plan: TablePlan, column: int, timestamp: int, ttl: int, expires: int
-    ) -> int:
-        if plan.complex[column]:
-            return 0
-        at = self.where[column]
-        if self.words[at + codes.TIMESTAMP] != timestamp:
-            return 1
-        if self.words[at + codes.FLAGS] & codes.IS_EXPIRING:
-            if self.words[at + codes.TTL] != ttl or self.words[at + codes.LDT] != expires:
-                return 1
-        elif expires >= 0:
-            return 1
-        return self._is_empty(plan, column, at)
-
-    def _is_empty(self, plan: TablePlan, column: int, at: int) -> int:
-        if self.words[at + codes.FLAGS] & codes.IS_DELETED or plan.empties[column]:
-            return 0
-        return 1 if self.words[at + codes.LENGTH] == 0 else 0
 
     def _range(self, plan: TablePlan, begin: int, ended: int) -> None:
         if ended < 0:

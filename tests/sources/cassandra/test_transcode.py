@@ -85,6 +85,24 @@ def test_an_agreed_ring_is_encoded_as_its_records_are() -> None:
     assert made >= 1_000
 
 
+def test_write_times_of_every_length_are_encoded(tmp_path: Path) -> None:
+    """Where a number takes a byte more, and where it is negative."""
+    powers = [1 << bits for bits in range(63)]
+    times = sorted({sign * power - less for power in powers for sign in (1, -1) for less in (0, 1)})
+    raws = [insert(b"%d" % at_us, b"v", at_us=at_us) for at_us in times]
+    batches = everything(
+        forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA) | ONE_COPY
+    )
+
+    made = 0
+    for batch in batches:
+        fast = batch.encode("avro")
+        assert_same(codec().encode(batch), fast)
+        made += len(fast)
+
+    assert len(times) == made
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_delivered_table_behind_an_unknown_one_is_quarantined(tmp_path: Path, count: int) -> None:
     """With its bytes and its place, and without any of its changes."""
