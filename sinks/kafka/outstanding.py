@@ -12,13 +12,14 @@ from headrace.sinks.kafka.failures import code_of, disposition
 from headrace.sinks.kafka.messages import Messages
 
 TOO_LARGE: Final = "kafka_msg_size_too_large"
+Arrived = Callable[[KafkaError | None, Message], None]
 Finish = Callable[["Outstanding", int, list[Failure]], None]
 # What to do about a record of several messages is what the worst of their failures asks for.
 _SEVERITY: Final = (Disposition.REJECT, Disposition.RETRY, Disposition.FATAL)
 
 
 class Outstanding:
-    """librdkafka calls it once per message.
+    """Hears of each message once.
 
     A failure brings its message, not its number. Equal messages are interchangeable, so the number
     is looked up by content, and only when something failed.
@@ -39,8 +40,8 @@ class Outstanding:
         self._failures: dict[int, Failure] = {}
         self._untaken: set[int] = set()
 
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Count one message that came back."""
+    def arrived(self, error: KafkaError | None, message: Message) -> None:
+        """Count one message that came back. Called by librdkafka, in a poll."""
         if error is not None:
             self._failed.append((error, message.key(), message.value()))
         self._left -= 1

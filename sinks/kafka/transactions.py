@@ -230,7 +230,10 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
                 continue
             topic = place if messages.routed else self._topics.of(place)
             try:
-                self._producer.produce(topic, value, key, -1, outstanding, None, 0, list(headers))
+                self._check_size(value)
+                self._producer.produce(
+                    topic, value, key, -1, outstanding.arrived, None, 0, list(headers)
+                )
             except KafkaException as error:
                 if not self._passed_over(messages, number, outstanding, error):
                     return

@@ -6,6 +6,7 @@ deadline in the past if it does not want to wait.
 """
 
 from collections.abc import Mapping
+from operator import length_hint
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -24,11 +25,11 @@ from headrace.plugins import (
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import QueueFullError, WriterClosedError, code_of, hint_of
 from headrace.sinks.kafka.messages import Messages, messages_of
-from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
+from headrace.sinks.kafka.outstanding import TOO_LARGE, Arrived, Outstanding, failure_of
 from headrace.sinks.kafka.topics import Topics
 
 POLL_MS: Final = 100
-_TOO_LARGE: Final = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes"))
+_TOO_LARGE: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes")
 HeaderList = list[tuple[str, str | bytes | None]]
 
 
@@ -135,42 +136,40 @@ class KafkaWriter(Writer):
 
     def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
         produce = self._producer.produce
-        columns = zip(
-            messages.values, messages.keys, messages.headers, messages.places, strict=True
-        )
+        arrived = outstanding.arrived
+        bounded = self._config.large_bytes is not None
         shared: Headers | None = None
         place: str | None = None
         headers: HeaderList = []
         topic = ""
-        too_large = self._too_large(messages)
-        for number, (value, key, given, where) in enumerate(columns):
+        rest = iter(messages.values)
+        columns = zip(rest, messages.keys, messages.headers, messages.places, strict=True)
+        for value, key, given, where in columns:  # Not counted: that costs each record.
             if given is not shared:
                 shared = given
                 headers = list(given)
             if where is not place:
                 place = where
                 topic = where if messages.routed else self._topics.of(where)
-            if number in too_large:
-                if not self._passed_over(messages, number, outstanding, _TOO_LARGE):
-                    return
-                continue
             try:
-                produce(topic, value, key, -1, outstanding, None, 0, headers)
+                if bounded:
+                    self._check_size(value)
+                produce(topic, value, key, -1, arrived, None, 0, headers)
             except BufferError:
-                if not self._produce_patiently(topic, value, key, outstanding, headers):
+                if not self._produce_patiently(topic, value, key, arrived, headers):
+                    number = len(messages.values) - length_hint(rest) - 1
                     self._give_up(messages, number, outstanding, None)
                     return
             except KafkaException as error:
+                number = len(messages.values) - length_hint(rest) - 1
                 if not self._passed_over(messages, number, outstanding, error):
                     return
 
-    def _too_large(self, messages: Messages) -> frozenset[int]:
-        """Return the messages that exceed `large.bytes`, if it is given: brokers may allow more."""
+    def _check_size(self, value: bytes | None) -> None:
+        """Refuse, as the client does, what exceeds `large.bytes`: brokers may allow more."""
         bound = self._config.large_bytes
-        if bound is None:
-            return frozenset()
-        sizes = enumerate(map(len, (value or b"" for value in messages.values)))
-        return frozenset(number for number, size in sizes if size > bound)
+        if bound is not None and value and len(value) > bound:
+            raise KafkaException(_TOO_LARGE)
 
     def _passed_over(
         self, messages: Messages, number: int, outstanding: Outstanding, error: KafkaException
@@ -188,14 +187,14 @@ class KafkaWriter(Writer):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        outstanding: Outstanding,
+        arrived: Arrived,
         headers: HeaderList,
     ) -> bool:
         """Poll until the queue has room; say whether it had any in time."""
         for _ in range(0, self._config.submit_timeout_ms + 1, POLL_MS):
             self._poll(POLL_MS)
             try:
-                self._producer.produce(topic, value, key, -1, outstanding, None, 0, headers)
+                self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
             except BufferError:
                 continue
             return True

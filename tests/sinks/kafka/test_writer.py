@@ -250,9 +250,9 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
         singly=singly,
     )
 
-    outstanding(None, Message(topic="t", key=b"a", value=b"1"))
+    outstanding.arrived(None, Message(topic="t", key=b"a", value=b"1"))
     error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-    outstanding(error, Message(topic="t", key=b"b", value=b"2"))
+    outstanding.arrived(error, Message(topic="t", key=b"b", value=b"2"))
 
     assert [[(1, expected)]] == [[(f.index, f.disposition) for f in found] for found in verdicts]
 
