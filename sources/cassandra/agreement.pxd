@@ -8,7 +8,7 @@ from headrace.sources.cassandra.groups cimport Groups
 from headrace.sources.cassandra.record_rows cimport StoredRecords
 
 cdef int _HOST_COUNTERS
-cdef uint64_t _MASK16, _SHARED, _CHECKED, _STREAMED, _NO_REPLICA, _ONE
+cdef uint64_t _MASK16, _SHARED, _CHECKED, _STREAMED, _NO_REPLICA, _ONE, _HALF
 
 
 @cython.final
@@ -18,7 +18,7 @@ cdef class Agreement(StoredRecords):
     cdef public bint streamed
     cdef readonly int64_t[::1] hosts
     cdef readonly uint64_t[::1] assumed
-    cdef readonly bint assumes
+    cdef readonly Py_ssize_t assumes
     cdef public int64_t agreed, expired, not_replica, filtered, expired_published, expired_late, reencoded, overflowed, memory_shortened
 
     @cython.locals(bit=uint64_t, slot=int, base=Py_ssize_t, group=int, kind=int, copies=int)
@@ -32,9 +32,9 @@ cdef class Agreement(StoredRecords):
     cdef int _agree(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
     @cython.locals(base=Py_ssize_t, group=int, seen=uint64_t)
     cdef int _met(self, int slot) noexcept
-    @cython.locals(base=Py_ssize_t, group=int, seen=uint64_t, assumed=uint64_t, host=uint64_t)
+    @cython.locals(base=Py_ssize_t, group=int, seen=uint64_t, assumed=uint64_t, place=uint64_t, at=Py_ssize_t)
     cdef int _met_assuming(self, int slot) noexcept
-    cpdef assume(self, int host, uint64_t until)
+    cpdef assume(self, list parts)
     @cython.locals(met=int, seen=int)
     cpdef int copies(self, int slot) noexcept
     @cython.locals(slot=int)

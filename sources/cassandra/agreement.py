@@ -15,6 +15,7 @@ _SHARED, _CHECKED = 0x400, 0x800
 _STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
 _ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
+_HALF = 0x8000_0000
 
 
 class Agreement(StoredRecords):
@@ -27,9 +28,10 @@ class Agreement(StoredRecords):
         self.suspect = -1  # The slot that codes.SUSPECT speaks of.
         self.streamed = 0  # Whether the next entry was logged while its node received a stream.
         self.hosts = memoryview(array("q", bytes(8 * _HOST_COUNTERS * max(1, groups.hosts))))
-        # Of each host: mutations born before this split time count as logged by it (line 21).
-        self.assumed = memoryview(array("Q", bytes(8 * max(1, groups.hosts))))
-        self.assumes = 0
+        # Host, until when in split time, first place on the ring and the one behind: mutations born
+        # before count as logged by that host (line 21).
+        self.assumed = memoryview(array("Q", [0]))
+        self.assumes = 0  # Words of it.
         self.agreed = 0
         self.expired = 0
         self.not_replica = 0
@@ -162,18 +164,29 @@ class Agreement(StoredRecords):
         base = slot * codes.RECORD_WORDS
         seen = self.words[base + codes.SEEN]
         assumed = seen
-        for host in range(self.groups_table.hosts):
-            if self.assumed[host] > self.words[base + codes.BORN]:
-                assumed |= _ONE << host
+        place = (self.words[base + codes.TOKEN] >> 32) ^ _HALF
+        at = 0
+        while at < self.assumes:
+            if (
+                self.assumed[at + 1] > self.words[base + codes.BORN]
+                and self.assumed[at + 2] <= place < self.assumed[at + 3]
+            ):
+                assumed |= _ONE << self.assumed[at]
+            at += 4
         group = self.words[base + codes.META] >> 16 & _MASK16
         if self._kind(slot) != codes.PENDING or not self.groups_table.met(group, assumed):
             return 0
         return native.popcount(seen) | codes.ASSUMED
 
-    def assume(self, host: int, until: int) -> None:
-        """Count *host* for pending mutations born before *until*: a part of its log is gone."""
-        self.assumed[host] = max(self.assumed[host], until)
-        self.assumes = 1
+    def assume(self, parts: list[tuple[int, int, int, int]]) -> None:
+        """Count hosts for pending mutations whose copies may have been in *parts* that are gone.
+
+        Each is a host, the split time before which they were born, and the places on the ring that
+        it is said of: the first, and the one behind.
+        """
+        words = [word for part in parts for word in part]
+        self.assumes = len(words)
+        self.assumed = memoryview(array("Q", words))
 
     # ---- time (lines 20, 23, 24) ----
 

@@ -132,7 +132,7 @@ class GapBook:
             if gap.state == ACCEPTED:
                 told.append(self._replace(gap, state=PASSED))
             elif gap.state == OPEN and (other := again.pop((gap.node, gap.begin), None)):
-                self._replace(gap, end=other.end)
+                self._replace(gap, end=other.end, arcs=other.arcs)
             elif gap.state == OPEN and markers[gap.node] > gap.begin:
                 told.append(self._replace(gap, state=MENDED))
         told += [self._add(gap, tau, wall_ms) for gap in again.values()]
@@ -152,9 +152,7 @@ class GapBook:
         self.counted[name] = self.counted.get(name, 0) + 1
         return made
 
-    def _replace(
-        self, gap: StoredGap, *, state: str = OPEN, end: Marker | None = None
-    ) -> StoredGap:
-        made = msgspec.structs.replace(gap, state=state, end=end or gap.end)
+    def _replace(self, gap: StoredGap, *, state: str = OPEN, **more: object) -> StoredGap:
+        made = msgspec.structs.replace(gap, state=state, **more)
         self.gaps = tuple(made if each is gap else each for each in self.gaps)
         return made

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.gaps import MENDED, PASSED
+from headrace.sources.cassandra.gaps import ASSUME, MENDED, PASSED
 from headrace.sources.cassandra.parting import (
     all_manifests,
     all_schemas,
@@ -24,7 +24,7 @@ from headrace.sources.cassandra.parting import (
     opened,
     pending_of,
 )
-from headrace.sources.cassandra.splits import Arc, arc_of
+from headrace.sources.cassandra.splits import Arc, arc_of, covered
 from headrace.sources.cassandra.state import (
     ACCEPTED,
     OPEN,
@@ -149,7 +149,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         counters=opened({"mutations.pending": pending_of(rows)}),
         chunks=chunks_of(sorted(sorted(rows, key=_DIGEST), key=_NUMBER)),
         schemas=all_schemas(states),
-        met_gaps=_gaps(states, tau),
+        met_gaps=_gaps(shares, tau),
         unread=_unread(states),
         starts=low,
         tables=all_tables([state.tables for state in states]),
@@ -222,15 +222,35 @@ def _markers(
     return lowest, tuple(each for each in more if each.markers)
 
 
-def _gaps(states: Sequence[CdcState], tau: int) -> tuple[StoredGap, ...]:
-    """Return the gaps that any has met; of one that several have, that with the most to come."""
-    found: dict[tuple[str, Marker], StoredGap] = {}
-    for state in states:
-        for gap in state.met_gaps:
-            here = msgspec.structs.replace(gap, tau=gap.tau + tau - state.tau)
-            key = gap.node, gap.begin
-            found[key] = min(here, found.get(key, here), key=_what_is_left)
-    return tuple(sorted(found.values(), key=lambda gap: (gap.tau, gap.node, gap.begin)))
+def _gaps(shares: Sequence[Share], tau: int) -> tuple[StoredGap, ...]:
+    """Return the gaps that any has met; of one that several have, that with the most to come.
+
+    What is assumed of one is kept besides. Each is said of the tokens of the states that have it.
+    """
+    met: dict[StoredGap, list[Arc]] = {}
+    for share in shares:
+        state = share.state
+        for gap in state.met_gaps if state else ():
+            assert state is not None  # noqa: S101 (it has gaps)
+            here = msgspec.structs.replace(gap, tau=gap.tau + tau - state.tau, arcs=())
+            met.setdefault(here, []).extend(map(share.arc.common, gap.arcs or (share.arc,)))
+    most: dict[tuple[str, Marker], StoredGap] = {}
+    for gap in met:
+        key = gap.node, gap.begin
+        most[key] = min(gap, most.get(key, gap), key=_what_is_left)
+    everywhere = covered(share.arc for share in shares)
+    found = []
+    for gap, parts in met.items():
+        arcs = covered(parts)
+        is_assumed = (gap.state, gap.policy) == (PASSED, ASSUME)
+        if most[gap.node, gap.begin] is gap or (is_assumed and arcs):
+            arcs = () if arcs == everywhere else arcs
+            found.append(msgspec.structs.replace(gap, arcs=arcs))
+    return tuple(sorted(found, key=_order))
+
+
+def _order(gap: StoredGap) -> tuple[object, ...]:
+    return gap.tau, gap.node, gap.begin, gap.state, gap.end, gap.arcs, gap.noticed_ms
 
 
 def _what_is_left(gap: StoredGap) -> tuple[int, int, Marker, str, str, int]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from headrace.plugins import Demand, HeadraceError, Quarantined
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor
@@ -18,7 +20,7 @@ from headrace.sources.cassandra.gaps import FAIL, START
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.splits import arcs_of, place_of
+from headrace.sources.cassandra.splits import arc_of, arcs_of, names, place_of, without
 from headrace.sources.cassandra.state import (
     Ahead,
     CdcState,
@@ -166,7 +168,15 @@ class Pump:
         """Tell a split that joins of the gap that the others stand before, if it does too."""
         error = self.stopped_by
         if error is not None and error.gap.node == cursor.node and marker < error.gap.end:
-            owned.gaps.append(error.gap)
+            owned.gaps.append(self._met(owned, error.gap))
+
+    def _met(self, owned: OwnedSplit, gap: StoredGap) -> StoredGap:
+        """Return *gap* as a split meets it: of some tokens it may have read more before."""
+        spared = [e.arc for e in owned.ahead if e.markers.get(gap.node, START) >= gap.end]
+        arc = arc_of(names(self.intake.splits)[owned.number])
+        if not spared or arc is None:
+            return gap
+        return msgspec.structs.replace(gap, arcs=without(arc, spared))
 
     def _go_on(self) -> None:
         """Read on when all splits are behind the gap that stopped the reading."""
@@ -315,7 +325,7 @@ class Pump:
         """Tell the splits of a gap; go on behind it, or read nothing more (line 21)."""
         for number, owned in self._owned.items():
             if self.markers(number)[cursor.node] < error.gap.end:
-                owned.gaps.append(error.gap)
+                owned.gaps.append(self._met(owned, error.gap))
         if self._gap_policy == FAIL:
             self.stopped_by = error
         else:

@@ -33,6 +33,7 @@ from headrace.sources.cassandra.parting import opened, without_keyspaces
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.pump import FIRST
 from headrace.sources.cassandra.replicas import SplitVersions
+from headrace.sources.cassandra.splits import Arc
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
@@ -193,10 +194,15 @@ class CassandraReader(Reader):
 
     def _assume(self) -> None:
         """Count hosts for what the parts of their logs that are gone could have held (line 21)."""
-        for gap in self._gaps.gaps:
-            if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._hosts:
-                until = gap.tau + self._parts.config.expiry_seconds * _MS
-                self._agreement.assume(self._hosts.index(gap.node), until)
+        expiry_ms = self._parts.config.expiry_seconds * _MS
+        self._agreement.assume(
+            [
+                (self._hosts.index(gap.node), gap.tau + expiry_ms, *arc)
+                for gap in self._gaps.gaps
+                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._hosts
+                for arc in gap.arcs or (Arc(),)
+            ]
+        )
         self._memory.judge_again()
 
     def release(self, position: Position) -> None:

@@ -26,6 +26,10 @@ class Arc(NamedTuple):
         """Say whether a place is one of them."""
         return self.first <= place < self.behind
 
+    def common(self, other: "Arc") -> "Arc":
+        """Return the places that are in both; they may be none."""
+        return Arc(max(self.first, other.first), min(self.behind, other.behind))
+
 
 def names(count: int) -> Sequence[str]:
     """Return the names of so many splits, from the lowest token on.
@@ -77,6 +81,26 @@ def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
             first = made.pop()[0]
         made.append((first, last - 1))
     return () if made == [(-(1 << 63), (1 << 63) - 1)] else tuple(made)
+
+
+def covered(arcs: Iterable[Arc]) -> tuple[Arc, ...]:
+    """Return the same places in as few arcs as can be, ascending."""
+    made: list[Arc] = []
+    for arc in sorted(arcs):
+        if made and arc.first <= made[-1].behind:
+            made[-1] = Arc(made[-1].first, max(arc.behind, made[-1].behind))
+        elif arc.first < arc.behind:
+            made.append(arc)
+    return tuple(made)
+
+
+def without(arc: Arc, others: Iterable[Arc]) -> tuple[Arc, ...]:
+    """Return the places of *arc* that are in none of the *others*."""
+    left, at = [], arc.first
+    for other in covered(others):
+        left.append(Arc(at, min(other.first, arc.behind)))
+        at = max(at, other.behind)
+    return covered([*left, Arc(at, arc.behind)])
 
 
 def place_of(token: int) -> int:

@@ -61,7 +61,8 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     """What of a node's log was lost unread: all after `begin`, up to `end` (line 21).
 
     `kind`, `state` and `policy` are words of the module `gaps`; `tau` is when it was met, in split
-    time, and `noticed_ms` the same by the clock on the wall.
+    time, and `noticed_ms` the same by the clock on the wall. `arcs` are what of the split lacks it,
+    of which none are all.
     """
 
     node: str
@@ -72,6 +73,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
     policy: str = ""
     tau: int = 0
     noticed_ms: int = 0
+    arcs: tuple[Arc, ...] = ()
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import RecordChunks
 from headrace.sources.cassandra.groups import Group, Groups
+from headrace.sources.cassandra.splits import RING, place_of
 
 PARTS = 3  # A round of storing what did not change.
 
@@ -449,7 +450,7 @@ def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:
     agreement = Agreement(everyone())
     observe(agreement, 0, 1)
     agreement.tau = 100
-    agreement.assume(2, 100)
+    agreement.assume([(2, 100, 0, RING)])
     observe(agreement, 0, 2)
 
     assert [1] == [agreement.identity(slot)[1] for slot in agreement.ready()]
@@ -457,6 +458,8 @@ def test_copies_in_a_part_that_is_gone_can_be_assumed() -> None:
     assert 1 | codes.ASSUMED == agreement.publish(slot, 0, 1, 1, 100)
     agreement.tau = 99
     assert 1 | codes.ASSUMED == observe(agreement, 1, 3)
+    agreement.assume([(2, 100, 0, place_of(0)), (0, 100, place_of(0) + 1, RING)])
+    assert 0 == observe(agreement, 1, 4)
 
 
 @pytest.mark.parametrize("level", [1, 2])

@@ -20,7 +20,7 @@ from headrace.sources.cassandra import codes, merging
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import Chunk, RecordChunks
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.gaps import MARKER, PASSED
+from headrace.sources.cassandra.gaps import ASSUME, MARKER, PASSED
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.merging import Share, cut, latest, marker_at, merged, resplit
 from headrace.sources.cassandra.splits import RING, Arc, arc_of, count_in, names, place_of
@@ -85,7 +85,14 @@ def state_of(
         chunks=RecordChunks(()).take(agreement),
         unread={"a": (6, 7)} if flags & 2 else {},
         met_gaps=(
-            StoredGap("b", Marker(5, gap), Marker(6, 0), MARKER, PASSED if gap & 1 else OPEN),
+            StoredGap(
+                "b",
+                Marker(5, gap),
+                Marker(6, 0),
+                MARKER,
+                PASSED if gap & 1 else OPEN,
+                ASSUME if gap == 3 else "",
+            ),
         ),
         tables=("one.t",) if flags & 8 else None,
         topologies=tuple(versions),
