@@ -11,3 +11,13 @@ class Contact:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is set to do, as far as it tells."""
+
+    repair_is_logged: bool = False
+    """Whether it writes what repair streams to it into its commit log."""
+    cdc_bytes_max: int | None = None
+    """How large its `cdc_raw` may become."""

@@ -312,6 +312,20 @@ class LogDirectory:
         return None
 
 
+def sizes_in(path: Path) -> dict[str, int]:
+    """Return the bytes of the segments in a folder and of their indexes, as Cassandra counts them.
+
+    Raises OSError.
+    """
+    found = {}
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if parse_name(entry.name) or parse_name(log_name(entry.name)):
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    return found
+
+
 def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
     """Yield what is listed of a log that is to end at *offset* of segment *last*."""
     for info in found:

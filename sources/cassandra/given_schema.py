@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem
-from headrace.sources.cassandra.contact import Contact
+from headrace.sources.cassandra.contact import Contact, NodeSettings
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.schema_rows import SchemaRows
@@ -24,6 +24,7 @@ class GivenSchema:
         """Read nothing yet. Where both have a table, the contact points' wins."""
         self._file = file
         self._contact = contact
+        self._settings = NodeSettings()
         self._log = context.log
 
     @cached_property
@@ -37,6 +38,12 @@ class GivenSchema:
 
         """
         return self._read()
+
+    @property
+    def settings(self) -> NodeSettings:
+        """What a contact point is set to do, as far as is told. Raises as `schema`."""
+        _ = self.schema
+        return self._settings
 
     @cached_property
     def rows(self) -> SchemaRows:
@@ -64,9 +71,9 @@ class GivenSchema:
             schema = parse_schema(_text_of(self._file), place=str(self._file))
         if self._contact.points:
             # Only here: the driver's imports would delay every start by a tenth of a second.
-            from headrace.sources.cassandra.live import read_live_schema  # noqa: PLC0415
+            from headrace.sources.cassandra.live import read_live  # noqa: PLC0415
 
-            live = read_live_schema(self._contact)
+            live, self._settings = read_live(self._contact)
             schema = Schema(
                 {**schema.keyspaces, **live.keyspaces}, {**schema.tables, **live.tables}
             )

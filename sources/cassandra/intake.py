@@ -19,8 +19,7 @@ from headrace.sources.cassandra.layout import Catalogue
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
-_HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
-_FILE = (1 << 48) - 1  # Of a segment's number: the id in its file's name, which goes out.
+_HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
 _GROUP = 16  # Entries whose look-ups overlap.
 _NOTE = 6  # Numbers of a noted entry: split, keyspace, token, start, end, position.
 _SPARE_MAX = 64  # Outboxes kept for their memory.

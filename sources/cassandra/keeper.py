@@ -25,7 +25,7 @@ from headrace.plugins import Clock, HeadraceError
 from headrace.sources.cassandra import needs, rescue
 from headrace.sources.cassandra.agent_protocol import HoldFigures
 from headrace.sources.cassandra.copies import OpenedSegment
-from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo
+from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo, sizes_in
 from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of
@@ -78,6 +78,7 @@ class Keeper:
         self._finished: deque[tuple[float, int]] = deque(maxlen=RATE_SEGMENTS)
         self._newest = 0
         self._full = False
+        self._seen: dict[Path, dict[str, int]] = {}  # Files and their bytes, by folder.
 
     @property
     def keeps_all(self) -> bool:
@@ -148,7 +149,8 @@ class Keeper:
         hold = self._log.hold
         if hold is None or self._disposal.keep:
             return
-        here = _segments_in(self._log.path)
+        self._seen.clear()
+        here = self._segments_in(self._log.path)
         listed = {info.name: info for info in self._log.segments()}
         self._observe(listed.values())
         with self._telling(hold):
@@ -159,10 +161,10 @@ class Keeper:
                 if self._holds(hold, name) or self._take(hold, name):
                     self._take_index(hold, index_name(name))
                     if name in listed and listed[name].final:
-                        _remove(self._log.path, name)
+                        self._remove(self._log.path, name)
             # What the node took away and never had an index for had no CDC data.
-            for name in set(_segments_in(hold)) - set(here) - listed.keys():
-                _remove(hold, name)
+            for name in set(self._segments_in(hold)) - set(here) - listed.keys():
+                self._remove(hold, name)
         self._warn()
 
     def dispose(self) -> int:
@@ -179,12 +181,16 @@ class Keeper:
 
     def figures(self) -> HoldFigures:
         """Return how much is held, and how much more can be."""
+        self._seen.clear()
+        return self._figures()
+
+    def _figures(self) -> HoldFigures:
         here, hold = self._log.path, self._log.hold
         room, rate = max(0, -self._lack(0)), self._rate()
         return HoldFigures(
-            held_bytes=0 if hold is None else _bytes_in(hold),
-            held_segments=0 if hold is None else len(_segments_in(hold)),
-            cdc_raw_bytes=_bytes_in(here),
+            held_bytes=0 if hold is None else self._bytes_in(hold),
+            held_segments=0 if hold is None else len(self._segments_in(hold)),
+            cdc_raw_bytes=sum(self._files(here).values()),
             room_bytes=room,
             retention_seconds=room / rate if rate else None,
             full=self._full,
@@ -209,6 +215,7 @@ class Keeper:
                 self._full = True
                 return False
             os.link(self._log.path / name, hold / name, follow_symlinks=False)
+            self._files(hold)[name] = found.st_size
         except FileNotFoundError:  # The node took it away just now.
             return False
         except FileExistsError:
@@ -226,6 +233,27 @@ class Keeper:
             os.link(self._log.path / index, temporary, follow_symlinks=False)
             temporary.replace(hold / index)
 
+    def _remove(self, folder: Path, name: str) -> None:
+        """Remove a segment and its index from *folder*."""
+        for each in (name, index_name(name)):
+            (folder / each).unlink(missing_ok=True)
+            self._files(folder).pop(each, None)
+
+    def _files(self, folder: Path) -> dict[str, int]:
+        """Return the files in *folder* and their bytes: it is looked at once for each request."""
+        if folder not in self._seen:
+            self._seen[folder] = sizes_in(folder)
+        return self._seen[folder]
+
+    def _segments_in(self, folder: Path) -> Sequence[str]:
+        """Return the names of the segments in *folder*, by ascending id."""
+        named = ((parsed[1], name) for name in self._files(folder) if (parsed := parse_name(name)))
+        return [name for _, name in sorted(named)]
+
+    def _bytes_in(self, folder: Path) -> int:
+        """Return the bytes of the segments in *folder*, without their indexes."""
+        return sum(self._files(folder)[name] for name in self._segments_in(folder))
+
     # ---- bounds ----
 
     def _lack(self, size: int) -> int:
@@ -233,7 +261,7 @@ class Keeper:
         hold, most = self._log.hold or self._log.path, self._disposal.bytes_max
         disk = os.statvfs(hold)
         free = disk.f_bavail * disk.f_frsize
-        over = [] if most is None else [_bytes_in(hold) + size - most]
+        over = [] if most is None else [self._bytes_in(hold) + size - most]
         return max([self._disposal.min_free + size - free, *over])
 
     def _make_room(self, size: int) -> bool:
@@ -267,11 +295,11 @@ class Keeper:
         """Let go what the node still has: its own limit is to protect it."""
         for name in here:
             if self._holds(hold, name):
-                _remove(hold, name)
+                self._remove(hold, name)
 
     def _warn(self) -> None:
         """Say that the hold fills, or is full."""
-        most, now = self._disposal.bytes_max, self.figures()
+        most, now = self._disposal.bytes_max, self._figures()
         free = now.room_bytes if most is None else most
         if self._full:
             hint = "segments stay in cdc_raw, and count there; which job is behind?"
@@ -365,6 +393,7 @@ class Keeper:
                         _move(self._log.find(name), self._disposal.archive)
                 for folder in self._log.folders:
                     (folder / name).unlink(missing_ok=True)
+                    self._seen.get(folder, {}).pop(name, None)
 
     @contextlib.contextmanager
     def _telling(self, place: Path) -> Iterator[None]:
@@ -372,34 +401,6 @@ class Keeper:
             yield
         except OSError as error:
             raise HoldError(str(error), place=str(place)) from error
-
-
-def _segments_in(folder: Path) -> Sequence[str]:
-    """Return the names of the segments in *folder*, by ascending id."""
-    found = [
-        (parsed[1], entry.name) for entry in _scan(folder) if (parsed := parse_name(entry.name))
-    ]
-    return [name for _, name in sorted(found)]
-
-
-def _bytes_in(folder: Path) -> int:
-    """Return the bytes of the segments in *folder*."""
-    found = 0
-    for name in _segments_in(folder):
-        with contextlib.suppress(FileNotFoundError):
-            found += (folder / name).stat().st_size
-    return found
-
-
-def _scan(folder: Path) -> Sequence[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
-
-
-def _remove(folder: Path, name: str) -> None:
-    """Remove a segment and its index from *folder*."""
-    for each in (name, index_name(name)):
-        (folder / each).unlink(missing_ok=True)
 
 
 def _move(path: Path, archive: Path) -> None:

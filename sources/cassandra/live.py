@@ -23,7 +23,7 @@ from cassandra.cluster import (
 from cassandra.policies import WhiteListRoundRobinPolicy
 
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
-from headrace.sources.cassandra.contact import Contact
+from headrace.sources.cassandra.contact import Contact, NodeSettings
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, Schema
 from headrace.sources.cassandra.table_rows import TableRows, Values
 
@@ -61,6 +61,12 @@ def read_live_schema(contact: Contact) -> Schema:
         return _Reading(session).schema()
 
 
+def read_live(contact: Contact) -> tuple[Schema, NodeSettings]:
+    """Return the same, and the settings of one of the contact points. Raises likewise."""
+    with connected(contact) as session:
+        return _Reading(session).schema(), _settings(session)
+
+
 def connected_cluster(contact: Contact) -> Cluster:
     """Return a connected cluster, whose metadata follows the ring; the caller shuts it down.
 
@@ -76,29 +82,12 @@ def connected_cluster(contact: Contact) -> Cluster:
     return cluster
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """What a node is set to do, as far as it tells."""
-
-    repair_is_logged: bool = False
-    """Whether it writes what repair streams to it into its commit log."""
-    cdc_bytes_max: int | None = None
-    """How large its `cdc_raw` may become."""
-
-
-def node_settings(contact: Contact) -> NodeSettings:
-    """Return the settings of one of the contact points.
-
-    Raises:
-        ClusterUnreachableError: as `read_live_schema`.
-
-    """
-    with connected(contact) as session:
-        found = {
-            name: row.value
-            for name in (_REPAIR, *_SPACES)
-            if (row := session.execute(_SETTING, (name,)).one()) is not None
-        }
+def _settings(session: Session) -> NodeSettings:
+    found = {
+        name: row.value
+        for name in (_REPAIR, *_SPACES)
+        if (row := session.execute(_SETTING, (name,)).one()) is not None
+    }
     texts = (found[name] + unit for name, unit in _SPACES.items() if found.get(name))
     sizes = [matched for text in texts if (matched := _SIZE.fullmatch(text))]
     size = int(sizes[0][1]) * _UNITS[sizes[0][2]] if sizes else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.plugins.measures import Measure, Sample, counter, gauge
-from headrace.sources.cassandra.segment import log_name, parse_name
+from headrace.sources.cassandra.directory import sizes_in
 
 if TYPE_CHECKING:
     from headrace.sources.cassandra.agent_protocol import HoldFigures
@@ -54,12 +54,12 @@ def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Mea
     free: list[Sample] = []
     for node, path in paths.items():
         with suppress(OSError):  # Who reads it says what is wrong.
-            used.append(({"node": node}, _size(path)))
+            used.append(({"node": node}, sum(sizes_in(path).values())))
             disk = os.statvfs(path)
             free.append(({"node": node}, disk.f_bavail * disk.f_frsize))
     most = [] if bytes_max is None else [({"node": node}, bytes_max) for node in paths]
     return [
-        gauge("headrace_cdc_raw_bytes", "Of segments in cdc_raw.", used),
+        gauge("headrace_cdc_raw_bytes", "Of segments and indexes in cdc_raw.", used),
         gauge("headrace_cdc_raw_limit_bytes", "cdc_total_space, where a node told it.", most),
         gauge("headrace_cdc_raw_free_bytes", "Free on the disk of cdc_raw.", free),
     ]
@@ -69,7 +69,7 @@ def agent_measures(figures: "HoldFigures", sent_bytes: int) -> Sequence[Measure]
     """Return what an agent tells of its node."""
     lasts = figures.retention_seconds
     amounts = {
-        "headrace_cdc_raw_bytes": ("Of segments in cdc_raw.", figures.cdc_raw_bytes),
+        "headrace_cdc_raw_bytes": ("Of segments and indexes in cdc_raw.", figures.cdc_raw_bytes),
         "headrace_hold_bytes": ("Of segments that are held.", figures.held_bytes),
         "headrace_hold_segments": ("Segments that are held.", figures.held_segments),
         "headrace_hold_room_bytes": ("What more can be held.", figures.room_bytes),
@@ -84,13 +84,3 @@ def agent_measures(figures: "HoldFigures", sent_bytes: int) -> Sequence[Measure]
         ),
         counter("headrace_agent_sent_bytes_total", "Sent of segments.", [({}, sent_bytes)]),
     ]
-
-
-def _size(path: Path) -> int:
-    size = 0
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if parse_name(entry.name) or parse_name(log_name(entry.name)):
-                with suppress(FileNotFoundError):
-                    size += entry.stat().st_size
-    return size

@@ -84,15 +84,9 @@ class Parts:
         _ = self.keys
 
     def _check_streams(self) -> None:
-        config = self.config
-        if not config.contact_points:
-            return
-        # Only here: the driver is imported when a cluster is asked.
-        from headrace.sources.cassandra.live import node_settings  # noqa: PLC0415
-
-        settings = node_settings(config.contact)
+        settings = self.given.settings
         self.cdc_bytes_max = settings.cdc_bytes_max
-        if settings.repair_is_logged and config.streamed is None:
+        if settings.repair_is_logged and self.config.streamed is None:
             said = "the nodes log what repair streams to them (cdc_on_repair_enabled: true)"
             hint = "publish: what is older than the memory comes again; suppress: it does not"
             raise ConfigError([Problem("streamed", said, hint)])

@@ -90,6 +90,7 @@ class CqlNode(LoopbackServer):
             self.over.wait(_SLOW_SECONDS)
         answers = {
             "SELECT * FROM system.peers": rows({"peer": _INET}),
+            "SELECT value FROM system_views.settings": rows({"value": TEXT}),
             "USE ": struct.pack(">i", 3) + text(statement.removeprefix("USE ")),
         } | dict(self.answers)
         if asked := _LOCAL.match(statement):

@@ -9,9 +9,10 @@ import pytest
 from forged import NOW_US, insert, mutation, update
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.contact import NodeSettings
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.live import NodeSettings
 from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import FILE, LOOK_MS, NEVER, Stream, Streams
 from node_logs import batches, forged_nodes, open_all, source
@@ -111,8 +112,8 @@ def test_a_cluster_that_logs_repairs_asks_for_a_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With cdc_on_repair_enabled a job says what becomes of what is older than its memory."""
-    told = NodeSettings(repair_is_logged=True)
-    monkeypatch.setattr("headrace.sources.cassandra.live.node_settings", lambda _: told)
+    told = Schema({}, {}), NodeSettings(repair_is_logged=True)
+    monkeypatch.setattr("headrace.sources.cassandra.live.read_live", lambda _: told)
     options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD)) | {"contact_points": "127.0.0.1:1"}
 
     with pytest.raises(ConfigError, match="cdc_on_repair_enabled") as caught:
