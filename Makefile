@@ -5,6 +5,8 @@ BIN := .venv/bin
 UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
+# Tests start hundreds of processes: without kept bytecode each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 SECONDS ?= 600
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
