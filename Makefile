@@ -11,7 +11,7 @@ SECONDS ?= 600
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
-.PHONY: help demo test test-real ring fuzz check bench coverage wheel clean
+.PHONY: help demo test test-real ring fuzz check bench simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -46,6 +46,9 @@ check: .venv/ready  ## Lint, format, types, imports.
 
 bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
 	$(BIN)/python -m bench
+
+simulate: .venv/ready  ## What 500 workers on a ring of 1,000 nodes ask of each other and of the store.
+	$(BIN)/python -m bench.ring
 
 coverage: .venv/ready  ## Run the unit tests interpreted, because compiled modules hide their lines.
 	HEADRACE_NATIVE=off $(BIN)/coverage run $(BIN)/pytest

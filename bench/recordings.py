@@ -61,7 +61,7 @@ def prepare(
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder / "unpacked")  # noqa: S202 (archives of this repository)
     (schema,) = (folder / "unpacked").rglob("schema.cql")
-    entries = _entries(schema)[:mutations_max]
+    entries = mutations_of(schema)[:mutations_max]
     forged = range(1 if mutations_max else 2, replicas + 1)
     nodes = {"node1": schema.parent / "segments" / "node1"}
     for number in forged:
@@ -104,7 +104,7 @@ def open_segment(framer: Framer, path: Path) -> int:
     return descriptor
 
 
-def _entries(schema: Path) -> list[bytes]:
+def mutations_of(schema: Path) -> list[bytes]:
     """Return node 1's mutations of the recorded table."""
     (table,) = parse_schema(schema.read_text()).tables
     found = []

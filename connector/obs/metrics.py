@@ -5,7 +5,7 @@ A worker serves it with the rest of its HTTP, where there are both.
 """
 
 import http.client
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import start_http_server
@@ -77,14 +77,17 @@ def metrics_address(given: str, *, key: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def merged(ports: Iterable[int]) -> bytes:
+def merged(ports: Mapping[int, str]) -> bytes:
     """Return as one what processes of this machine serve; one that is silent is left out.
 
-    Blocks for `ASK_SECONDS_MAX` for each at most.
+    The samples of each have the label `pump` of its port. Blocks for `ASK_SECONDS_MAX` for each at
+    most.
     """
     found: dict[str, Metric] = {}
-    for port in ports:
+    for port, pump in ports.items():
         for family in text_string_to_metric_families(_asked(port)):
+            for sample in family.samples:
+                sample.labels["pump"] = pump
             known = found.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples

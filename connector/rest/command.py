@@ -1,4 +1,4 @@
-"""`headrace worker`: all jobs of a state file, a process for each, and the HTTP doors."""
+"""`headrace worker`: all jobs of a state file, processes for each, and the HTTP doors."""
 
 import argparse
 import asyncio
@@ -6,7 +6,7 @@ import os
 import signal
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from headrace.connector.runtime.watch import RestartPolicy
 from headrace.plugins import ConfigError, Problem, parse_config
 
 FORCED_STATUS: Final = 1
+PUMPS_MAX: Final = 256
 
 
 def worker_main(arguments: Sequence[str]) -> int:
@@ -37,16 +38,24 @@ def worker_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--rest", metavar="HOST:PORT", help="where to serve, instead of what the file says"
     )
+    parser.add_argument(
+        "--pumps",
+        type=int,
+        choices=range(1, PUMPS_MAX + 1),
+        default=1,
+        metavar="N",
+        help="processes for each job, which share its splits",
+    )
     given = parser.parse_args(arguments)
     written = read_worker(given.file)
     rest = dict(written.rest)
     if given.rest is not None:
         rest |= {"listen": given.rest, "listen_services": ""}
     config = parse_config(RestConfig, rest, place=f"{given.file}: rest")
-    return asyncio.run(_serve(given.file.absolute(), written, config))
+    return asyncio.run(_serve(given.file.absolute(), written, config, pumps=given.pumps))
 
 
-async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
+async def _serve(path: Path, written: WorkerFile, config: RestConfig, *, pumps: int) -> int:
     log = structlog.stdlib.get_logger()
     supervisor = Supervisor(
         written.state,
@@ -56,6 +65,7 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
             restarts_max=written.runtime.restarts_max,
             pause_ms=round(written.runtime.restart_pause_seconds * 1000),
         ),
+        pumps=pumps,
     )
     server = RestServer(
         written.state,
@@ -66,7 +76,7 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig) -> int:
     )
     tls = tls_of(config, path.parent)
     over = asyncio.Event()
-    _end_by_signals(over)
+    _end_by_signals(over, supervisor.kill)
     thread = threading.Thread(target=supervisor.run, name="supervisor")
     try:
         for address in addresses(config.listen):
@@ -145,7 +155,7 @@ def tls_of(config: RestConfig, folder: Path) -> ssl.SSLContext | None:
     return context
 
 
-def _end_by_signals(over: asyncio.Event) -> None:
+def _end_by_signals(over: asyncio.Event, kill: Callable[[], None]) -> None:
     """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
     heard = 0
 
@@ -153,6 +163,7 @@ def _end_by_signals(over: asyncio.Event) -> None:
         nonlocal heard
         heard += 1
         if heard > 1:
+            kill()
             os._exit(FORCED_STATUS)
         over.set()
 

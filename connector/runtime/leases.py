@@ -5,6 +5,7 @@ rules are those of `Store` plus time: an owner counts its deadline from before i
 renewal; a claimer waits until a row stood still for a whole lease period on its own clock.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -249,7 +250,14 @@ class LeaseKeeper:
             and not self._held[split].adopted
         ]
         if len(staying) <= share:
-            wanted = [s for s in wanted if now_ms - self._held[s].since_ms >= SETTLED_MS]
+            counts = Counter(row.owner for row in self._rows)
+            least = len(self._rows) // max(1, len(self._workers))
+            wanted = [
+                split
+                for split in wanted
+                if counts[homes[split]] < least
+                or now_ms - self._held[split].since_ms >= SETTLED_MS
+            ]
         room = max(1, len(self._held) // 2) - len(self._leaving)
         return {split: homes[split] for split in sorted(wanted[: max(0, room)])}
 

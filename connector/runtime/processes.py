@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ def is_alive(owner: Owner) -> bool:
     return _started(owner.pid) == owner.started
 
 
+@cache  # Asked for each worker in each look.
 def _boot() -> str:
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -51,6 +53,7 @@ def _boot() -> str:
         return ""
 
 
+@cache
 def _pid_space() -> str:
     try:
         return str((_PROC / "self/ns/pid").readlink())

@@ -1,4 +1,6 @@
-"""Keeps a process for each job of one state file that is to run, and starts anew those that die.
+"""Keeps pumps, which are processes, for each job of one state file that is to run.
+
+Those that die are started anew; others of the job have their splits meanwhile.
 
 The processes are children that run one job each (`headrace run FILE --job NAME`); they follow what
 is wanted of their job by themselves. The supervisor calls no plugin, so none can hold it up.
@@ -87,41 +89,64 @@ def start_child(path: Path, job: str, log_level: str) -> Child:
 
 
 @dataclass(slots=True)
-class _Job:
-    """A job as the supervisor remembers it. `not_before_ms` None: never by itself."""
+class _Pump:
+    """A place for a process. `not_before_ms` None: nothing is started in it by itself."""
 
+    number: int
     child: Child | None = None
-    wanted: Wanted = field(default_factory=Wanted)
     not_before_ms: int | None = 0
     leaving: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job as the supervisor remembers it."""
+
+    pumps: Sequence[_Pump]
+    wanted: Wanted = field(default_factory=Wanted)
     troubled: bool = False
 
 
 class Supervisor:
     """See the module. `run` on a thread of its own; `stop` at any time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it is told, two of it with a default)
         self,
         state: Path,
         start: Callable[[str], Child],
         *,
         log: structlog.stdlib.BoundLogger,
         policy: RestartPolicy,
+        pumps: int = 1,
         clock: Clock | None = None,
     ) -> None:
-        """*start* starts a child for the job of a name."""
+        """*start* starts a child for the job of a name, *pumps* of them for each."""
         self._state = state
         self._start = start
         self._log = log
+        self._pumps = pumps
         self._clock = clock or SystemClock()
         self._restarts = Restarts(policy)
         self._jobs: dict[str, _Job] = {}
         self._stopped = threading.Event()
 
-    def metrics_ports(self) -> Sequence[int]:
-        """Return where the children serve their metrics. Any one thread may ask."""
-        children = [job.child for job in list(self._jobs.values())]
-        return [port for child in children if child and (port := child.metrics_port())]
+    def metrics_ports(self) -> Mapping[int, str]:
+        """Return where the children serve their metrics, and the numbers of their pumps.
+
+        Any one thread may ask.
+        """
+        pumps = [(pump.number, pump.child) for pump in self._all()]
+        return {
+            port: str(number)
+            for number, child in pumps
+            if child is not None and (port := child.metrics_port())
+        }
+
+    def kill(self) -> None:
+        """End all children at once. Any thread may call it, and then ends this process."""
+        for pump in self._all():
+            if pump.child is not None:
+                pump.child.kill()
 
     def stop(self) -> None:
         """Ask for the end. Any thread may call it."""
@@ -147,69 +172,77 @@ class Supervisor:
         """Start, stop and judge children. *problems* are what stopped the jobs last."""
         routes = {route.job for route in board.routes()}
         for name in routes | set(self._jobs):
-            job = self._jobs.setdefault(name, _Job())
-            wanted = board.wanted(name)
+            if name not in self._jobs:
+                self._jobs[name] = _Job([_Pump(number) for number in range(1, self._pumps + 1)])
+            job, wanted = self._jobs[name], board.wanted(name)
             if wanted != job.wanted:  # Somebody changed something: what failed may work now.
                 job.wanted = wanted
-                job.not_before_ms = 0
-                self._restarts.forget(name)
-            self._judge(board, name, job, problems.get(name, ""))
+                for pump in job.pumps:
+                    pump.not_before_ms = 0
+                    self._restarts.forget(_key(name, pump))
+            for pump in job.pumps:
+                self._judge(board, name, pump, problems.get(name, ""))
+            if job.troubled and not problems.get(name) and any(pump.child for pump in job.pumps):
+                job.troubled = False
+                self._show(board, name, job.pumps[0], Observed.UNASSIGNED, "")
             to_run = name in routes and (wanted.state is not Desired.STOPPED or wanted.mixed)
-            self._settle(name, job, to_run=to_run)
-            if not to_run and job.child is None:
+            for pump in job.pumps:
+                self._settle(name, pump, to_run=to_run)
+            if not to_run and not any(pump.child for pump in job.pumps):
                 del self._jobs[name]
 
-    def _settle(self, name: str, job: _Job, *, to_run: bool) -> None:
+    def _settle(self, name: str, pump: _Pump, *, to_run: bool) -> None:
         """Start the child of a job that is to run, and end that of one that is not."""
-        if not to_run and job.child is not None and not job.leaving:
-            job.leaving = True
-            job.child.terminate()
-        elif to_run and job.child is None and self._is_due(job):
-            job.child, job.leaving = self._start(name), False
-            self._log.info("job_started", job=name)
+        if not to_run and pump.child is not None and not pump.leaving:
+            pump.leaving = True
+            pump.child.terminate()
+        elif to_run and pump.child is None and self._is_due(pump):
+            pump.child, pump.leaving = self._start(name), False
+            self._log.info("job_started", job=name, pump=pump.number)
 
-    def _is_due(self, job: _Job) -> bool:
-        return job.not_before_ms is not None and self._clock.monotonic_ms() >= job.not_before_ms
+    def _is_due(self, pump: _Pump) -> bool:
+        return pump.not_before_ms is not None and self._clock.monotonic_ms() >= pump.not_before_ms
 
-    def _judge(self, board: Board, name: str, job: _Job, problem: str) -> None:
-        if job.child is None:
-            return
-        status = job.child.poll()
+    def _judge(self, board: Board, name: str, pump: _Pump, problem: str) -> None:
+        status = None if pump.child is None else pump.child.poll()
         if status is None:
-            if job.troubled and not problem:
-                job.troubled = False
-                self._show(board, name, job, Observed.UNASSIGNED, "")
             return
-        job.child = None
-        if status == 0 or job.leaving:
-            job.not_before_ms = None if status == 0 and not job.leaving else 0
+        pump.child = None
+        if status == 0 or pump.leaving:
+            pump.not_before_ms = None if status == 0 and not pump.leaving else 0
             return
         error = ConfigError([Problem("", problem)]) if status == _CONFIG_STATUS else None
-        now_ms = self._clock.monotonic_ms()
-        job.not_before_ms = self._restarts.failed(name, now_ms, error)
-        job.troubled = True
-        reason = problem or f"its process ended with status {status}"
-        state = Observed.FAILED if job.not_before_ms is None else Observed.RESTARTING
-        self._log.error("job_failed", job=name, status=status, again=job.not_before_ms is not None)
-        self._show(board, name, job, state, reason)
+        again_ms = self._restarts.failed(_key(name, pump), self._clock.monotonic_ms(), error)
+        pump.not_before_ms = again_ms
+        is_again = again_ms is not None
+        self._log.error("job_failed", job=name, pump=pump.number, status=status, again=is_again)
+        job = self._jobs[name]
+        if not any(other.child for other in job.pumps):  # Else the others have its splits.
+            job.troubled = True
+            state = Observed.RESTARTING if is_again else Observed.FAILED
+            reason = problem or f"its process ended with status {status}"
+            self._show(board, name, pump, state, reason)
 
-    def _show(self, board: Board, name: str, job: _Job, state: Observed, reason: str) -> None:
+    def _show(self, board: Board, name: str, pump: _Pump, state: Observed, reason: str) -> None:
         next_ms = None
-        if state is Observed.RESTARTING and job.not_before_ms is not None:
-            left_ms = job.not_before_ms - self._clock.monotonic_ms()
+        if state is Observed.RESTARTING and pump.not_before_ms is not None:
+            left_ms = pump.not_before_ms - self._clock.monotonic_ms()
             next_ms = self._clock.wall_ms() + left_ms
         row = Seen(
             split=WHOLE_JOB,
             state=state,
-            generation=job.wanted.generation,
+            generation=self._jobs[name].wanted.generation,
             reason=reason,
-            attempt=self._restarts.count(name),
+            attempt=self._restarts.count(_key(name, pump)),
             next_attempt_ms=next_ms,
         )
         board.see(name, [row])
 
+    def _all(self) -> Sequence[_Pump]:
+        return [pump for job in list(self._jobs.values()) for pump in job.pumps]
+
     def _end(self) -> None:
-        children = [job.child for job in self._jobs.values() if job.child is not None]
+        children = [pump.child for pump in self._all() if pump.child is not None]
         for child in children:
             child.terminate()
         until_ms = self._clock.monotonic_ms() + int(STOP_SECONDS_MAX * 1000)
@@ -220,6 +253,10 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def _key(job: str, pump: _Pump) -> str:
+    return f"{pump.number} {job}"
 
 
 def parent_gone(stop: Callable[[], None]) -> None:

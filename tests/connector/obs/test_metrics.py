@@ -158,12 +158,13 @@ def test_one_text_of_many_processes() -> None:
     ]
     gone = Metrics(("127.0.0.1", 0), list, "gone")
     gone.close()
-    ports = [metrics.port for metrics in (*jobs, gone)]
+    ports = {metrics.port: str(pump) for pump, metrics in enumerate((*jobs, gone), start=1)}
     text = merged(ports).decode()
     for each in jobs:
         each.close()
 
-    assert [({"job": "j1"}, 1), ({"job": "j2"}, 2)] == samples(text)["h_total"]
+    told = [({"job": "j1", "pump": "1"}, 1), ({"job": "j2", "pump": "2"}, 2)]
+    assert told == samples(text)["h_total"]
     assert 1 == text.count("# HELP h_total Said.")
 
 

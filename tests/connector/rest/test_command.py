@@ -26,7 +26,7 @@ source:
   nodes: {{n1: {folder}/segments}}
   schema: {folder}/schema.cql
   consistency: ONE
-  splits: 1
+  splits: {splits}
 runtime: {{tick_min_ms: 5, lease_seconds: 0.6, restart_pause_seconds: 0.1}}
 rest: {{hosts: changes.example}}
 """
@@ -41,19 +41,21 @@ CONFIG = {
 class Process:
     """A worker in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start it."""
+    def __init__(self, folder: Path, *more: str, splits: int = 1) -> None:
+        """Start it, with *more* arguments."""
         self.port = free_port()
         self.client = Client(self.port)
         self.log = folder / "log"
-        (folder / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops")))
+        (folder / "worker.yaml").write_text(
+            WORKER.format(folder=recording("5.0-ops"), splits=splits)
+        )
         self.commands = Commands.open(folder / "state.db")
         self.commands.create_sink(CreateSink(name="k", uri=f"file://{folder}/out.jsonl"))
         with self.log.open("wb") as log:
             self.child = subprocess.Popen(  # noqa: S603 (headrace itself)
                 [
                     *(sys.executable, "-c", RUN, "worker", str(folder / "worker.yaml")),
-                    *("--rest", f"127.0.0.1:{self.port}"),
+                    *("--rest", f"127.0.0.1:{self.port}", *more),
                 ],
                 stderr=log,
             )
@@ -71,6 +73,17 @@ class Process:
         """Return the process of the job; 0 without one."""
         return int(self.commands.status("o").worker.partition(":")[2] or 0)
 
+    def job_pids(self) -> list[int]:
+        """Return the processes of the job, each as often as it owns a split."""
+        workers = [split.worker for split in self.commands.status("o").splits]
+        return sorted(int(worker.partition(":")[2] or 0) for worker in workers)
+
+    def end(self) -> None:
+        """End it, if it still lives."""
+        self.child.kill()
+        self.child.wait(30)
+        self.commands.close()
+
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
@@ -79,9 +92,17 @@ def process(tmp_path: Path) -> Iterator[Process]:
     try:
         yield made
     finally:
-        made.child.kill()
-        made.child.wait(30)
-        made.commands.close()
+        made.end()
+
+
+@pytest.fixture
+def pumps(tmp_path: Path) -> Iterator[Process]:
+    """Return a worker with two pumps, which is ended when the test is over."""
+    made = Process(tmp_path, "--pumps", "2", splits=4)
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
@@ -106,6 +127,33 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     until(lambda: not Path(f"/proc/{job}").exists(), "the job outlived its worker")
     assert Observed.UNASSIGNED is process.state()
     assert (tmp_path / "out.jsonl").exists()
+
+
+def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
+    """One that is killed leaves its splits to the other, and gets some of them back when it lives.
+
+    A second SIGTERM ends all at once, also one that cannot hear.
+    """
+    pumps.client("POST", "/connectors", {"name": "o", "config": CONFIG})
+
+    def shared() -> bool:
+        pids = pumps.job_pids()
+        return 0 not in pids and len(set(pids)) == 2
+
+    until(shared, "they never shared the splits")
+    killed, other = sorted(set(pumps.job_pids()))
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: shared() and killed not in pumps.job_pids(), "it was never replaced")
+    assert other in pumps.job_pids()
+    until(lambda: b'pump="2"' in pumps.metrics(), "a pump tells nothing")
+    os.kill(other, signal.SIGSTOP)
+    pids = set(pumps.job_pids())
+    pumps.child.send_signal(signal.SIGTERM)
+    until(lambda: not pumps.client.answers(), "it heard nothing")
+    pumps.child.send_signal(signal.SIGTERM)
+
+    assert 1 == pumps.child.wait(30)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "a pump lives on")
 
 
 def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
@@ -138,7 +186,7 @@ def test_refused(tmp_path: Path, text: str, message: str) -> None:
 
 def test_taken_address(tmp_path: Path) -> None:
     """An address that is taken ends the worker with its status, and a line that says so."""
-    (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops")))
+    (tmp_path / "worker.yaml").write_text(WORKER.format(folder=recording("5.0-ops"), splits=1))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = subprocess.run(  # noqa: S603 (headrace itself)
             [

@@ -49,7 +49,7 @@ class Child:
 class Stage:
     """A supervisor that the test drives."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, pumps: int = 1) -> None:
         """Begin with the jobs `j` and `k`."""
         self.connection = connection
         self.board = Board(connection)
@@ -61,6 +61,7 @@ class Stage:
             self.start,
             log=context().log,
             policy=RestartPolicy(restarts_max=2, pause_ms=100),
+            pumps=pumps,
             clock=self.clock,
         )
         with transaction(connection):
@@ -180,3 +181,42 @@ def test_a_job_that_ends_by_itself(stage: Stage) -> None:
     stage.clock.advance(1_000_000)
 
     assert ["k"] == stage.look()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Stage]:
+    """Return a stage with two pumps for each job."""
+    with contextlib.closing(connect(tmp_path / "state.db")) as connection:
+        yield Stage(tmp_path / "state.db", connection, pumps=2)
+
+
+def test_pumps(pair: Stage) -> None:
+    """Each job has so many; one that dies is started anew after a pause of its own.
+
+    Nothing is shown of it while another one has its splits.
+    """
+    assert ["j", "j", "k", "k"] == pair.look()
+    first, second = (child for child in pair.children if child.job == "j")
+    for pause_ms in (100, 200):
+        first.status = -9
+        assert ["j", "k", "k"] == pair.look()
+        pair.clock.advance(pause_ms - 1)
+        assert ["j", "k", "k"] == pair.look()
+        pair.clock.advance(1)
+        assert ["j", "j", "k", "k"] == pair.look()
+        first = pair.children[-1]
+    assert {} == pair.board.seen("j")
+    first.status = second.status = -9
+    assert ["k", "k"] == pair.look()
+    assert (Observed.RESTARTING, "its process ended with status -9", 1) == pair.seen()
+    pair.clock.advance(100)
+
+    assert ["j", "k", "k"] == pair.look()
+
+
+def test_all_are_killed_at_once(pair: Stage) -> None:
+    """Nobody is asked first."""
+    pair.look()
+    pair.supervisor.kill()
+
+    assert [(-9, 0)] * 4 == [(child.status, child.asked) for child in pair.children]
