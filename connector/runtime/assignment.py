@@ -5,7 +5,7 @@ for the others. See docs/adr/0017: a move must lower a cost by a share of what i
 the same loads nothing is moved to and fro.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -14,6 +14,7 @@ IDLE_SHARE: Final = 0.25  # What a split weighs that reads nothing, of the mean.
 LOCAL_SHARE: Final = 0.5  # What reading all of a split at home is worth, of a worker's mean load.
 GAIN_MIN: Final = 0.2  # What a move must gain for each byte moved, of a worker's mean load.
 EXCHANGE_MIN: Final = 0.24  # The same for an exchange, which moves two.
+TAKERS_MAX: Final = 3  # So many are asked whether they should have a split.
 PASSES_MAX: Final = 4
 
 Places = Mapping[str, Mapping[str, float]]
@@ -65,7 +66,8 @@ class _Board:
         self._weights = {part.split: part.rate + idle for part in sorted(parts, key=_by_name)}
         self._workers = {name: _Worker(name) for name in sorted(workers)}
         self._mean = sum(self._weights.values()) / len(workers)
-        self._home = _homes(self._weights, workers, places)
+        # What it is worth, for each byte a second, that a worker is near to a split.
+        self._worths = _worths(self._weights, workers, places, LOCAL_SHARE * self._mean)
         self._owners: dict[str, str] = {}
         for part in sorted(parts, key=_by_name):
             if part.owner in self._workers:
@@ -83,13 +85,13 @@ class _Board:
     def _place(self, free: Sequence[str]) -> None:
         lightest = _Lightest(self._workers)
         for split in free:
-            near = [self._workers[name] for name in self._home.get(split, ())]
+            near = [self._workers[name] for name in self._worths.get(split, ())]
             worker = min([lightest.top(), *near], key=lambda w: (self._cost(split, w), w.name))
             self._give(split, worker.name)
             lightest.push(worker)
 
     def _cost(self, split: str, worker: _Worker) -> float:
-        return 2 * worker.load - self._worth(split, worker.name)
+        return 2 * worker.load - self._worth(split, worker)
 
     def _level(self) -> int:
         """Move splits from those who have most to those who have least; return how many."""
@@ -129,16 +131,17 @@ class _Board:
     def _gain(self, split: str, giver: _Worker, taker: _Worker) -> float:
         """Return what a move gains for each byte moved."""
         spread = 2 * (giver.load - taker.load - self._weights[split])
-        return spread + self._worth(split, taker.name) - self._worth(split, giver.name)
+        return spread + self._worth(split, taker) - self._worth(split, giver)
 
     def _bring_home(self) -> int:
         """Move or exchange splits so that more is read at home; return how many."""
         moves = 0
-        for split, near in self._home.items():
+        for split, worths in self._worths.items():
             giver = self._workers[self._owners[split]]
-            at_home = self._worth(split, giver.name)
-            takers = [self._workers[n] for n in near if self._worth(split, n) > at_home]
-            for taker in sorted(takers, key=lambda w: (self._cost(split, w), w.name)):
+            at_home = self._worth(split, giver)
+            takers = [self._workers[name] for name, worth in worths.items() if worth > at_home]
+            takers.sort(key=lambda worker: (self._cost(split, worker), worker.name))
+            for taker in takers[:TAKERS_MAX]:
                 if self._gain(split, giver, taker) >= GAIN_MIN * self._mean:
                     self._give(split, taker.name)
                     moves += 1
@@ -154,21 +157,26 @@ class _Board:
     def _exchange(self, split: str, giver: _Worker, taker: _Worker) -> str | None:
         """Return what *taker* should give for *split*, if an exchange is worth it."""
         weight, best, gain_max = self._weights[split], None, 0.0
-        come = weight * (self._worth(split, taker.name) - self._worth(split, giver.name))
+        come = weight * (self._worth(split, taker) - self._worth(split, giver))
+        gap = giver.load - taker.load
+        # More than that the loads cannot gain: then only what is near to the giver can make up.
+        alone = come + gap * gap / 2 >= EXCHANGE_MIN * self._mean * weight
         for back in taker.parts:
+            near = self._worth(back, giver)
+            if not (alone or near):
+                continue
             other = self._weights[back]
-            gone = other * (self._worth(back, giver.name) - self._worth(back, taker.name))
+            gone = other * (near - self._worth(back, taker))
             net = weight - other
-            gain = 2 * net * (giver.load - taker.load - net) + come + gone
+            gain = 2 * net * (gap - net) + come + gone
             enough = EXCHANGE_MIN * self._mean * (weight + other)
             if gain >= enough and (gain, back) > (gain_max, best or ""):
                 best, gain_max = back, gain
         return best
 
-    def _worth(self, split: str, worker: str) -> float:
-        """Return what it is worth, in bytes a second for each of them, that a worker is near."""
-        home = self._home.get(split)
-        return LOCAL_SHARE * self._mean * home.get(worker, 0.0) if home else 0.0
+    def _worth(self, split: str, worker: _Worker) -> float:
+        worths = self._worths.get(split)
+        return worths.get(worker.name, 0.0) if worths else 0.0
 
     def _give(self, split: str, worker: str) -> None:
         weight = self._weights[split]
@@ -202,27 +210,27 @@ class _Lightest:
         heappush(self._heap, (worker.load, worker.name))
 
 
-def _homes(
-    splits: Collection[str], workers: Mapping[str, Collection[str]], places: Places
+def _worths(
+    splits: Collection[str], workers: Mapping[str, Collection[str]], places: Places, whole: float
 ) -> Mapping[str, Mapping[str, float]]:
-    """Return of each split the share that each worker reads at home; none where all are alike."""
+    """Return of each split what it is worth to be read by each worker; none where all are alike.
+
+    *whole* is what it is worth to read all of a split at home.
+    """
     if len({frozenset(near) for near in workers.values()}) < 2:  # noqa: PLR2004 (one is all alike)
         return {}
     at: dict[str, list[str]] = {}
     for name, near in sorted(workers.items()):
         for place in near:
             at.setdefault(place, []).append(name)
-    return {split: dict(_at_home(places[split], at)) for split in splits if split in places}
-
-
-def _at_home(
-    shares: Mapping[str, float], at: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, float]]:
-    found: dict[str, float] = {}
-    for place, share in sorted(shares.items()):
-        for name in at.get(place, ()):
-            found[name] = min(1.0, found.get(name, 0.0) + share)
-    yield from found.items()
+    found: dict[str, dict[str, float]] = {}
+    for split in splits:
+        shares: dict[str, float] = {}
+        for place, share in sorted(places.get(split, {}).items()):
+            for name in at.get(place, ()):
+                shares[name] = min(1.0, shares.get(name, 0.0) + share)
+        found[split] = {name: whole * share for name, share in shares.items()}
+    return found
 
 
 def _by_name(part: Part) -> str:

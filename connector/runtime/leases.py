@@ -255,8 +255,7 @@ class LeaseKeeper:
             wanted = [
                 split
                 for split in wanted
-                if counts[homes[split]] < least
-                or now_ms - self._held[split].since_ms >= SETTLED_MS
+                if counts[homes[split]] < least or now_ms - self._held[split].since_ms >= SETTLED_MS
             ]
         room = max(1, len(self._held) // 2) - len(self._leaving)
         return {split: homes[split] for split in sorted(wanted[: max(0, room)])}

@@ -339,7 +339,8 @@ def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) ->
     if not missing and not added:
         return
     if not create:
-        lacking = [*missing, *(".".join(key) for key in added)]
+        lacking = [f"table {name}" for name in missing]
+        lacking += [f"column {table}.{column}" for table, column in added]
         raise InvalidRequest(f"there is no {lacking[0]} in keyspace {config.keyspace}")
     name = '"' + config.keyspace.replace('"', '""') + '"'
     for table, column in added:

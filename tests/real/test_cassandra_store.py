@@ -15,10 +15,14 @@ from servers.proxy import Proxy
 
 from headrace.connector.stores import QUARANTINE_BYTES_MAX, StoreUnavailableError
 from headrace.connector.stores.cassandra import BUCKETS, CassandraStore
-from headrace.connector.stores.cassandra_session import CassandraStoreConfig, StoreUnreachableError
+from headrace.connector.stores.cassandra_session import (
+    ADDED,
+    CassandraStoreConfig,
+    StoreUnreachableError,
+)
 from headrace.plugins.testing import StoreDriver, StoreSuite
 from headrace.plugins.testing.doubles import sample_records
-from headrace.plugins.testing.store_driver import claim, commit_of
+from headrace.plugins.testing.store_driver import claim, commit_of, owner
 from rig import Rig
 
 pytestmark = pytest.mark.real
@@ -193,3 +197,21 @@ def test_tables_are_not_made_for_who_only_looks(config: CassandraStoreConfig) ->
     other = replace(config, keyspace="nowhere")
     with pytest.raises(StoreUnreachableError, match="no table"):
         CassandraStore.open_job(other, "job", create=False)
+
+
+def test_tables_of_an_earlier_release_get_what_they_lack(
+    config: CassandraStoreConfig, session: Session
+) -> None:
+    """Who makes tables adds columns to those that are there; who only looks says what he lacks."""
+    other = replace(config, keyspace="earlier")
+    CassandraStore.open_job(other, "job").close()
+    for table, column in ADDED:
+        session.execute(f"ALTER TABLE earlier.{table} DROP {column}")
+    with pytest.raises(StoreUnreachableError, match="no column"):
+        CassandraStore.open_job(other, "job", create=False)
+
+    with closing(CassandraStore.open_job(other, "job")) as store:
+        store.register(["a"])
+        store.enroll(owner())
+        assert [0] == [row.rate for row in store.leases()]
+        assert [((), ())] == [(row.places, row.heirs) for row in store.workers()]
