@@ -19,7 +19,10 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, RetriableError, Source, Split
 
 Fact = str | int | None
-HEADINGS: Final = ("split", "from", "to", "owner", "token", "commits", "lag", "state", "since")
+HEADINGS: Final = (
+    *("split", "from", "to", "owner", "token", "commits"),
+    *("rate", "lag", "state", "since"),
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +49,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
-    """Return what is known of each split, under HEADINGS. The lag is in bytes; None: not known."""
+    """Return what is known of each split, under HEADINGS. The lag is in bytes, the rate in bytes a second.
+
+    None is not known.
+    """
     states = {state.split: state for state in store.states()}
     workers = {row.owner.worker: row.owner for row in store.workers()}
     context = Context(
@@ -74,6 +80,7 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
             f"{worker.host}:{worker.pid}" if worker else row.owner,
             row.token,
             states[row.split].seq if row.split in states else None,
+            row.rate,
             lags.get(row.split),
             row.problem or (_state(row) if note is None else note.state.value),
             None if note is None else note.since_ms,

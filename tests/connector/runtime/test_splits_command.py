@@ -22,6 +22,7 @@ def test_splits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert ("2-of-2", 0, 2**63) == (second["split"], second["from"], second["to"])
     assert (None, 1, True) == (first["owner"], first["token"], first["commits"] > 0)
     assert first["lag"] > 0
+    assert 0 == first["rate"]
     assert first["since"] > 0
     assert 0 == made.call("splits")
     head, *lines = capsys.readouterr().out.splitlines()
