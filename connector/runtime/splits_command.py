@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
-    """Return what is known of each split, under HEADINGS. The lag is in bytes, the rate in bytes a second.
+    """Return what is known of each split, under HEADINGS; None is not known.
 
-    None is not known.
+    The lag is in bytes, the rate in bytes a second.
     """
     states = {state.split: state for state in store.states()}
     workers = {row.owner.worker: row.owner for row in store.workers()}
