@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.sources.cassandra.manifest import Stored
+from headrace.sources.cassandra.streams import Stream
 
 SEGMENTS_PATH: Final = "/v1/segments"
 ENTRIES_PATH: Final = "/v1/entries"
@@ -42,9 +43,10 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """All segments with CDC data, by ascending id."""
+    """All segments with CDC data, by ascending id, and the streams that the node received."""
 
     segments: list[Listed]
+    streams: list[Stream] = []
 
 
 # What tells jobs of one name in different stores apart; it becomes part of a file's name.

@@ -5,6 +5,7 @@ stays readable after its name is gone. Belongs to the event loop's thread; files
 """
 
 import asyncio
+import contextlib
 import hmac
 import os
 import re
@@ -52,6 +53,7 @@ from headrace.sources.cassandra.measuring import agent_measures
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
+from headrace.sources.cassandra.streams import Stream, streams_in
 from headrace.sources.cassandra.walks import PIECE_BYTES, Walks
 
 T = TypeVar("T")
@@ -129,6 +131,7 @@ class AgentServer:
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
         self._under_way = 0
+        self._streams: list[Stream] = []
         self.sent_bytes = 0
 
     def application(self) -> web.Application:
@@ -192,8 +195,14 @@ class AgentServer:
 
     async def _segments(self, request: web.Request) -> web.Response:
         del request
-        listed = await self._alone(lambda: [self._listed(each) for each in self._log.segments()])
-        return _json(Listing(listed))
+        return _json(await self._alone(self._listing))
+
+    def _listing(self) -> Listing:
+        listed = [self._listed(each) for each in self._log.segments()]
+        # Afterwards: a stream is told of before any of it is logged.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
+            self._streams = list(streams_in(self._keeper.notes))
+        return Listing(listed, self._streams)
 
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)

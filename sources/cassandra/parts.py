@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ from headrace.sources.cassandra.schema import (
 )
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.streams import Streams
+from headrace.sources.cassandra.streams import Stream, Streams, streams_in
 from headrace.sources.cassandra.survey import acquaint
 from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
@@ -244,11 +244,21 @@ class Parts:
 
     @cached_property
     def _streams(self) -> Mapping[str, Streams]:
+        def told(log: "LogDirectory | RemoteLog") -> Sequence[Stream]:
+            return (
+                streams_in(log.path / FOLDER) if isinstance(log, LogDirectory) else log.told.streams
+            )
+
         return {
-            node: Streams(log.path / FOLDER, node, self.context, lambda: self.replicas.keyspaces)
+            node: Streams(partial(told, log), node, self.context, lambda: self.replicas.keyspaces)
             for node, log in self.logs.items()
-            if isinstance(log, LogDirectory)  # Of another machine's streams no agent tells yet.
         }
+
+    def _follow_streams(self) -> None:
+        """Learn of streams behind each listing: they are told of before they are logged."""
+        for host, streams in enumerate(self._streams.values()):
+            streams.look()
+            self.pump.intake.receive(host, streams if streams.streams else None)
 
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
@@ -304,6 +314,7 @@ class Parts:
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
         )
+        made.listed = self._follow_streams
         made.records_max = self.split_records_max
         return made
 
@@ -350,7 +361,7 @@ class Parts:
         )
 
     def follow(self) -> None:
-        """Look after the holds, the ring and streams, before logs are read on.
+        """Look after the holds and the ring, before logs are read on.
 
         Raises:
             TopologyError: in the ring of now the level cannot be met from the logs that are read.
@@ -362,10 +373,6 @@ class Parts:
         nodes = self._ring.changed(now_ms)
         if nodes is not None:
             self.replicas.follow_nodes(nodes)
-        for node, streams in self._streams.items():
-            streams.look(now_ms)
-            host = list(self.logs).index(node)
-            self.pump.intake.receive(host, streams if streams.streams else None)
 
     def report(self) -> None:
         """Warn once of each damaged place, and of each table id that the schema lacks."""

@@ -114,6 +114,7 @@ class Pump:
         self.more = False
         self.records_max = _NO_BOUND  # Of a split; above it nothing is read on (line 25).
         self.stopped_by: LogGapError | None = None
+        self.listed: Callable[[], None] | None = None  # Called when logs were listed.
         self._is_bounded = False
         self._gap_policy = gaps
         self._now_ms = now_ms
@@ -269,6 +270,8 @@ class Pump:
             cursor.segments_begun = cursor.tables.changes = 0
             if cursor.at_end or not cursor.fetched_ms:
                 self._refresh(cursor, started_ms)
+        if self.listed is not None:
+            self.listed()
         budget = PASS_BYTES_MAX
         intake = self.intake
         while (

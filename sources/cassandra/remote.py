@@ -322,6 +322,7 @@ class RemoteLog:
         self.exchange = exchange or Exchange()
         self.exchange.readers += 1
         self.manifest = Manifest()
+        self.told = Listing([])  # What was listed last.
         self._narrowed: _Narrowed = (frozenset(), None, ())
         self._opened: RemoteSegment | None = None
         self._until: tuple[int, int] | None = None
@@ -337,10 +338,10 @@ class RemoteLog:
         Which incarnation of the log each belongs to is for us to say: the agent may have lost with
         the directory what it knew. Raises as `Agent.ask`.
         """
-        listed = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH).segments
-        self._listed = {each.name: each for each in listed}
-        numbers = self.manifest.note({each.id for each in listed})
-        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing) for e in listed]
+        told = self.told = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH)
+        self._listed = {each.name: each for each in told.segments}
+        numbers = self.manifest.note({each.id for each in told.segments})
+        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing) for e in told.segments]
         found.sort(key=attrgetter("segment_id"))
         return found if self._until is None else list(ended(found, *self._until))
 

@@ -16,7 +16,6 @@ from headrace.plugins import Context
 from headrace.sources.cassandra.manifest import file_of
 
 FILE: Final = ".streams.json"
-LOOK_MS: Final = 1_000  # Between two looks at the file.
 NEVER: Final = -(1 << 63)
 
 
@@ -32,33 +31,45 @@ class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}
     last: int | None = None
 
 
+def streams_in(folder: Path) -> Sequence[Stream]:
+    """Return the streams that the file in *folder* tells of.
+
+    Raises:
+        OSError, msgspec.MsgspecError: it cannot be read.
+
+    """
+    path = folder / FILE
+    content = path.read_bytes() if path.exists() else b"[]"
+    return msgspec.json.decode(content, type=list[Stream])
+
+
 class Streams:
     """The streams of one node."""
 
     def __init__(
-        self, folder: Path, node: str, context: Context, keyspaces: Callable[[], Sequence[str]]
+        self,
+        read: Callable[[], Sequence[Stream]],
+        node: str,
+        context: Context,
+        keyspaces: Callable[[], Sequence[str]],
     ) -> None:
-        """Read nothing yet; *keyspaces* gives the names that numbers stand for."""
-        self._path = folder / FILE
+        """Read nothing yet, by *read*; *keyspaces* gives the names that numbers stand for."""
+        self._read = read
         self._node = node
         self._log = context.log
         self._keyspaces = keyspaces
-        self._looked_ms: int | None = None
-        self._read = b""
+        self._unread = ""  # Why, if so.
         self.streams: Sequence[Stream] = ()
 
-    def look(self, now_ms: int) -> None:
-        """Read the file again if it is time; one that cannot be read changes nothing."""
-        if self._looked_ms is not None and now_ms < self._looked_ms + LOOK_MS:
-            return
-        self._looked_ms = now_ms
+    def look(self) -> None:
+        """Read again; what cannot be read changes nothing, and is told of once."""
         try:
-            content = self._path.read_bytes() if self._path.exists() else b"[]"
-            if content != self._read:
-                self.streams = msgspec.json.decode(content, type=list[Stream])
-                self._read = content
+            self.streams = self._read()
+            self._unread = ""
         except (OSError, msgspec.MsgspecError) as error:
-            self._log.warning("streams_unread", node=self._node, error=str(error))
+            if self._unread != str(error):
+                self._unread = str(error)
+                self._log.warning("streams_unread", node=self._node, error=self._unread)
 
     def written_before(self, segment: int, keyspace: int) -> int:
         """Return the write time in µs before which an entry there may be a stream's, or NEVER."""

@@ -21,7 +21,7 @@ from node_logs import source
 STEPS_MAX: Final = 10_000
 _PLAN_STEPS: Final = 20  # Batches between two changes of the number of splits.
 _READ_MS: Final = 100
-_STEP_MS: Final = 5_000  # Split time stands still when logs are not listed for longer than 10 s.
+_STEP_MS: Final = 9_000  # Split time stands still when logs are not listed for longer than 10 s.
 _MS: Final = 1_000
 
 

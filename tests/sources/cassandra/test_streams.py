@@ -1,6 +1,8 @@
 """What may be a stream's is compared before it is published, and left out if that is wanted."""
 
 from collections import Counter
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,8 +16,9 @@ from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write
 from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.streams import FILE, LOOK_MS, NEVER, Stream, Streams
+from headrace.sources.cassandra.streams import FILE, NEVER, Stream, Streams, streams_in
 from node_logs import batches, forged_nodes, open_all, source
+from serving import TOKEN, serving
 
 LATER = SEGMENT_ID + 1
 BEGAN_US = NOW_US + 1_000
@@ -74,6 +77,20 @@ def test_a_copy_that_was_written_here_makes_it_no_streams(tmp_path: Path) -> Non
     assert (5, 0) == (found, books["mutations.filtered"])
 
 
+def test_an_agent_tells_of_its_nodes_streams(tmp_path: Path) -> None:
+    """With what it lists: what is logged in a stream elsewhere waits for the comparison, too."""
+    options = forged_nodes(tmp_path, {node: [*OLD, *NEW] for node in NODES})
+    with ExitStack() as stack:
+        served = [stack.enter_context(serving(tmp_path / node)) for node in NODES]
+        for node in NODES:
+            report(tmp_path / node, Stream("forged", SEGMENT_ID, BEGAN_US))
+        nodes = {node: {"url": each.url} for node, each in zip(NODES, served, strict=True)}
+        far = {"nodes": nodes, "agent_token": TOKEN}
+        found, books = run({**options, **far, "consistency": "ONE", "streamed": "suppress"})
+
+    assert (5, 5) == (found, books["mutations.filtered"])
+
+
 def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Path) -> None:
     """At ONE, other bytes for what was published wait for the comparison and then go nowhere."""
     options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD))
@@ -89,22 +106,21 @@ def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Pa
 
 def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """What cannot be read changes nothing; a missing file says that there are no streams."""
-    streams = Streams(tmp_path / FOLDER, "n1", context(), lambda: ["a", "b"])
-    streams.look(0)
+    read = partial(streams_in, tmp_path / FOLDER)
+    streams = Streams(read, "n1", context(), lambda: ["a", "b"])
+    streams.look()
     assert NEVER == streams.written_before(7, 0)
 
     report(tmp_path, Stream("b", 5, 11, 7), Stream("b", 6, 22))
-    streams.look(LOOK_MS - 1)
-    assert () == tuple(streams.streams)
-    streams.look(LOOK_MS)
+    streams.look()
     assert [NEVER, 11, 22, 22] == [streams.written_before(n, 1) for n in (4, 5, 6, 8)]
     assert NEVER == streams.written_before(6, 0)
 
     (tmp_path / FOLDER / FILE).write_text("[{")
-    streams.look(2 * LOOK_MS)
+    streams.look()
     assert 2 == len(streams.streams)
     (tmp_path / FOLDER / FILE).unlink()
-    streams.look(3 * LOOK_MS)
+    streams.look()
     assert [] == list(streams.streams)
 
 
