@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from headrace.plugins.codecs import Encoding
+from headrace.plugins.columns import TableType
 from headrace.plugins.errors import ConfigError, Disposition, Problem
 from headrace.plugins.measures import Measure
 from headrace.plugins.records import (
@@ -273,6 +274,16 @@ class Source(ABC):
         hint = "`headrace run` without --engine reads every source"
         said = "this source cannot be read in micro-batches"
         raise ConfigError([Problem("source", said, hint)])
+
+    def table_type(self, table: str) -> TableType:
+        """Return which typed columns the changes of *table* have: those that `Batch.typed` makes.
+
+        Raises:
+            ConfigError: it has no such table, or no typed columns; the problem's key is `table`.
+
+        """
+        said = f"this source has no typed columns of {table}"
+        raise ConfigError([Problem("table", said, "leave it out, or name it in `tables`")])
 
     def flaws(
         self,

@@ -13,9 +13,12 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headrace.plugins.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from headrace.plugins.columns import TableType, TypedChanges
 
 Headers = tuple[tuple[str, bytes], ...]
 # Any: a record's value is shaped by its schema, which only exists at run time.
@@ -436,6 +439,13 @@ class Batch(ABC):
         The bytes equal what the framework's codec makes of `records()` and `quarantined()`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
+
+    def typed(self, target: "TableType", *, with_messages: bool) -> "TypedChanges":
+        """Return the changes of one table as typed columns, *with_messages* in Avro besides.
+
+        Called only where the source's `table_type` has given *target*.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no typed columns of {target.table}")
 
 
 @dataclass(slots=True)

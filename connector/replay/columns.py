@@ -54,6 +54,16 @@ def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
     }
     if encoded.facts is not None and len(encoded.facts.timestamps_us) == count:
         columns |= _of_facts(encoded.facts)
+    return _batch(columns, count)
+
+
+def fact_batch(facts: Facts, table: str) -> pa.RecordBatch:
+    """Return changes of one table as such rows, without the bytes of messages."""
+    count = len(facts.timestamps_us)
+    return _batch({"table": pa.repeat(table, count), **_of_facts(facts)}, count)
+
+
+def _batch(columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
     arrays = [
         columns[each.name] if each.name in columns else pa.nulls(count, each.type)
         for each in ARROW_SCHEMA
@@ -133,6 +143,8 @@ def _repeated(
     column: Sequence[T], kind: pa.DataType, value_of: Callable[[T], object] = lambda each: each
 ) -> pa.Array:
     """Return a column whose entries are few objects, each of them many times in a row."""
+    if column and column.count(column[0]) == len(column):
+        return pa.repeat(pa.scalar(value_of(column[0]), kind), len(column))
     values: list[object] = []
     ends: list[int] = []
     before: object = None

@@ -7,6 +7,7 @@ Arrow batches.
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,10 +31,19 @@ from headrace.connector.replay.columns import SINK_SPARK_SCHEMA, SPARK_SCHEMA, r
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, by_node, planned
 from headrace.connector.replay.selection import Selection, time_us, token_range
-from headrace.connector.replay.shards import Shard, SourceSpec, batches, encoded_changes, opened
+from headrace.connector.replay.shards import (
+    Shard,
+    SourceSpec,
+    batches,
+    encoded_changes,
+    inside,
+    opened,
+)
 from headrace.connector.replay.streaming import AS_SINK, SegmentStream
+from headrace.connector.replay.typed_columns import chosen, spark_schema, typed_batch
 from headrace.connector.serde import Encoder
-from headrace.plugins import ConfigError, Encoding, Problem
+from headrace.plugins import Batch, ConfigError, EncodedRecords, Encoding, Problem
+from headrace.plugins.columns import TableType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +54,7 @@ OPTIONS: Final = (
     "schema",
     "consistency",
     "agreement",
+    "table",
     "tables",
     "operations",
     "from",
@@ -54,22 +65,57 @@ OPTIONS: Final = (
     "shards",
     "format",
 )
+FORMATS: Final = ("avro", "json", "none", "mutations")
+_AVRO, _JSON, _NO_MESSAGES, _MUTATIONS = FORMATS
 _NODE_BY_NODE: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPartition(InputPartition):
-    """One task's work."""
+    """One task's work; with `target`, typed columns of one table."""
 
     shard: Shard
     format: str
+    target: TableType | None = None
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """Read it. Blocking."""
+        with opened(self.shard) as source:
+            for batch in batches(source, self.shard):
+                rows = self._rows(batch)
+                if rows.num_rows:
+                    yield rows
+
+    def _rows(self, batch: Batch) -> "pa.RecordBatch":
+        selection, target = self.shard.selection, self.target
+        if self.format == _MUTATIONS:
+            if _MUTATIONS not in batch.encodings:
+                raise bad_option("format", "this source has no mutations", "avro or json")
+            return record_batch(selection.apply(batch.encode(_MUTATIONS)))
+        if target is None:
+            return record_batch(selection.apply(self._messages(batch)))
+        changes = batch.typed(target, with_messages=self.format == _AVRO)
+        encoded = changes.encoded
+        if encoded is None and self.format != _NO_MESSAGES:
+            only = Selection(tables=frozenset((target.table,)))
+            encoded = only.apply(self._messages(batch))
+        return chosen(typed_batch(changes, target, encoded), selection)
+
+    def _messages(self, batch: Batch) -> EncodedRecords:
+        return encoded_changes(_encoder(self.format), batch)
+
+
+@cache
+def _encoder(codec: str) -> Encoder:
+    """Return the one encoder that a task's process needs."""
+    return Encoder(Encoding(codec=codec))
 
 
 class SegmentReader(DataSourceReader):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, options: Mapping[str, str], spec: SourceSpec | None = None) -> None:
-        """Check the options; they name the source, unless *spec* is given.
+        """Check the options; they name the source, unless *spec* is given, of which all are typed.
 
         Raises:
             ConfigError: with all mistakes found.
@@ -83,12 +129,13 @@ class SegmentReader(DataSourceReader):
         if problems:
             raise ConfigError(problems)
         self._spec = spec or spec_of(options)
-        self._format = options.get("format", "avro")
+        self._format = format_of(options)
+        self._target = target_of(self._spec, options)
         self._shards = int(options.get("shards", "0"))
         self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
         self._agreed = options.get("agreement", "") != _NODE_BY_NODE
         self.selection = Selection(
-            tables=_set(options.get("tables", "")),
+            tables=_set(options.get("table") or options.get("tables", "")),
             operations=_set(options.get("operations", "")),
             from_us=time_us(options["from"], "from") if "from" in options else None,
             to_us=time_us(options["to"], "to") if "to" in options else None,
@@ -114,18 +161,12 @@ class SegmentReader(DataSourceReader):
                 spec, self.selection, bounds=self._bounds, shards=self._shards
             ).shards
         ]
-        return [SegmentPartition(shard, self._format) for shard in shards]
+        return [SegmentPartition(shard, self._format, self._target) for shard in shards]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield a shard's changes. Spark calls it in a task, once for each attempt."""
         assert isinstance(partition, SegmentPartition)  # noqa: S101 (made above)
-        encoder = Encoder(Encoding(codec=partition.format))
-        shard = partition.shard
-        with opened(shard) as source:
-            for batch in batches(source, shard):
-                encoded = shard.selection.apply(encoded_changes(encoder, batch))
-                if len(encoded):
-                    yield record_batch(encoded)
+        yield from partition.batches()
 
 
 class SegmentSource(DataSource):
@@ -137,8 +178,12 @@ class SegmentSource(DataSource):
         return "headrace.segments"
 
     def schema(self) -> str:
-        """Return the columns; `key` and `value` are as a message's."""
-        return SINK_SPARK_SCHEMA if self.options.get("format") == AS_SINK else SPARK_SCHEMA
+        """Return the columns; `key` and `value` are as a message's. One `table` is typed."""
+        if self.options.get("format") == AS_SINK:
+            return SINK_SPARK_SCHEMA
+        if "table" not in self.options:
+            return SPARK_SCHEMA
+        return schema_of(spec_of(self.options), self.options)
 
     def reader(self, schema: StructType) -> SegmentReader:
         """Return what reads once through."""
@@ -160,20 +205,63 @@ class TableSource(DataSource):
         return "headrace.table"
 
     def schema(self) -> str:
-        """Return the columns; `key` and `value` are as a message's."""
-        return SPARK_SCHEMA
+        """Return the columns, typed ones too; asks the cluster."""
+        return schema_of(self._spec(), self.options)
 
     def reader(self, schema: StructType) -> SegmentReader:
         """Return what reads once through. Options: `job`, `table`, and those of segments."""
         del schema
-        options = dict(self.options)
-        table = options.pop("table", "")
-        if "job" not in options or not table:
+        options = {name: text for name, text in self.options.items() if name != "job"}
+        return SegmentReader(options, self._spec())
+
+    def _spec(self) -> SourceSpec:
+        table = self.options.get("table", "")
+        if "job" not in self.options or not table:
             raise bad_option("table", "`job` and `table` are required", "a job file, and ks.table")
-        text = job_text(Path(options.pop("job")).absolute())
+        text = job_text(Path(self.options["job"]).absolute())
         given = table_source(text, table)
-        spec = SourceSpec(given=given, directory=str(text.directory), job=text.name)
-        return SegmentReader(options, spec)
+        return SourceSpec(given=given, directory=str(text.directory), job=text.name)
+
+
+def schema_of(spec: SourceSpec, options: Mapping[str, str]) -> str:
+    """Return the columns that a reader with these options has, as DDL."""
+    target = target_of(spec, options)
+    return SPARK_SCHEMA if target is None else spark_schema(target)
+
+
+def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
+    """Return the types of the one table that *options* select; None when they select none.
+
+    Raises:
+        ConfigError: the source has no such table, or is asked for it otherwise than as changes.
+
+    """
+    table = options.get("table")
+    if table is None:
+        return None
+    if options.get("format") == _MUTATIONS or options.get("tables"):
+        hint = "typed columns are of the changes of one table"
+        raise bad_option("table", "stands alone, not with `tables` or mutations", hint)
+    with inside(spec.directory):
+        source = spec.open()
+        try:
+            return source.table_type(table)
+        finally:
+            source.close()
+
+
+def format_of(options: Mapping[str, str]) -> str:
+    """Return the option `format`.
+
+    Raises:
+        ConfigError: it is none; or `none` without typed columns.
+
+    """
+    given = options.get("format", _AVRO)
+    if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
+        hint = f"there are {', '.join(FORMATS)}; none with a table only"
+        raise bad_option("format", f"{given!r} is none here", hint)
+    return given
 
 
 def spec_of(options: Mapping[str, str]) -> SourceSpec:

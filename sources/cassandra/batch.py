@@ -20,6 +20,7 @@ from headrace.plugins import (
     Record,
     RecordSchema,
 )
+from headrace.plugins.columns import TableType, TypedChanges
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
 from headrace.sources.cassandra.change_json import change_document, provenance_document
@@ -29,6 +30,7 @@ from headrace.sources.cassandra.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
 from headrace.sources.cassandra.intake import Intake, Outbox
 from headrace.sources.cassandra.lists import Lists, Reading
+from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.salvage import set_aside
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.transcode import Transcoder
@@ -42,6 +44,7 @@ _PLACES: Final = {
     "position": codes.MAIL_POSITION,
     "copies": codes.MAIL_COPIES,
 }
+MUTATIONS: Final = "mutations"  # An encoding: see `MutationBatch.encode`.
 _FACT_WORDS: Final = 4
 _ID_BYTES: Final = 16
 FATE_HEADER: Final = "agreement"
@@ -82,7 +85,7 @@ class ChangeRecord(Record):
 class MutationBatch(Batch):
     """The mutations in an outbox. Every record made from one mutation is in the same batch."""
 
-    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json"})
+    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json", MUTATIONS})
     _intake: Intake | None = None  # Until there is an outbox to give back.
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
@@ -197,7 +200,11 @@ class MutationBatch(Batch):
         return [*self._lost, *self._unfit]
 
     def encode(self, encoding: str) -> EncodedRecords:
-        """Encode as Avro, straight from the mutations' bytes, or as JSON."""
+        """Encode as Avro, straight from the mutations' bytes, or as JSON; or mutations whole.
+
+        A mutation has the table and the operation of its first delivered change, the partition key
+        as it is logged, and the form of `mutation_json`.
+        """
         if encoding == "avro":
             encoded = self._encoded()
             self._fetch()
@@ -208,7 +215,8 @@ class MutationBatch(Batch):
         tables: list[str] = []
         quarantined = list(self._lost)
         facts = FactColumns()
-        for made in self._made(self._message):
+        whole = encoding == MUTATIONS
+        for made in self._each(self._whole) if whole else self._made(self._message):
             if isinstance(made, Quarantined):
                 quarantined.append(made)
                 continue
@@ -226,13 +234,23 @@ class MutationBatch(Batch):
                 tables.append(shape.schema.table)
         return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
 
+    def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
+        """Write typed columns straight from the mutations' bytes; lists are as the log has them."""
+        writer = self._deliveries.column_writer(target, with_messages=with_messages)
+        encoded = writer.write(self._outbox, self._nodes)
+        facts = self._facts(writer, writer.typed.row.count)
+        quarantined = (*self._lost, *encoded.quarantined)
+        made = replace(encoded, quarantined=quarantined, facts=facts) if with_messages else None
+        return writer.typed.changes(facts, made)
+
     def _encoded(self) -> EncodedRecords:
         """Encode as Avro, with lists as the log has them."""
         if self._in_avro is not None:
             return self._in_avro
         encoded = self._transcoder.encode(self._outbox, self._nodes)
         both = (*self._lost, *encoded.quarantined)
-        encoded = replace(encoded, quarantined=both, facts=self._facts(len(encoded)))
+        facts = self._facts(self._transcoder, len(encoded))
+        encoded = replace(encoded, quarantined=both, facts=facts)
         if self._lists is not None:
             self._in_avro = encoded  # It is asked for once more when the lists are there.
         return encoded
@@ -246,9 +264,9 @@ class MutationBatch(Batch):
             headers[number] += record.headers
         return replace(encoded, headers=headers, left=left)
 
-    def _facts(self, count: int) -> Facts:
-        """Return the facts of the *count* records that the transcoder has just made."""
-        changes = memoryview(self._transcoder.facts_of(count)).cast("q")
+    def _facts(self, transcoder: Transcoder, count: int) -> Facts:
+        """Return the facts of the *count* records that *transcoder* has just made."""
+        changes = memoryview(transcoder.facts_of(count)).cast("q")
         mails = self._outbox.count
         meta = memoryview(bytes(self._outbox.meta[: mails * codes.MAIL_WIDTH])).cast("q")
         return Facts(
@@ -256,7 +274,7 @@ class MutationBatch(Batch):
             operations=changes[1::_FACT_WORDS],
             indexes=changes[2::_FACT_WORDS],
             mutations=changes[3::_FACT_WORDS],
-            ids=bytes(self._transcoder.ids[: mails * _ID_BYTES]),
+            ids=bytes(transcoder.ids[: mails * _ID_BYTES]),
             places={name: meta[word :: codes.MAIL_WIDTH] for name, word in _PLACES.items()},
             nodes=self._nodes,
         )
@@ -274,48 +292,79 @@ class MutationBatch(Batch):
         shape = self._deliveries.shape(change.table)
         return shape, key, _JSON.encode(document), change, provenance
 
+    def _whole(
+        self, mutation: Mutation, mail: Sequence[int]
+    ) -> Sequence[tuple[TableShape, bytes, bytes, Change, Provenance]]:
+        """Return a mutation as one message, if it has a change that is delivered."""
+        delivered = self._changes_of(mutation, mail)
+        if not delivered:
+            return ()
+        change, provenance = delivered[0]
+        newest = max(each.timestamp_us for each, _ in delivered)
+        value = _JSON.encode(mutation_document(mutation))
+        shape = self._deliveries.shape(change.table)
+        change = replace(change, timestamp_us=newest)
+        return [(shape, mutation.updates[0].key, value, change, replace(provenance, index=0))]
+
+    def _changes_of(
+        self, mutation: Mutation, mail: Sequence[int]
+    ) -> Sequence[tuple[Change, Provenance]]:
+        """Return the changes that are delivered.
+
+        They are numbered before those of other tables are left out: a job's tables change no
+        number.
+        """
+        changes = mutation.changes()
+        return [
+            (
+                change,
+                Provenance(
+                    mutation_id=mutation.mutation_id,
+                    index=index,
+                    of=len(changes),
+                    copies=mail[codes.MAIL_COPIES],
+                    node=self._nodes[mail[codes.MAIL_HOST]],
+                    segment_id=mail[codes.MAIL_SEGMENT],
+                    position=mail[codes.MAIL_POSITION],
+                    fate=_FATES.get(mail[codes.MAIL_FLAGS], ""),
+                ),
+            )
+            for index, change in enumerate(changes)
+            if self._deliveries.delivers(change.table)
+        ]
+
     def _made(
         self, make: Callable[[Change, Provenance], T], mails: Iterable[int] | None = None
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield, for each mutation or those *mails*, what *make* makes of its delivered changes.
+        """Yield, for each mutation or those *mails*, what *make* makes of its delivered changes."""
+        return self._each(
+            lambda mutation, mail: [make(*each) for each in self._changes_of(mutation, mail)],
+            mails,
+        )
 
-        One that does not fit is yielded as Quarantined: all of its changes, or none (I8). Changes
-        are numbered before those of other tables are left out: a job's tables change no number.
+    def _each(
+        self,
+        make: Callable[[Mutation, Sequence[int]], Sequence[T]],
+        mails: Iterable[int] | None = None,
+    ) -> Iterator[Sequence[T] | Quarantined]:
+        """Yield what *make* makes of each mutation and its mail, or of those *mails*.
+
+        One that does not fit is yielded as Quarantined: all of its changes, or none (I8).
         """
         meta = memoryview(self._outbox.meta)[: self._outbox.count * codes.MAIL_WIDTH].tolist()
         for number in range(self._outbox.count) if mails is None else mails:
             base = number * codes.MAIL_WIDTH
             mail = meta[base : base + codes.MAIL_WIDTH]
             raw = bytes(self._outbox.data[mail[codes.MAIL_START] : mail[codes.MAIL_END]])
-            node = self._nodes[mail[codes.MAIL_HOST]]
-            segment, position = mail[codes.MAIL_SEGMENT], mail[codes.MAIL_POSITION]
             try:
-                mutation = self._decoded(raw, mail)
-                changes = mutation.changes()
-                made = [
-                    make(
-                        change,
-                        Provenance(
-                            mutation_id=mutation.mutation_id,
-                            index=index,
-                            of=len(changes),
-                            copies=mail[codes.MAIL_COPIES],
-                            node=node,
-                            segment_id=segment,
-                            position=position,
-                            fate=_FATES.get(mail[codes.MAIL_FLAGS], ""),
-                        ),
-                    )
-                    for index, change in enumerate(changes)
-                    if self._deliveries.delivers(change.table)
-                ]
+                made = make(self._decoded(raw, mail), mail)
             except HeadraceError as error:
                 yield set_aside(
                     error.code,
                     str(error),
-                    node=node,
-                    segment=segment,
-                    position=position,
+                    node=self._nodes[mail[codes.MAIL_HOST]],
+                    segment=mail[codes.MAIL_SEGMENT],
+                    position=mail[codes.MAIL_POSITION],
                     messaging=mail[codes.MAIL_MESSAGING],
                     copies=mail[codes.MAIL_COPIES],
                     raw=raw,

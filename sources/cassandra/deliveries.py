@@ -10,8 +10,10 @@ from typing import Final
 
 from headrace.plugins import Headers, RecordSchema
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.columns import TableType
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro_schema import key_schema, value_schema
+from headrace.sources.cassandra.columnar import ColumnWriter
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch, Epochs
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
@@ -57,6 +59,7 @@ class Deliveries:
         self._shapes: dict[tuple[bytes, bytes], TableShape] = {}
         self._plans: dict[TableSchema, TablePlan] = {}
         self._asked: set[int] = set()
+        self._writers: dict[tuple[TableType, bool], ColumnWriter] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,6 +154,18 @@ class Deliveries:
             self._plans = {t: self._plans.get(t) or self._plan(t) for t in catalogue.tables}
             made = derived[_PLANS] = EpochPlans(
                 catalogue, [self._plans[t] for t in catalogue.tables]
+            )
+        return made
+
+    def column_writer(self, target: TableType, *, with_messages: bool) -> ColumnWriter:
+        """Return what writes typed columns of *target*, the same for all batches."""
+        made = self._writers.get((target, with_messages))
+        if made is None:
+            made = self._writers[target, with_messages] = ColumnWriter(
+                self,
+                lambda epoch: self.epochs[epoch].catalogue.tables,
+                target,
+                with_messages=with_messages,
             )
         return made
 

@@ -5,19 +5,23 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins import (
     Backlog,
     Batch,
+    ConfigError,
     Context,
     EncodedPosition,
     Finding,
     Nearness,
     Position,
+    Problem,
     Quarantined,
     Reader,
     Source,
     Split,
 )
+from headrace.plugins.columns import TableType
 from headrace.plugins.measures import Measure
 from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
+from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.measuring import measures_of
@@ -137,6 +141,14 @@ class CassandraSource(Source):
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
         """Look for segments that are missing, or in two logs; see `archive.flaws`."""
         return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
+
+    def table_type(self, table: str) -> TableType:
+        """Return the types of a table of the schema that is given."""
+        found = self._parts.schema.table(table)
+        if found is None:
+            said = f"{table} is not in the schema"
+            raise ConfigError([Problem("table", said, "keyspace.table, as in the schema")])
+        return table_type(found)
 
     def read_until(self, position: Position) -> None:
         """Read no log beyond its marker in *position*."""

@@ -19,6 +19,7 @@ from headrace.plugins import (
     Context,
     Demand,
     Done,
+    FactColumns,
     Idle,
     NumberPosition,
     Position,
@@ -29,8 +30,11 @@ from headrace.plugins import (
     Split,
     option,
 )
+from headrace.plugins.columns import TableType, TypedChanges
 from headrace.sources.cassandra.avro import Provenance
 from headrace.sources.cassandra.batch import ChangeRecord
+from headrace.sources.cassandra.change_columns import ChangeColumns
+from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.deliveries import Deliveries, TableShape
 from headrace.sources.cassandra.live import ClusterUnreachableError, connected, read_live_schema
@@ -78,6 +82,26 @@ class TableConfig:
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
 
 
+class ChangeBatch(RecordBatch):
+    """A page of a table."""
+
+    made: Sequence[ChangeRecord]
+
+    def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
+        """Write typed columns; the framework makes messages of records."""
+        del with_messages
+        columns, facts = ChangeColumns(target), FactColumns()
+        for record in self.made:
+            columns.add(record.change)
+            facts.add(
+                record.timestamp_us,
+                record.operation,
+                mutation=record.value["mutation"],
+                origin={**record.origin, "copies": 0},
+            )
+        return columns.typed(facts.facts())
+
+
 class TableSource(Source):
     """See the module."""
 
@@ -122,6 +146,11 @@ class TableSource(Source):
     def first_position(cls) -> None:
         """Return nothing: a range begins where it is named to."""
 
+    def table_type(self, table: str) -> TableType:
+        """Return the types of the table as it is now."""
+        del table
+        return table_type(self.table)
+
     @property
     def table(self) -> TableSchema:
         """The table as it is now.
@@ -163,10 +192,10 @@ class TableReader(Reader):
         rows = next(self._pages, None)
         if rows is None:
             return Done()
+        changes = [change for row in rows for change in self._snapshot.changes(row)]
         records = [
             ChangeRecord(change, self._provenance(identity(change)), self._shape.schema)
-            for row in rows
-            for change in self._snapshot.changes(row)
+            for change in changes
         ]
         announced = [] if self._announced else [self._shape.schema]
         self._announced = True
@@ -174,7 +203,7 @@ class TableReader(Reader):
         # Rows of the last partition may follow: it is read once more after a restart.
         end = NumberPosition(max(self._range[0], last - 1))
         size = sum(len(part or b"") for row in rows for part in row)
-        return RecordBatch(self._split, end, size, records, announced, more=True)
+        return ChangeBatch(self._split, end, size, records, announced, more=True)
 
     def close(self, reason: CloseReason) -> None:
         """Disconnect."""

@@ -13,7 +13,6 @@ cdef int64_t _NEVER
 cdef int _REPLACE_BYTE, _MERGE_BYTE, _ID_BYTES, _ENDS_FIRST, _NOWHERE
 
 
-@cython.final
 cdef class Transcoder(RowColumns):
     cdef object epochs
     cdef int64_t epoch

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 from servers.process import free_ports
 
 from corpora import recording
@@ -100,6 +101,38 @@ def test_push_down(spark: SparkSession) -> None:
 
     assert {n: c for n, c in wanted.items() if n[0] == table and n[1] != "DELETE"} == names_of(
         of_table
+    )
+
+
+def test_typed_columns(spark: SparkSession) -> None:
+    """One table's changes have a column for each of its columns, and bytes besides or not."""
+    wanted = Counter(name[0] for name in by_worker().elements())
+    table = min(wanted, key=lambda name: wanted[name])
+    reader = spark.read.format("headrace.segments").option("table", str(table))
+    plain = reader.option("format", "none").load(str(recording(RING) / "segments"))
+    whole = reader.option("format", "avro").load(str(recording(RING) / "segments"))
+
+    row = plain.schema["row"].dataType
+    assert isinstance(row, StructType)
+    names = set(row.names)
+    rows = plain.select("row.*", "cells", "unfit", "operation").where("operation <> 'DELETE'")
+
+    assert wanted[table] == plain.count() == whole.where("value IS NOT NULL").count()
+    assert names | {"cells", "unfit", "operation"} == set(rows.columns)
+    assert all(row.operation != "DELETE" and not row.unfit for row in rows.collect())
+
+
+def test_mutations_whole(spark: SparkSession) -> None:
+    """In the format `mutations` a row is an agreed mutation, with all that it holds."""
+    reader = spark.read.format("headrace.segments").option("format", "mutations")
+    rows = reader.load(str(recording(RING) / "segments")).collect()
+
+    documents = [json.loads(row.value) for row in rows]
+    assert {name[3] for name in by_worker()} == {bytes(row.mutation) for row in rows}
+    assert len(rows) == len({bytes(row.mutation) for row in rows})
+    assert all(
+        document["updates"][0]["key"] == row.key.hex()
+        for document, row in zip(documents, rows, strict=True)
     )
 
 

@@ -90,6 +90,10 @@ def test_filters_that_exclude_each_other_are_left_to_spark(job: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"path": ".", "format": "xml"}, "format: 'xml' is none here"),
+        ({"path": ".", "format": "none"}, "format: 'none' is none here"),
+        ({"path": ".", "table": "a.b", "tables": "a.b"}, "table: stands alone"),
+        ({"path": ".", "table": "a.b", "format": "mutations"}, "table: stands alone"),
         ({}, "path: is required, or `job`"),
         ({"path": "/nowhere/at/all"}, "path: /nowhere/at/all: No such file"),
         ({"path": "/", "pth": "x"}, "pth: is no option of headrace.segments"),

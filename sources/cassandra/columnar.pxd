@@ -1,0 +1,67 @@
+"""C types for columnar.py."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from headrace.sources.cassandra cimport codes
+from headrace.sources.cassandra.intake cimport Outbox
+from headrace.sources.cassandra.table_plan cimport TablePlan
+from headrace.sources.cassandra.transcode cimport Transcoder
+from headrace.sources.cassandra.value_columns cimport ValueColumn
+
+cdef int _NOWHERE, _ID_BYTES, _PATH_BYTES
+
+
+@cython.final
+cdef class TypedColumns:
+    cdef readonly object target
+    cdef readonly ValueColumn row, cells, unfit, bounds, cell, misfit
+    cdef readonly bint has_bounds
+    cdef readonly list fields, absent, names
+
+    cpdef begin(self)
+    cpdef truncate(self, Py_ssize_t count)
+    cpdef bind(self, table)
+    cpdef changes(self, facts, encoded)
+    cpdef int note_unfit(self, Py_ssize_t column) except -1
+    @cython.locals(column=ValueColumn)
+    cpdef int close_row(self) except -1
+
+
+cdef class ColumnWriter(Transcoder):
+    cdef object tables_of
+    cdef str name
+    cdef bint with_messages
+    cdef readonly TypedColumns typed
+    cdef dict by_plan
+    cdef TablePlan bound, other
+    cdef list fields
+    cdef ValueColumn cell_column
+
+    cpdef write(self, Outbox outbox, nodes)
+    @cython.locals(plan=TablePlan)
+    cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
+    cdef int _undo(self) except -1
+    cdef int _is_wanted(self, TablePlan plan) except -1
+    @cython.locals(mutation=Py_ssize_t)
+    cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    @cython.locals(is_row=bint, flags=int64_t, ttl=int64_t, expires=int64_t, rich=int, column=int, field=ValueColumn, cell=Py_ssize_t, unfit=int)
+    cdef int _write_columns(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
+    @cython.locals(field=ValueColumn, at=Py_ssize_t, i=int, length=Py_ssize_t)
+    cdef int _write_key(self, TablePlan plan, Py_ssize_t row) except -1
+    @cython.locals(kind=int, is_set=bint, width=Py_ssize_t, count=Py_ssize_t, unfit=int, flags=int64_t, child=ValueColumn)
+    cdef int _write_elements(self, TablePlan plan, ValueColumn field, int column, Py_ssize_t at) except -1
+    @cython.locals(begin=Py_ssize_t, live=int, unfit=int, i=int, child=ValueColumn, found=Py_ssize_t)
+    cdef int _write_fields(self, ValueColumn field, Py_ssize_t at) except -1
+    @cython.locals(path=Py_ssize_t)
+    cdef Py_ssize_t _field_cell(self, Py_ssize_t at, Py_ssize_t end, int number) except -2
+    @cython.locals(i=int, column=int, at=Py_ssize_t, written=int64_t)
+    cdef int _write_cells(self, TablePlan plan, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    @cython.locals(flags=int64_t, deleted=int, written=int64_t, own_ttl=int64_t, own_expires=int64_t, path=Py_ssize_t, length=Py_ssize_t)
+    cdef int _write_cell(self, int column, Py_ssize_t at, int64_t timestamp, int64_t ttl, int64_t expires) except -1
+    @cython.locals(parts=list, name=ValueColumn, element=ValueColumn, written=ValueColumn, lives=ValueColumn, ends=ValueColumn, gone=ValueColumn)
+    cdef int _note(self, int column, Py_ssize_t path, Py_ssize_t length, int64_t timestamp, int64_t ttl, int64_t expires, int deleted) except -1
+    @cython.locals(bounds=ValueColumn, kind=int64_t, inclusive=bint)
+    cdef int _write_bounds(self, TablePlan plan, Py_ssize_t begin, Py_ssize_t ended) except -1
+    @cython.locals(count=int64_t, values=ValueColumn, i=int, value=ValueColumn, number=ValueColumn, flag=ValueColumn)
+    cdef int _write_bound(self, TablePlan plan, ValueColumn side, Py_ssize_t at, bint inclusive) except -1
