@@ -15,6 +15,7 @@ from headrace.connector.replay.delivery import Target, deliver
 from headrace.connector.replay.planning import by_node, planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
+from headrace.connector.replay.typed_columns import typed_batch
 from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding
 
@@ -22,17 +23,25 @@ SHARDS: Final = 4
 _NS: Final = 1_000_000_000
 
 
-def arrow(job: str) -> Mapping[str, object]:
-    """Read the first node's log by itself, and make Arrow columns of its changes."""
+def arrow(job: str, table: str = "") -> Mapping[str, object]:
+    """Read the first node's log by itself, and make Arrow columns of its changes.
+
+    They are the columns of *table*, or without one the bytes of messages.
+    """
     configure("warning")
     spec = by_node(_spec(job_text(Path(job))))[0]
     (shard,) = planned(spec, Selection(), shards=1).shards
     encoder = Encoder(Encoding(codec="avro"))
     changes = 0
     with opened(shard) as source:
+        target = source.table_type(table) if table else None
         started = process_time_ns()
         for batch in batches(source, shard):
-            changes += record_batch(encoded_changes(encoder, batch)).num_rows
+            if target is None:
+                rows = record_batch(encoded_changes(encoder, batch))
+            else:
+                rows = typed_batch(batch.typed(target, with_messages=False), target, None)
+            changes += rows.num_rows
         cpu_ns = process_time_ns() - started
     return {"changes": changes, "cpu_ns": cpu_ns}
 

@@ -98,6 +98,7 @@ def _one_run(
     yield from _worker("kafka", jobs, wide, kafka)
     job = jobs.write(wide, wide.nodes, null)
     yield "bulk.arrow", _complete(wide, _probe("arrow", job=job))
+    yield "bulk.typed", _complete(wide, _probe("arrow", job=job, table="bulk.wide"))
     yield "bulk.parquet", _complete(wide, _probe("shards", job=job, folder="out"))
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "replayed"})
     yield "bulk.kafka", _complete(wide, _probe("shards", job=job, folder=""))

@@ -354,9 +354,9 @@ def _batches(job: Job, opened: Sequence[Reader]) -> Iterator[Batch]:
                 yield batch
 
 
-def arrow(job: str) -> Measured:
+def arrow(job: str, table: str = "") -> Measured:
     """See `bench.bulk`."""
-    measured: Measured = _bulk().arrow(job)
+    measured: Measured = _bulk().arrow(job, table)
     return measured
 
 
