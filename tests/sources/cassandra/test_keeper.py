@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from headrace.plugins import Batch, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra import keeper as keeper_module
 from headrace.sources.cassandra.config import CassandraConfig
-from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.directory import LogDirectory, sizes_in
 from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Disposal
 from headrace.sources.cassandra.needs import HoldDeniedError, HoldError, Pending
@@ -325,6 +326,31 @@ def test_what_is_left_of_the_room_is_told_in_seconds(node: Node) -> None:
 
     assert 5 * size == keeper.figures().room_bytes
     assert 50.0 == pytest.approx(keeper.figures().retention_seconds)
+
+
+def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many segments come and go in it, and what is counted is what is there then."""
+    looked: list[Path] = []
+
+    def sizes(path: Path) -> dict[str, int]:
+        looked.append(path)
+        return sizes_in(path)
+
+    monkeypatch.setattr(keeper_module, "sizes_in", sizes)
+    for number in (1, 2, 3):
+        node.write(number, [b"a"])
+    keeper = keeper_of(node.log, replace(DELETE, bytes_max=1 << 30))
+    keeper.check()
+
+    keeper.tick()
+    assert sorted([node.raw, node.hold]) == sorted(looked)
+    assert ([], [1, 2, 3]) == (node.in_raw(), node.held())
+
+    node.write(4, [b"a"], index="1")
+    figures = keeper.figures()
+    in_raw = [node.raw / each for each in node.in_raw()]
+    assert sum(path.stat().st_size for path in in_raw) == figures.cdc_raw_bytes
+    assert 3 == figures.held_segments
 
 
 def test_a_hold_that_fills_is_told_of(node: Node) -> None:
