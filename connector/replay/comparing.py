@@ -1,20 +1,23 @@
-"""What the logs hold and what a topic holds, as sums of buckets, and as single changes.
+"""What the logs, a topic and a table hold, as sums of buckets, and as single changes and rows.
 
-First each side is summed up by table and bucket of keys; only buckets that differ are looked into.
-What a task does is here; which tasks there are, and what follows, is `reconciling`.
+First each side is summed up by table, bucket of keys and slice of time; only buckets that differ
+are looked into. Logs and topic are compared by changes, topic and table by rows. What a task does
+is here; which tasks there are, and what follows, is `reconciling`.
 """
 
 import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.rows import FoldedRows, RowReader, RowState, Span, digest
 from headrace.connector.replay.selection import Selection, name_of, names_of
 from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
+from headrace.connector.replay.sums import hash64
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.decoding import Decoder
 from headrace.plugins import (
@@ -23,23 +26,31 @@ from headrace.plugins import (
     Document,
     EncodedRecords,
     HeadraceError,
+    RecordSchema,
     SinkOptions,
     Stored,
 )
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
 
 CONFLUENT_PREFIX_BYTES: Final = 5
-ROWS_MAX: Final = 1_000_000  # Single changes of one side's task that are looked into.
+ROWS_MAX: Final = 1_000_000  # Single changes or rows of one side's task that are looked into.
+EXPIRED_MAX: Final = 1_000  # Rows of a task of which more than their number is told.
+TABLE_NODE: Final = "table"  # Where rows come from that were read from a table.
+SLICE_US: Final = 86_400_000_000
 _NAME_HASH_BYTES: Final = 8
 _INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
 _MASK: Final = (1 << 64) - 1
+# What the books call mutations that logs have and that no level agrees on.
+_WAITING: Final = ("mutations.pending", "mutations.expired", "mutations.not_replica")
 
-Bucket = tuple[str, int]
+KeyBucket = tuple[str, int]  # The table, and the number of a bucket of keys.
+Bucket = tuple[str, int, int]  # The same, and the number of a slice of time.
 
 
 class Members(NamedTuple):
-    """How many different changes a bucket has, and the sum of their hashes."""
+    """How many different changes or rows a bucket has, and the sum of their hashes."""
 
-    changes: int
+    members: int
     hashes: int
 
 
@@ -55,64 +66,172 @@ class ChangeRow(NamedTuple):
     expires_s: int | None = None
 
 
+Sums = Mapping[Bucket, Members]
+
+
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """What one task found: sums, or single changes where buckets were given."""
+    """What one task found: sums, or single changes and rows where buckets were given.
 
-    sums: Mapping[Bucket, Members] = field(default_factory=dict)
+    `touched` are keys by table that were written to behind the time that is compared; `waiting` is
+    how many mutations the logs do not agree on; `gone` how many rows expired, some of which are
+    `expired`. `tables` are the present schemas of tables that were read.
+    """
+
+    sums: Sums = field(default_factory=dict)
     rows: Sequence[ChangeRow] = ()
+    row_sums: Sums = field(default_factory=dict)
+    states: Sequence[RowState] = ()
+    expired: Sequence[RowState] = ()
+    gone: int = 0
+    touched: frozenset[tuple[str, bytes]] = frozenset()
     schemas: Mapping[bytes, Document] = field(default_factory=dict)
+    tables: Mapping[str, RecordSchema] = field(default_factory=dict)
     records: int = 0
     unreadable: int = 0
+    waiting: int = 0
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The buckets of changes and of rows that are looked into."""
+
+    changes: frozenset[Bucket] = frozenset()
+    rows: frozenset[Bucket] = frozenset()
+
+    @property
+    def keys(self) -> frozenset[KeyBucket]:
+        """The buckets of keys whose rows are asked for."""
+        return frozenset((table, number) for table, number, _ in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What both sides share: the sink, how keys fall into buckets, and which changes count.
+    """What all sides share: the sink, how keys fall into buckets, and which changes count.
 
-    `wanted` are the buckets whose single changes are asked for; None asks for sums.
+    `tables` are those whose rows are compared, with their present schemas, as they are at `at_s`.
+    `wanted` are the buckets whose single changes and rows are asked for; None asks for sums.
     """
 
     sink: Mapping[str, Any]
     directory: str
     buckets: int
     selection: Selection
-    wanted: frozenset[Bucket] | None = None
+    tables: Mapping[str, RecordSchema] = field(default_factory=dict)
+    at_s: int = 0
+    slice_us: int = SLICE_US
+    wanted: Wanted | None = None
+
+    @property
+    def span(self) -> Span:
+        """Which values of rows count."""
+        chosen = self.selection
+        return Span(from_us=chosen.from_us, to_us=chosen.to_us, at_s=self.at_s)
+
+    def key_bucket(self, table: str, key: bytes) -> KeyBucket:
+        """Return the bucket of a message's key."""
+        return table, zlib.crc32(key) % self.buckets
+
+    def bucket(self, table: str, key: bytes, time_us: int) -> Bucket:
+        """Return the bucket of what was written at a time."""
+        return (*self.key_bucket(table, key), time_us // self.slice_us)
 
 
-class _Side:
-    """Collects one side."""
+class Summing:
+    """Adds up what a task finds, each by a hash of 64 bits; what is there twice counts once."""
 
-    def __init__(self, comparison: Comparison) -> None:
-        self._buckets = comparison.buckets
-        self._wanted = comparison.wanted
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self._hashes: dict[Bucket, array[int]] = defaultdict(lambda: array("Q"))
-        self.rows: list[ChangeRow] = []
-        self.records = 0
 
-    def add(self, row: ChangeRow) -> bool:
-        """Count a change; say whether it is among those asked for one by one."""
-        self.records += 1
-        bucket = row.table, bucket_of(row.key, self._buckets)
-        if self._wanted is None:
-            self._hashes[bucket].append(_hash(row.name))
-            return False
-        if bucket not in self._wanted:
-            return False
-        if len(self.rows) >= ROWS_MAX:
-            hint = "compare a shorter time, fewer tables or a range of tokens"
-            raise bad_option("reconcile", f"more than {ROWS_MAX} changes differ in a task", hint)
-        self.rows.append(row)
-        return True
+    def add(self, bucket: Bucket, hashed: int) -> None:
+        """Count a member."""
+        self._hashes[bucket].append(hashed)
 
     def sums(self) -> dict[Bucket, Members]:
-        """Return the sums; a change that is there twice counts once."""
+        """Return the sums."""
         found = {}
         for bucket, hashes in self._hashes.items():
             members = set(hashes)
             found[bucket] = Members(len(members), sum(members) & _MASK)
         return found
+
+
+class _Side:
+    """Collects the changes of one side."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._wanted = comparison.wanted
+        self._keys = comparison.wanted.keys if comparison.wanted else frozenset()
+        self._to_us = comparison.selection.to_us
+        self._sums = Summing()
+        self.rows: list[ChangeRow] = []
+        self.touched: set[tuple[str, bytes]] = set()
+        self.records = 0
+
+    def add(self, row: ChangeRow) -> bool:
+        """Count a change; say whether it is among those asked for one by one."""
+        self.records += 1
+        bucket = self._comparison.bucket(row.table, row.key, row.time_us)
+        if self._wanted is None:
+            self._sums.add(bucket, _hash(row.name))
+            return False
+        if bucket not in self._wanted.changes and bucket[:2] not in self._keys:
+            return False
+        self.rows.append(row)
+        bounded(self.rows)
+        return True
+
+    def touch(self, table: str, key: bytes, time_us: int) -> None:
+        """Note what was written behind the time that is compared, where rows are asked for."""
+        if self._to_us is None or time_us < self._to_us:
+            return
+        if self._comparison.key_bucket(table, key) in self._keys:
+            self.touched.add((table, key))
+
+    def sums(self) -> Sums:
+        """Return the sums."""
+        return self._sums.sums()
+
+
+class RowSide:
+    """Collects the rows of one side."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        """Ask for sums or for single rows, as *comparison* does."""
+        self._comparison = comparison
+        self._keys = comparison.wanted.keys if comparison.wanted else None
+        self._sums = Summing()
+        self.states: list[RowState] = []
+
+    def asks_for(self, table: str, key: bytes) -> bool:
+        """Say whether the rows of a key are asked for."""
+        return self._keys is None or self._comparison.key_bucket(table, key) in self._keys
+
+    def add(self, row: RowState) -> None:
+        """Count a row that is asked for."""
+        comparison = self._comparison
+        counted = comparison.span.within(row)
+        bucket = comparison.bucket(row.table, row.key, 0 if counted is None else counted.newest_us)
+        if comparison.wanted is None:
+            if counted is not None:
+                self._sums.add(bucket, hash64(digest(counted)))
+        elif counted is None or bucket in comparison.wanted.rows:
+            self.states.append(row)
+            bounded(self.states)
+
+    def sums(self) -> Sums:
+        """Return the sums."""
+        return self._sums.sums()
+
+
+def bounded(found: Sequence[object]) -> None:
+    """Refuse to keep more than a task may."""
+    if len(found) > ROWS_MAX:
+        hint = "compare a shorter time, fewer tables or a range of tokens"
+        raise bad_option("reconcile", f"more than {ROWS_MAX} changes differ in a task", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +245,7 @@ class LogSide:
         """Read it."""
         side = _Side(self.comparison)
         schemas: dict[bytes, Document] = {}
+        books: Mapping[str, int] = {}
         try:
             with (
                 sink_and_encoder(self.comparison.sink, "reconcile") as (_, encoder),
@@ -135,9 +255,17 @@ class LogSide:
                     announced = [encoder.schema(schema) for schema in batch.schemas()]
                     schemas |= {each.schema_id: each.value for each in announced}
                     self._take(encoder, batch, side, schemas)
+                    books = batch.end.books()
         except HeadraceError as error:
             return SideReport(problem=f"{error.code}: {error}")
-        return SideReport(side.sums(), side.rows, schemas, side.records)
+        return SideReport(
+            sums=side.sums(),
+            rows=side.rows,
+            touched=frozenset(side.touched),
+            schemas=schemas,
+            records=side.records,
+            waiting=sum(books.get(name, 0) for name in _WAITING),
+        )
 
     def _take(
         self,
@@ -147,6 +275,9 @@ class LogSide:
         schemas: Mapping[bytes, Document],
     ) -> None:
         made = encoded_changes(encoder, batch)
+        if self.comparison.wanted is not None:
+            for row in rows_of(made):
+                side.touch(row.table, row.key, row.time_us)
         encoded = self.comparison.selection.apply(made)
         decoder: Decoder | None = None
         for number, row in enumerate(rows_of(encoded)):
@@ -159,7 +290,7 @@ class LogSide:
 
 @dataclass(frozen=True, slots=True)
 class TopicSide:
-    """What one part of what the sink wrote holds."""
+    """What one part of what the sink wrote holds: its changes, and the rows they fold to."""
 
     part: str
     comparison: Comparison
@@ -167,27 +298,72 @@ class TopicSide:
 
     def __call__(self) -> SideReport:
         """Read it."""
-        side = _Side(self.comparison)
-        unreadable = 0
-        selection = self.comparison.selection
-        decoder = decoder_of(self.comparison, self.schemas)
+        side, rows = _Side(self.comparison), RowSide(self.comparison)
+        reader = RowReader(self.comparison.tables, self.comparison.at_s)
+        expired: list[RowState] = []
+        gone = 0
         try:
-            with (
-                inside(self.comparison.directory),
-                sink_and_encoder(self.comparison.sink, "reconcile") as (sink, _),
-            ):
-                for records in sink.read_back(self.part):
-                    for stored in records:
-                        try:
-                            row = row_of(stored, decoder)
-                        except HeadraceError:
-                            unreadable += 1
-                            continue
-                        if row is not None and _is_selected(row, selection):
-                            side.add(row)
+            with FoldedRows(reader) as folded:
+                unreadable = self._read(side, rows, reader, folded)
+                for row in folded.rows():
+                    rows.add(row)
+                    if reader.has_expired(row):
+                        gone += 1
+                        expired += [row] if len(expired) < EXPIRED_MAX else []
         except HeadraceError as error:
             return SideReport(problem=f"{error.code}: {error}")
-        return SideReport(side.sums(), side.rows, {}, side.records, unreadable)
+        return SideReport(
+            sums=side.sums(),
+            rows=side.rows,
+            row_sums=rows.sums(),
+            states=rows.states,
+            expired=expired,
+            gone=gone,
+            touched=frozenset(side.touched),
+            records=side.records,
+            unreadable=unreadable,
+        )
+
+    def _read(self, side: _Side, rows: RowSide, reader: RowReader, folded: FoldedRows) -> int:
+        """Take all messages; return how many cannot be read."""
+        unreadable = 0
+        decoder = decoder_of(self.comparison, self.schemas)
+        with (
+            inside(self.comparison.directory),
+            sink_and_encoder(self.comparison.sink, "reconcile") as (sink, _),
+        ):
+            for records in sink.read_back(self.part):
+                for stored in records:
+                    try:
+                        document = decoder.value(stored)
+                        row = None if document is None else _change(document, stored)
+                    except HeadraceError:
+                        unreadable += 1
+                        continue
+                    if document is None or row is None:
+                        continue
+                    self._take(side, row, document)
+                    if row.table in self.comparison.tables and self._is_folded(row, rows):
+                        schema_id = dict(stored.headers).get(SCHEMA_ID_HEADER, b"")
+                        value = self.schemas[schema_id]
+                        view = reader.view(schema_id, value, row.table)
+                        assert view is not None  # noqa: S101 (the table is compared)
+                        folded.add(view, document, row.key)
+        return unreadable
+
+    def _take(self, side: _Side, row: ChangeRow, document: Document) -> None:
+        side.touch(row.table, row.key, row.time_us)
+        # What was read from the table has no name in any log.
+        if document.get("node") != TABLE_NODE and _is_selected(row, self.comparison.selection):
+            side.add(row)
+
+    def _is_folded(self, row: ChangeRow, rows: RowSide) -> bool:
+        selection = self.comparison.selection
+        return (
+            rows.asks_for(row.table, row.key)
+            and (not selection.keys or row.key in selection.keys)
+            and not self.comparison.span.is_recent(row.time_us)
+        )
 
 
 def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Decoder:
@@ -199,11 +375,6 @@ def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Dec
     if isinstance(options, SinkOptions) and options.schema_framing == "confluent":
         prefix = CONFLUENT_PREFIX_BYTES
     return Decoder(schemas, codec=codec, prefix_bytes=prefix)
-
-
-def bucket_of(key: bytes, buckets: int) -> int:
-    """Return the bucket of a message's key."""
-    return zlib.crc32(key) % buckets
 
 
 def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
@@ -235,8 +406,10 @@ def row_of(stored: Stored, decoder: Decoder) -> ChangeRow | None:
 
     """
     document = decoder.value(stored)
-    if document is None:
-        return None
+    return None if document is None else _change(document, stored)
+
+
+def _change(document: Document, stored: Stored) -> ChangeRow:
     try:
         if "sourceTable" in document:
             table = f"{document['sourceKeyspace']}.{document['sourceTable']}"
@@ -268,8 +441,3 @@ def _hash(name: bytes) -> int:
     """Return 64 bits of a name, which is a hash already but for the index."""
     index = int.from_bytes(name[-4:], "big")
     return int.from_bytes(name[:_NAME_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _MASK)
-
-
-def with_wanted(comparison: Comparison, wanted: frozenset[Bucket]) -> Comparison:
-    """Ask for the single changes of these buckets."""
-    return replace(comparison, wanted=wanted)

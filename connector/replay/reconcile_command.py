@@ -1,4 +1,4 @@
-"""`headrace reconcile`: the logs against the topic, a report, and a plan that repairs."""
+"""`headrace reconcile`: logs, topic and tables, a report, and a plan that repairs."""
 
 import argparse
 import sys
@@ -9,27 +9,26 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.backfill_command import table_source
 from headrace.connector.replay.checkpoint import checkpoint_of
-from headrace.connector.replay.command import add_selection, selection_of
-from headrace.connector.replay.comparing import Comparison
-from headrace.connector.replay.delivery import Target, sink_and_encoder
+from headrace.connector.replay.command import DIFFERENCES_STATUS, add_selection, selection_of
+from headrace.connector.replay.comparing import SLICE_US, Comparison
+from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.engine import engine
-from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.planning import Bounds, Planned, planned
-from headrace.connector.replay.reconciling import Difference, Outcome, reconcile
+from headrace.connector.replay.reconciling import Outcome, Sides, Times, reconcile
+from headrace.connector.replay.repairing import plan_repair
 from headrace.connector.replay.reporting import write_report
-from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.replay.shards import Shard, SourceSpec, inside
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Document
 
 BUCKETS: Final = 1_024
 GRACE_SECONDS: Final = 60
-REPAIRED_MAX: Final = 50_000
-DIFFERENCES_STATUS: Final = 4
+TABLE_SHARDS: Final = 64
+_SLICES: Final = 24  # Of a time that is bounded on both sides.
 _US: Final = 1_000_000
-_REPAIRABLE: Final = (Difference.MISSING, Difference.STALE)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,38 +36,45 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     text = job_text(given.job)
     selection = selection_of(given)
-    now_s = int(time.time())
+    at_s = time.time()
     if selection.to_us is None:  # What is on its way is not missing.
-        selection = replace(selection, to_us=(now_s - given.grace) * _US)
+        selection = replace(selection, to_us=int(at_s - given.grace) * _US)
     spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
     plan = planned(spec, selection, bounds=Bounds(after=given.after, until=given.until))
-    outcome = _compared(given, text, selection, plan, now_s)
+    for finding in plan.findings:
+        sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
+    outcome = _compared(given, text, selection, plan, int(at_s))
     folder = given.report or text.directory / "reconcile"
-    title = f"{text.name}: logs and topic"
+    title = f"{text.name}: logs, topic and tables"
     summary = write_report(folder, outcome, plain_keys=given.plain_keys, title=title)
-    for name, count in summary["differences"].items():
-        sys.stdout.write(f"{name:<18}{count}\n")
+    sys.stdout.writelines(f"{name:<18}{n}\n" for name, n in summary["differences"].items())
     sys.stdout.write(
         f"{outcome.in_logs.total()} changes in the logs, {outcome.in_topic.total()} in the topic; "
-        f"report: {folder}\n"
+        f"{outcome.rows_in_table.total()} rows in tables, {outcome.rows_in_topic.total()} from the "
+        f"topic; report: {folder}\n"
     )
-    broken = [f for f in outcome.found if f.difference in _REPAIRABLE]
-    if given.repair and broken:
-        names = frozenset(found.row.name for found in broken)
-        sys.stdout.write(f"headrace replay run {given.job} {_repair(text, plan, names)}\n")
-    return DIFFERENCES_STATUS if outcome.found else 0
+    sys.stdout.writelines(f"note: {note}\n" for note in outcome.notes)
+    run = plan_repair(text, outcome, plan.shards) if given.repair else ""
+    if run:
+        sys.stdout.write(f"headrace replay run {given.job} {run}\n")
+    return DIFFERENCES_STATUS if outcome.differs else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace reconcile",
-        description="Compare what the logs agree on with the topic; exit 4 if they differ.",
+        description="Compare what the logs agree on with the topic, and what that folds to with "
+        "the tables; exit 4 if they differ.",
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml")
     add_selection(parser)
     parser.add_argument("--buckets", type=int, default=BUCKETS, help="sums of each table (1024)")
     parser.add_argument(
         "--grace", type=int, default=GRACE_SECONDS, metavar="SECONDS", help="of now, left out (60)"
+    )
+    parser.add_argument("--no-table", action="store_true", help="compare logs and topic only")
+    parser.add_argument(
+        "--table-shards", type=int, default=TABLE_SHARDS, metavar="N", help="ranges of tokens (64)"
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="where the report goes")
     parser.add_argument("--plain-keys", action="store_true", help="keys as they are, not hashed")
@@ -78,23 +84,70 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compared(
-    given: argparse.Namespace, text: JobText, selection: Selection, plan: Planned, now_s: int
+    given: argparse.Namespace, text: JobText, selection: Selection, plan: Planned, at_s: int
 ) -> Outcome:
     comparison = Comparison(
         sink=dict(text.sink),
         directory=str(text.directory),
         buckets=given.buckets,
         selection=selection,
+        at_s=at_s,
+        slice_us=_slice_us(selection),
+    )
+    why_not = "--no-table" if given.no_table else _why_no_table(text, selection)
+    sides = Sides(
+        plan.shards,
+        lambda tables: _parts(text, tables),
+        lambda tables: [] if why_not else _ranges(text, selection, tables, given.table_shards),
+        tables=selection.tables | frozenset(text.source.get("tables", ())),
+        is_whole=not (selection.tokens or given.after or given.until),
     )
     with engine(given.master) as used:
-        return reconcile(
-            plan.shards,
-            lambda tables: _parts(text, tables),
+        outcome = reconcile(
+            sides,
             comparison,
             used.gather,
             known=known_schemas(text),
-            now_s=now_s,
+            times=Times(time.time, time.sleep, given.grace),
         )
+    if why_not:
+        outcome.notes.append(f"tables were not compared: {why_not}")
+    return outcome
+
+
+def _why_no_table(text: JobText, selection: Selection) -> str:
+    """Return why a topic cannot be folded and compared with tables; empty when it can."""
+    if not text.source.get("contact_points"):
+        return "the job's source has no contact_points"
+    if selection.operations or selection.tokens:
+        return "operations or tokens are selected, and rows are of all of them"
+    with inside(str(text.directory)), sink_and_encoder(text.sink, "reconcile") as (sink, _):
+        encoding = sink.encoding()
+    if (encoding.codec, encoding.envelope) != ("avro", "cep44"):
+        return "only messages in Avro, in the envelope cep44, tell enough to be folded"
+    return ""
+
+
+def _ranges(
+    text: JobText, selection: Selection, tables: Sequence[str], count: int
+) -> Sequence[Shard]:
+    """Return the ranges of tokens of all *tables*, *count* of each."""
+    keys = Selection(keys=selection.keys)
+    chosen = [table for table in tables if not selection.tables or table in selection.tables]
+    found: list[Shard] = []
+    for table in chosen:
+        spec = SourceSpec(
+            given=table_source(text, table), directory=str(text.directory), job=text.name
+        )
+        found += planned(spec, keys, shards=count).shards
+    return found
+
+
+def _slice_us(selection: Selection) -> int:
+    """Return how long a slice of time is."""
+    if selection.from_us is None or selection.to_us is None:
+        return SLICE_US
+    return min(SLICE_US, max(1, (selection.to_us - selection.from_us) // _SLICES))
 
 
 def _parts(text: JobText, tables: Sequence[str]) -> Sequence[str]:
@@ -112,19 +165,3 @@ def known_schemas(text: JobText) -> Mapping[bytes, Document]:
         return {**kept, **{schema.schema_id: schema.value for schema in store.schemas()}}
     finally:
         store.close()
-
-
-def _repair(text: JobText, plan: Planned, names: frozenset[bytes]) -> str:
-    """Plan a run of just these changes into the live topics; return its name."""
-    if len(names) > REPAIRED_MAX:
-        hint = "replay the time or the keys with `headrace replay plan --into-live`"
-        raise bad_option("--repair", f"{len(names)} changes; at most {REPAIRED_MAX}", hint)
-    selection = Selection(tokens=plan.shards[0].selection.tokens, names=names)
-    facts = {"changes": len(names), "shards": len(plan.shards)}
-    run = Run.new("repair", Target.of_job(text), facts)
-    table = RunTable(text.state)
-    try:
-        table.add(run, [replace(shard, selection=selection) for shard in plan.shards])
-    finally:
-        table.close()
-    return run.run

@@ -1,9 +1,13 @@
-"""Compares the logs with a topic: sums first, then what differs, classified. Pure but for tasks."""
+"""Compares logs, topic and tables: sums first, then what differs. Pure but for tasks and the pause.
+
+Of each table the logs agree on changes, which the topic should have, and the topic folds to rows,
+which should be the table's. Sides are read in such an order that what is written meanwhile does not
+look as if it were missing: a table before the logs, and both before the topic.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from headrace.connector.replay.comparing import (
@@ -13,69 +17,106 @@ from headrace.connector.replay.comparing import (
     LogSide,
     Members,
     SideReport,
+    Sums,
     TopicSide,
-    with_wanted,
+    Wanted,
 )
 from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.judging import (
+    REPAIRABLE,
+    Difference,
+    Found,
+    FoundRow,
+    Key,
+    classified,
+    differing_rows,
+    unexplained,
+)
 from headrace.connector.replay.shards import Shard
+from headrace.connector.replay.table_side import TableSide
 from headrace.plugins import Document
 
-Task = LogSide | TopicSide
+Task = LogSide | TopicSide | TableSide
 # Runs tasks, several at once; returns what they return, in their order.
 Gather = Callable[[Sequence[Task]], Sequence[SideReport]]
 _MASK: Final = (1 << 64) - 1
 
 
-class Difference(StrEnum):
-    """What is wrong about a change."""
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is compared: parts of the logs; by tables, the topic's parts and ranges of tokens.
 
-    MISSING = "missing"
-    """The logs agree on it, and the topic lacks it."""
-    STALE = "stale"
-    """The same, and the newest that the topic has of its key is older."""
-    EXPIRED = "expired"
-    """The same, but its time to live is over: nobody misses it."""
-    EXTRA = "extra"
-    """The topic has it, and the logs do not agree on it."""
-    UNDER_REPLICATED = "under_replicated"
-    """A log has it, but too few of them."""
+    `tables` are compared also when no log has anything of them. Unless the logs are *whole*, what
+    is in none of them may be in what was left out.
+    """
+
+    logs: Sequence[Shard]
+    parts: Callable[[Sequence[str]], Sequence[str]]
+    ranges: Callable[[Sequence[str]], Sequence[Shard]]
+    tables: frozenset[str] = frozenset()
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A change that differs."""
+class Times:
+    """When it is, in seconds; how long what was just written may be on its way; how to wait."""
 
-    difference: Difference
-    row: ChangeRow
+    now_s: Callable[[], float]
+    pause: Callable[[float], None]
+    grace_s: float = 0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a comparison came to: by table the numbers of changes, and each difference."""
+    """What a comparison came to: by table the numbers of changes and rows, and each difference.
+
+    `rows_behind` counts rows that the topic does not fold to as the table has them; in `rows` are
+    those of them that do not follow from changes in `found`. Of the rows that expired, which are no
+    difference, `expired` has some. `settled` are changes that too few logs have, of rows that topic
+    and table have alike. `repairs` has the keys of rows that only the table can repair, by range of
+    its tokens.
+    """
 
     in_logs: Counter[str] = field(default_factory=Counter)
     in_topic: Counter[str] = field(default_factory=Counter)
+    rows_in_table: Counter[str] = field(default_factory=Counter)
+    rows_in_topic: Counter[str] = field(default_factory=Counter)
     buckets_compared: int = 0
     buckets_different: int = 0
     unreadable: int = 0
+    rows_behind: int = 0
+    rows_expired: int = 0
+    expired: Sequence[FoundRow] = ()
     found: list[Found] = field(default_factory=list)
+    settled: int = 0
+    rows: list[FoundRow] = field(default_factory=list)
+    repairs: list[tuple[Shard, frozenset[bytes]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """Return how many changes there are of each difference."""
+        """Return how many changes and rows there are of each difference."""
         counted = Counter(each.difference.value for each in self.found)
+        counted.update(each.difference.value for each in self.rows)
+        counted[Difference.EXPIRED.value] += self.rows_expired
         return {difference.value: counted[difference.value] for difference in Difference}
 
+    @property
+    def differs(self) -> bool:
+        """Whether anything is not as it should be; what expired is."""
+        counts = self.counts()
+        del counts[Difference.EXPIRED.value]
+        return sum(counts.values()) > self.settled
 
-def reconcile(  # noqa: PLR0913 (two sides, what they share, and when)
-    shards: Sequence[Shard],
-    parts: Callable[[Sequence[str]], Sequence[str]],
+
+def reconcile(
+    sides: Sides,
     comparison: Comparison,
     gather: Gather,
     *,
     known: Mapping[bytes, Document],
-    now_s: int,
+    times: Times,
 ) -> Outcome:
-    """Compare what *shards* agree on with the *parts* of their tables' topics.
+    """Compare what the logs agree on with the topic, and what the topic folds to with the tables.
 
     *known* are schemas of messages beside those that the logs bring.
 
@@ -83,91 +124,167 @@ def reconcile(  # noqa: PLR0913 (two sides, what they share, and when)
         ShardFailedError: a side could not be read.
 
     """
-    logs = _all(gather([LogSide(shard, comparison) for shard in shards]), "logs")
-    outcome = Outcome()
-    log_sums = _joined([each.sums for each in logs])
-    schemas = {**known, **{i: s for each in logs for i, s in each.schemas.items()}}
-    tables = sorted({table for table, _ in log_sums} | set(comparison.selection.tables))
-    named = parts(tables) if tables else ()
-    topic = _all(gather([TopicSide(part, comparison, schemas) for part in named]), "topic")
-    topic_sums = _joined([each.sums for each in topic])
-    outcome.unreadable = sum(each.unreadable for each in topic)
-    for sums, counter in ((log_sums, outcome.in_logs), (topic_sums, outcome.in_topic)):
-        for (table, _), members in sums.items():
-            counter[table] += members.changes
-    buckets = log_sums.keys() | topic_sums.keys()
-    different = frozenset(b for b in buckets if log_sums.get(b) != topic_sums.get(b))
-    outcome.buckets_compared, outcome.buckets_different = len(buckets), len(different)
-    if different:
-        asked = with_wanted(comparison, different)
-        sides = [
-            _rows(_all(gather([LogSide(shard, asked) for shard in of]), "logs"))
-            for of in (shards, at_level_one(shards))
-        ]
-        stored = _rows(_all(gather([TopicSide(p, asked, schemas) for p in named]), "topic"))
-        outcome.found = classified(sides[0], sides[1], stored, now_s=now_s)
-    return outcome
+    return _Comparing(sides, comparison, gather, dict(known), times).outcome()
 
 
-def classified(
-    agreed: Mapping[bytes, ChangeRow],
-    logged: Mapping[bytes, ChangeRow],
-    stored: Mapping[bytes, ChangeRow],
-    *,
-    now_s: int,
-) -> list[Found]:
-    """Return the differences between what was *agreed* and *stored*.
+class _Comparing:
+    """One comparison, from sums to single differences."""
 
-    *logged* is what any log has. Ordered by table, time and name.
-    """
-    newest: dict[tuple[str, bytes], int] = {}
-    for row in stored.values():
-        place = row.table, row.key
-        newest[place] = max(newest.get(place, row.time_us), row.time_us)
-    found = []
-    for name, row in agreed.items():
-        if name not in stored:
-            found.append(Found(_why_missing(row, newest.get((row.table, row.key)), now_s), row))
-    for name, row in stored.items():
-        if name not in agreed:
-            few = name in logged
-            found.append(Found(Difference.UNDER_REPLICATED if few else Difference.EXTRA, row))
-    for name, row in logged.items():
-        if name not in agreed and name not in stored:
-            found.append(Found(Difference.UNDER_REPLICATED, row))
-    return sorted(found, key=lambda f: (f.row.table, f.row.time_us, f.row.name))
+    def __init__(
+        self,
+        sides: Sides,
+        comparison: Comparison,
+        gather: Gather,
+        known: dict[bytes, Document],
+        times: Times,
+    ) -> None:
+        self._sides = sides
+        self._comparison = comparison
+        self._gather = gather
+        self._schemas = known
+        self._times = times
+        self._parts: Sequence[str] = ()
+        self._ranges: Sequence[Shard] = ()
+        self._out = Outcome()
+
+    def outcome(self) -> Outcome:
+        """Sum up all sides, and look into what differs."""
+        wanted = self._summed()
+        if wanted.changes or wanted.rows:
+            self._comparison = replace(self._comparison, wanted=wanted)
+            self._look()
+        return self._out
+
+    def _summed(self) -> Wanted:
+        """Return the buckets that differ."""
+        out = self._out
+        logs = self._read_logs(self._sides.logs)
+        agreed = _joined(each.sums for each in logs)
+        logged = agreed
+        if any(each.waiting for each in logs):
+            logged = _joined(r.sums for r in self._read_logs(at_level_one(self._sides.logs)))
+        names = sorted({table for table, *_ in logged} | self._sides.tables)
+        self._ranges = self._sides.ranges(names)
+        tables = self._read_tables()
+        schemas = {name: schema for each in tables for name, schema in each.tables.items()}
+        self._schemas |= {schema.schema_id: schema.value for schema in schemas.values()}
+        self._comparison = replace(self._comparison, tables=schemas)
+        self._parts = self._sides.parts(names) if names else ()
+        topic = self._read_topic()
+        stored = _joined(each.sums for each in topic)
+        rows, folded = (_joined(r.row_sums for r in side) for side in (tables, topic))
+        out.unreadable = sum(each.unreadable for each in topic)
+        out.rows_expired = sum(each.gone for each in topic)
+        out.expired = [FoundRow(Difference.EXPIRED, r) for each in topic for r in each.expired]
+        for sums, counter in (
+            (agreed, out.in_logs),
+            (stored, out.in_topic),
+            (rows, out.rows_in_table),
+            (folded, out.rows_in_topic),
+        ):
+            for (table, *_), summed in sums.items():
+                counter[table] += summed.members
+        changes = _different(agreed, stored) | _different(agreed, logged)
+        different = _different(rows, folded)
+        out.buckets_compared = len({*logged, *stored}) + len({*rows, *folded})
+        out.buckets_different = len(changes) + len(different)
+        return Wanted(changes, different)
+
+    def _look(self) -> None:
+        """Fill in single differences."""
+        out, comparison = self._out, self._comparison
+        if comparison.wanted is None or not comparison.wanted.rows:
+            self._ranges = ()
+        tables = self._read_tables()
+        read_s = self._times.now_s()
+        agreed = _rows(self._read_logs(self._sides.logs))
+        single = self._read_logs(at_level_one(self._sides.logs))
+        topic = self._read_topic()
+        now_s = int(self._times.now_s())
+        out.found = classified(
+            agreed, _rows(single), _rows(topic), now_s=now_s, is_whole=self._sides.is_whole
+        )
+        in_table, in_topic = (
+            {row.name: row for each in side for row in each.states} for side in (tables, topic)
+        )
+        touched: set[Key] = {key for each in (*single, *topic) for key in each.touched}
+
+        def judged() -> list[FoundRow]:
+            return differing_rows(
+                in_table, in_topic, comparison.span, now_s=now_s, is_touched=touched.__contains__
+            )
+
+        rows = judged()
+        on_its_way_s = self._times.grace_s - (self._times.now_s() - read_s)
+        if on_its_way_s > 0 and any(r.difference is Difference.EXTRA for r in rows):
+            # A row may have been deleted just before it was looked for.
+            self._times.pause(on_its_way_s)
+            again = (*self._read_logs(at_level_one(self._sides.logs)), *self._read_topic())
+            touched |= {key for each in again for key in each.touched}
+            rows = judged()
+        self._settle(rows, tables)
+
+    def _settle(self, rows: list[FoundRow], tables: Sequence[SideReport]) -> None:
+        """Tell causes from consequences, and note what the table alone can repair."""
+        out = self._out
+        few = [f for f in out.found if f.difference is Difference.UNDER_REPLICATED]
+        gone = {(r.row.table, r.row.key) for r in rows}
+        if self._comparison.tables:
+            compared = [f for f in few if f.row.table in self._comparison.tables]
+            out.settled = sum((f.row.table, f.row.key) not in gone for f in compared)
+        out.rows = list(unexplained(rows, out.found))
+        out.rows_behind = len(rows)
+        by_logs = [f for f in out.found if f.difference in REPAIRABLE]
+        broken = {
+            (each.row.name, each.row.key)
+            for each in unexplained(rows, by_logs)
+            if each.difference in REPAIRABLE
+        }
+        for shard, report in zip(self._ranges, tables, strict=True):
+            keys = frozenset(s.key for s in report.states if (s.name, s.key) in broken)
+            if keys:
+                out.repairs.append((shard, keys))
+
+    def _read_logs(self, shards: Sequence[Shard]) -> Sequence[SideReport]:
+        reports = self._read([LogSide(shard, self._comparison) for shard in shards], "logs")
+        for each in reports:
+            self._schemas |= each.schemas
+        return reports
+
+    def _read_tables(self) -> Sequence[SideReport]:
+        return self._read([TableSide(s, self._comparison) for s in self._ranges], "table")
+
+    def _read_topic(self) -> Sequence[SideReport]:
+        sides = [TopicSide(part, self._comparison, self._schemas) for part in self._parts]
+        return self._read(sides, "topic")
+
+    def _read(self, tasks: Sequence[Task], side: str) -> Sequence[SideReport]:
+        reports = self._gather(tasks) if tasks else ()
+        failed = [f"{number}: {r.problem}" for number, r in enumerate(reports, 1) if r.problem]
+        if failed:
+            raise ShardFailedError(
+                f"{len(failed)} of {len(reports)} parts cannot be read: {failed[0]}",
+                place=f"the side of the {side}",
+            )
+        return reports
 
 
-def _why_missing(row: ChangeRow, newest_us: int | None, now_s: int) -> Difference:
-    if row.expires_s is not None and row.expires_s <= now_s:
-        return Difference.EXPIRED
-    if newest_us is not None and newest_us < row.time_us:
-        return Difference.STALE
-    return Difference.MISSING
+def _different(one: Sums, other: Sums) -> frozenset[Bucket]:
+    return frozenset(b for b in one.keys() | other.keys() if one.get(b) != other.get(b))
 
 
-def _joined(sums: Sequence[Mapping[Bucket, Members]]) -> dict[Bucket, Members]:
+def _joined(sums: Iterable[Sums]) -> Sums:
     """Add up the sums of tasks, none of which has a change of another."""
     joined: dict[Bucket, Members] = {}
     for each in sums:
-        for bucket, members in each.items():
-            changes, hashes = joined.get(bucket, Members(0, 0))
-            joined[bucket] = Members(changes + members.changes, (hashes + members.hashes) & _MASK)
+        for bucket, summed in each.items():
+            members, hashes = joined.get(bucket, Members(0, 0))
+            joined[bucket] = Members(members + summed.members, (hashes + summed.hashes) & _MASK)
     return joined
 
 
 def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:
     return {row.name: row for report in reports for row in report.rows}
-
-
-def _all(reports: Sequence[SideReport], side: str) -> Sequence[SideReport]:
-    failed = [f"{number}: {r.problem}" for number, r in enumerate(reports, 1) if r.problem]
-    if failed:
-        raise ShardFailedError(
-            f"{len(failed)} of {len(reports)} parts cannot be read: {failed[0]}",
-            place=f"the side of the {side}",
-        )
-    return reports
 
 
 def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:

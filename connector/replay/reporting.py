@@ -12,7 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connector.replay.reconciling import Difference, Found, Outcome
+from headrace.connector.replay.judging import Difference, Found, FoundRow
+from headrace.connector.replay.reconciling import Outcome
 
 _STYLE: Final = (
     "<style>body{font:15px sans-serif;max-width:720px;margin:2em auto}"
@@ -28,11 +29,15 @@ _COLORS: Final[Mapping[Difference, str]] = {
     Difference.EXTRA: "#2980b9",
     Difference.UNDER_REPLICATED: "#8e44ad",
 }
+_SIDES: Final = ("changes in logs", "changes in topic", "rows in tables", "rows of topic")
 _SCHEMA: Final = pa.schema(
     [
         ("difference", pa.string()),
+        ("between", pa.string()),
         ("table", pa.string()),
         ("key", pa.string()),
+        ("row", pa.string()),
+        ("columns", pa.list_(pa.string())),
         ("operation", pa.string()),
         ("write_time", pa.timestamp("us", tz="UTC")),
         ("mutation", pa.string()),
@@ -45,16 +50,22 @@ _SCHEMA: Final = pa.schema(
 def write_report(folder: Path, outcome: Outcome, *, plain_keys: bool, title: str) -> dict[str, Any]:
     """Write the report into *folder*, keys hashed unless *plain_keys*; return what JSON has."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [_row(found, plain=plain_keys) for found in outcome.found]
+    rows = [_of_change(found, plain=plain_keys) for found in outcome.found]
+    rows += [_of_row(found, plain=plain_keys) for found in (*outcome.rows, *outcome.expired)]
     summary = {
         "title": title,
         "in_logs": dict(outcome.in_logs),
         "in_topic": dict(outcome.in_topic),
+        "rows_in_tables": dict(outcome.rows_in_table),
+        "rows_from_topic": dict(outcome.rows_in_topic),
+        "rows_behind": outcome.rows_behind,
+        "settled": outcome.settled,
         "buckets": {"compared": outcome.buckets_compared, "different": outcome.buckets_different},
         "unreadable": outcome.unreadable,
         "differences": outcome.counts(),
         "keys": "plain" if plain_keys else "hashed",
-        "samples": [{**row, "write_time": row["write_time"]} for row in rows[:SAMPLES_MAX]],
+        "notes": outcome.notes,
+        "samples": rows[:SAMPLES_MAX],
     }
     (folder / "report.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     columns = [
@@ -69,12 +80,13 @@ def write_report(folder: Path, outcome: Outcome, *, plain_keys: bool, title: str
     return summary
 
 
-def _row(found: Found, *, plain: bool) -> dict[str, Any]:
+def _of_change(found: Found, *, plain: bool) -> dict[str, Any]:
     row = found.row
-    return {
+    return dict.fromkeys(_SCHEMA.names) | {
         "difference": found.difference.value,
+        "between": "logs and topic",
         "table": row.table,
-        "key": row.key.hex() if plain else sha256(row.key).hexdigest()[:16],
+        "key": _shown(row.key, plain=plain),
         "operation": row.operation,
         "write_time": row.time_us,
         "mutation": row.name[:-4].hex(),
@@ -83,35 +95,65 @@ def _row(found: Found, *, plain: bool) -> dict[str, Any]:
     }
 
 
+def _of_row(found: FoundRow, *, plain: bool) -> dict[str, Any]:
+    row = found.row
+    return dict.fromkeys(_SCHEMA.names) | {
+        "difference": found.difference.value,
+        "between": "topic and table",
+        "table": row.table,
+        "key": _shown(row.key, plain=plain),
+        "row": row.name.hex(),
+        "columns": list(found.columns),
+        "write_time": row.newest_us,
+    }
+
+
+def _shown(key: bytes, *, plain: bool) -> str:
+    return key.hex() if plain else sha256(key).hexdigest()[:16]
+
+
 def _page(outcome: Outcome, title: str) -> str:
     counts = outcome.counts()
+    times = [each.row.time_us for each in outcome.found]
+    times += [each.row.newest_us for each in outcome.rows]
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         f"<title>{html.escape(title)}</title>",
         _STYLE,
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{_verdict(outcome)}</p>",
+        _notes(outcome),
         _tables(outcome),
         _bars({d.value: (counts[d.value], _COLORS[d]) for d in Difference}),
-        _over_time(outcome.found),
+        _over_time(times),
     ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
 def _verdict(outcome: Outcome) -> str:
-    words = "There are differences." if outcome.found else "No differences."
+    words = "There are differences." if outcome.differs else "No differences."
     return (
         f"{words} {outcome.buckets_different} of {outcome.buckets_compared} buckets differ; "
+        f"{outcome.rows_behind} rows are not as the topic says; "
         f"{outcome.unreadable} messages could not be read."
     )
 
 
+def _notes(outcome: Outcome) -> str:
+    return "".join(f"<p>{html.escape(note)}</p>" for note in outcome.notes)
+
+
 def _tables(outcome: Outcome) -> str:
-    names = sorted(outcome.in_logs.keys() | outcome.in_topic.keys())
+    """Return how much each side has of each table, in numbers and as bars."""
+    sides = (outcome.in_logs, outcome.in_topic, outcome.rows_in_table, outcome.rows_in_topic)
+    names = sorted({name for side in sides for name in side})
+    heads = "".join(f"<th>{head}" for head in ("table", *_SIDES))
     rows = [
-        f"<tr><td>{html.escape(n)}<td>{outcome.in_logs[n]}<td>{outcome.in_topic[n]}" for n in names
+        f"<tr><td>{html.escape(name)}" + "".join(f"<td>{side[name]}" for side in sides)
+        for name in names
     ]
-    return "<table><tr><th>table<th>in the logs<th>in the topic" + "".join(rows) + "</table>"
+    counts = {head: (side.total(), "#555") for head, side in zip(_SIDES, sides, strict=True)}
+    return f"<table><tr>{heads}{''.join(rows)}</table>\n{_bars(counts)}"
 
 
 def _bars(counts: Mapping[str, tuple[int, str]]) -> str:
@@ -128,9 +170,8 @@ def _bars(counts: Mapping[str, tuple[int, str]]) -> str:
     return f'<svg width="{_WIDTH}" height="{24 * len(counts)}">{"".join(lines)}</svg>'
 
 
-def _over_time(found: Sequence[Found]) -> str:
+def _over_time(times: Sequence[int]) -> str:
     """Return when what differs was written, as bars."""
-    times = [each.row.time_us for each in found]
     if not times:
         return ""
     low, high = min(times), max(times)

@@ -151,18 +151,33 @@ def row_of(
 ) -> Document | None:
     """Return what SELECT shows of a row at *now_s*, by CQL names; None if there is none."""
     partition = partition or {"deleted": NEVER, "columns": {}}
-    after = max(partition["deleted"], state["deleted"])
-    for written, start, end in partition.get("ranges", ()):
-        if written > after and _covers(view, key[1], start, end):
-            after = written
+    after = deleted_until(view, key[1], state, partition)
     found = _shown(state["columns"], after, now_s)
-    live = state.get("live", [NEVER, False, 0])
-    is_live = live[0] > after and (not live[1] or live[2] > now_s)
-    if not found and not is_live:
+    if not found and not is_live(state, after, now_s):
         return None
     static = _shown(partition["columns"], partition["deleted"], now_s)
     keys = dict(zip((*view.key, *view.clustering), (*key[0], *key[1]), strict=True))
     return {cql: (keys | static | found).get(name) for name, cql in view.names.items()}
+
+
+def deleted_until(
+    view: TableView, clustering: list[Value], state: State, partition: State | None
+) -> int:
+    """Return the newest time of a deletion that covers the whole row."""
+    after: int = state["deleted"]
+    if partition is None:
+        return after
+    after = max(partition["deleted"], after)
+    for written, start, end in partition.get("ranges", ()):
+        if written > after and _covers(view, clustering, start, end):
+            after = written
+    return after
+
+
+def is_live(state: State, after: int, now_s: int) -> bool:
+    """Say whether an INSERT makes the row be there, whatever its values."""
+    live = state.get("live", [NEVER, False, 0])
+    return bool(live[0] > after and (not live[1] or live[2] > now_s))
 
 
 def static_row(view: TableView, key: list[Value], state: State, now_s: int) -> Document | None:
@@ -193,15 +208,16 @@ def _shown(columns: State, after: int, now_s: int) -> State:
     for name, column in columns.items():
         if isinstance(column, Mapping):
             since = max(after, column["deleted"])
-            cells = [c[2] for _, c in sorted(column["cells"].items()) if _lives(c, since, now_s)]
+            cells = [c[2] for _, c in sorted(column["cells"].items()) if lives(c, since, now_s)]
             if cells:
                 found[name] = cells
-        elif _lives(column, after, now_s):
+        elif lives(column, after, now_s):
             found[name] = column[2][1]
     return found
 
 
-def _lives(cell: list[Any], after: int, now_s: int) -> bool:
+def lives(cell: list[Any], after: int, now_s: int) -> bool:
+    """Say whether a value is there at *now_s*: none of the deletions up to *after* covers it."""
     written, expires, content = cell
     return written > after and content is not None and (expires is None or expires > now_s)
 

@@ -191,7 +191,9 @@ class TableReader(Reader):
             self._pages = self._queried()
         rows = next(self._pages, None)
         if rows is None:
-            return Done()
+            if self._announced:
+                return Done()
+            rows = ()  # Of an empty range the schema is told all the same.
         changes = [change for row in rows for change in self._snapshot.changes(row)]
         records = [
             ChangeRecord(change, self._provenance(identity(change)), self._shape.schema)
