@@ -29,7 +29,8 @@ from headrace.connector.streams.folding import (
 from headrace.plugins import Document, RecordSchema
 
 CACHE_KIB: Final = 64 * 1024  # Of a task's file of rows, in memory.
-_PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
+_PACK: Final = msgspec.msgpack.Encoder()
+_HASHED: Final = msgspec.msgpack.Encoder(order="deterministic")
 _UNPACK: Final = msgspec.msgpack.Decoder()
 _HASH_BYTES: Final = 8
 _NAME_BYTES: Final = 16
@@ -207,11 +208,11 @@ class FoldedRows:
 def digest(row: RowState) -> bytes:
     """Return what names a row with just these values and times."""
     cells = sorted((name, cell.time_us, cell.content) for name, cell in row.cells.items())
-    return _hash(_PACK.encode([row.table, row.name, cells]), _NAME_BYTES)
+    return _hash(_HASHED.encode([row.table, row.name, cells]), _NAME_BYTES)
 
 
 def _hash_of(value: Value) -> bytes:
-    return _hash(_PACK.encode(_plain(value)), _HASH_BYTES)
+    return _hash(_HASHED.encode(_plain(value)), _HASH_BYTES)
 
 
 def _plain(value: Value) -> Value:
