@@ -65,6 +65,7 @@ def test_a_worker_that_runs_follows_one_with_another_number(ring: JobFolder) -> 
     assert 0 == main(["verify", str(ring.path / "job.yaml")])
 
 
+@pytest.mark.long
 def test_a_job_has_more_splits_when_it_has_more_workers(ring: JobFolder) -> None:
     """Nobody gives a number: three workers share sixteen, of the eight that they began with.
 

@@ -129,6 +129,7 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.long
 def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
     """One that is killed leaves its splits to the other, and gets some of them back when it lives.
 
