@@ -1,10 +1,13 @@
 """A ring, its replication and its level change, while a job runs and while it does not."""
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
+from cassandra.murmur3 import murmur3
 
 from forged import insert
 from headrace.plugins import ConfigError, Position
@@ -16,8 +19,21 @@ from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, forged_nodes, open_all, source
 
 ROWS = [insert(b"key %d" % i, b"value") for i in range(20)]
-NODES = ("n1", "n2", "n3", "n4")
+NODES = ("n1", "n2", "n3", "n4", "n5")
 HINTS_S = 600
+ROWS_EACH = 24
+# Tokens by node, and copies of a row, before and after a change; the last one is undone again.
+QUARTER = 1 << 62
+THREE = {"n1": -2 * QUARTER, "n2": -QUARTER, "n3": QUARTER}
+FOUR = THREE | {"n4": 0}
+FIVE = FOUR | {"n5": QUARTER + QUARTER // 2}
+CHANGES = {
+    "added": ((THREE, 3), (FOUR, 3)),
+    "removed": ((FOUR, 3), (THREE, 3)),
+    "replaced": ((FOUR, 3), ({"n1": -2 * QUARTER, "n2": -QUARTER, "n5": QUARTER, "n4": 0}, 3)),
+    "moved": ((FOUR, 3), (FOUR | {"n2": QUARTER // 2}, 3)),
+    "more copies and fewer again": ((FIVE, 3), (FIVE, 5), (FIVE, 3)),
+}
 
 
 class Job:
@@ -39,9 +55,18 @@ class Job:
         self.open()
 
     def ring(self, *nodes: str) -> None:
-        """Write the file of the ring."""
-        named = {node: {"tokens": [100 * i]} for i, node in enumerate(nodes)}
+        """Write the file of a ring of these nodes."""
+        self.owns({node: 100 * i for i, node in enumerate(nodes)})
+
+    def owns(self, tokens: Mapping[str, int], **more: str) -> None:
+        """Write the file of a ring, in which each node has a token, and *more*."""
+        named = {node: {"tokens": [token], **more} for node, token in tokens.items()}
         (self.folder / "ring.yaml").write_bytes(msgspec.yaml.encode(named))
+
+    def replicate(self, **replication: str) -> None:
+        """Let a log tell that the keyspace has another replication."""
+        parts = self.source._parts  # noqa: SLF001 (as a log's change of the schema does)
+        parts.deliveries.follow({"forged": KeyspaceSchema("forged", replication)})
 
     def open(self, **options: object) -> None:
         """Start, or start again from what is committed."""
@@ -51,9 +76,13 @@ class Job:
 
     def add(self, raws: list[bytes], *nodes: str) -> None:
         """Let these nodes log mutations in a further segment; the others have an empty one."""
+        self.log(dict.fromkeys(nodes, raws))
+
+    def log(self, raws: Mapping[str, list[bytes]]) -> None:
+        """Let each node log its mutations in a further segment."""
         self.segment_id += 1
         for node in NODES:
-            content = segment([raws if node in nodes else []], segment_id=self.segment_id).content
+            content = segment([raws.get(node, [])], segment_id=self.segment_id).content
             write_segment(self.folder / node, content, segment_id=self.segment_id)
 
     def read(self, seconds: int = 10) -> int:
@@ -68,6 +97,81 @@ class Job:
                 self.books = Counter(batch.end.books())
             self.clock.advance(5_000)
         return found
+
+
+def copies(
+    phase: int, tokens: Mapping[str, int], factor: int
+) -> tuple[int, dict[str, list[bytes]]]:
+    """Return rows and what each node logs of them: enough copies for QUORUM, and no more."""
+    keys = [b"phase %d key %d" % (phase, i) for i in range(ROWS_EACH)]
+    ring = sorted((token, node) for node, token in tokens.items())
+    logged: dict[str, list[bytes]] = {}
+    for i, key in enumerate(keys):
+        first = bisect_left(ring, (murmur3(key), ""))
+        replicas = [ring[(first + n) % len(ring)][1] for n in range(factor)]
+        for n in range(factor // 2 + 1):
+            logged.setdefault(replicas[(i + n) % factor], []).append(insert(key))
+    return len(keys), logged
+
+
+@pytest.mark.parametrize("heard", ["early", "late"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_gap_and_no_surplus_at_the_seam(tmp_path: Path, change: str, heard: str) -> None:
+    """TP01, TP02: each row comes once, whenever the job hears of the ring that it was written to.
+
+    Early is before it has read what was written to the ring before, late after it has read what was
+    written to this one.
+    """
+    job = Job(tmp_path)
+    phases = CHANGES[change]
+
+    def hear(phase: int) -> None:
+        tokens, factor = phases[phase]
+        job.owns(tokens)
+        job.replicate(**{"class": "SimpleStrategy", "replication_factor": str(factor)})
+
+    hear(0)
+    written = published = job.read()
+    for phase, (tokens, factor) in enumerate(phases):
+        rows, logged = copies(phase, tokens, factor)
+        written += rows
+        job.log(logged)
+        if heard == "late":
+            published += job.read()
+            hear(phase)
+        elif phase + 1 < len(phases):
+            hear(phase + 1)
+        published += job.read()
+
+    assert written == published
+    assert written == job.books["mutations.agreed"]
+    assert 0 == job.books["mutations.pending"]
+
+
+def test_a_data_centre_is_added(tmp_path: Path) -> None:
+    """TP06: before, while and after the other centre gets copies each row comes once."""
+    job = Job(tmp_path)
+    east, west = ({"n1": 0, "n2": 100, "n3": 200}, {"n4": 50, "n5": 150})
+    strategy = "NetworkTopologyStrategy"
+    job.owns(east, dc="east")
+    job.open(consistency="LOCAL_QUORUM", datacenter="east")
+    job.replicate(**{"class": strategy, "east": "3"})
+    job.add(ROWS[:5], "n1", "n2")
+    published = job.read()
+    named = {node: {"tokens": [token], "dc": "east"} for node, token in east.items()}
+    named |= {node: {"tokens": [token], "dc": "west"} for node, token in west.items()}
+    (tmp_path / "ring.yaml").write_bytes(msgspec.yaml.encode(named))
+    job.add(ROWS[5:10], "n2", "n3")
+    published += job.read()
+    job.replicate(**{"class": strategy, "east": "3", "west": "2"})
+    job.add(ROWS[10:15], "n1", "n3", "n4", "n5")
+    job.add(ROWS[15:], "n4", "n5", "n1")  # One copy of the own centre is not enough.
+
+    assert 15 == published + job.read()
+    assert 5 == job.books["mutations.pending"]
+    job.add(ROWS[15:], "n2")
+    assert 5 == job.read()
+    assert 20 == job.books["mutations.agreed"]
 
 
 def test_a_node_takes_the_place_of_another(tmp_path: Path) -> None:
@@ -154,9 +258,7 @@ def test_replication_that_a_log_tells_is_followed(tmp_path: Path) -> None:
     assert 4 == job.read()
     job.add(ROWS[4:6], "n1", "n2")
     assert 0 == job.read()
-    replication = {"class": "SimpleStrategy", "replication_factor": "2"}
-    parts = job.source._parts  # noqa: SLF001 (as a log's change of the schema does)
-    parts.deliveries.follow({"forged": KeyspaceSchema("forged", replication)})
+    job.replicate(**{"class": "SimpleStrategy", "replication_factor": "2"})
 
     # Two of the three are replicas of each token; both of them logged some.
     published = job.read()
