@@ -122,9 +122,9 @@ class JobFolder:
         return (self.path / "log").read_text()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
     """Wait for another process to come to *condition*, within a bound."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(POLL_SECONDS)  # Another process: there is no clock to drive.

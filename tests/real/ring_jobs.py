@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -15,21 +17,17 @@ from servers.cassandra import Cassandra
 from servers.process import HOST, ServerProcess, free_ports
 from stream import HEADRACE, fact_of
 
-from children import POLL_SECONDS
+from children import POLL_SECONDS, until
 from committed import committed
 from headrace.connector.serde.records import reader_of
 from headrace.connector.streams.latest import LatestRows, Schemas
 
 SECONDS_MAX: Final = 180
-AGENT_SECONDS_MAX: Final = 30
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
+def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Wait until servers and workers have come to *condition*."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(POLL_SECONDS * 10)  # Other processes: there is no clock to drive.
+    until(condition, what, seconds=SECONDS_MAX)
 
 
 def directories(nodes: Sequence[Cassandra]) -> dict[str, object]:
@@ -44,18 +42,29 @@ def agents(
     nodes: Sequence[Cassandra], folder: Path, *options: str
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
     """Run the agent of each of *nodes*; give *nodes* for a job that reads through them."""
+    ports = free_ports(len(nodes))
     with contextlib.ExitStack() as stack:
-        given: dict[str, Mapping[str, str]] = {}
-        for node, port in zip(nodes, free_ports(len(nodes)), strict=True):
+        started: list[tuple[ServerProcess, int]] = []
+        for node, port in zip(nodes, ports, strict=True):
             place = folder / f"agent-{node.host}"
             place.mkdir()
             command = [
                 *(*HEADRACE, "agent", "--listen", f"{HOST}:{port}", *options),
                 *("--cdc-raw", str(node.cdc_raw), "--commitlog", str(node.commitlog)),
             ]
-            stack.enter_context(ServerProcess(command, place))
-            given[node.host] = {"url": f"http://{HOST}:{port}"}
-        yield given
+            started.append((stack.enter_context(ServerProcess(command, place)), port))
+        for process, port in started:
+            process.wait_until(partial(_listens, port))
+        yield {
+            node.host: {"url": f"http://{HOST}:{port}"}
+            for node, port in zip(nodes, ports, strict=True)
+        }
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), 2):
+        return True
+    return False
 
 
 def job(
@@ -99,7 +108,7 @@ def published(bootstrap_servers: str, topic: str) -> int:
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(POLL_SECONDS * 10)
+                time.sleep(POLL_SECONDS)
 
 
 class Copy(NamedTuple):

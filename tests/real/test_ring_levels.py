@@ -1,5 +1,6 @@
 """What levels ask for while a real node is down, and two jobs on the same logs."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from servers.ring import Ring
 from stream import Worker, completed_segments
 
 from headrace.connector.serde.schemas import JobSchemas
+from headrace.sources.cassandra.needs import FOLDER
 
 pytestmark = pytest.mark.real
 
@@ -22,7 +24,9 @@ LEVELS = ("ONE", "ALL")
 
 @pytest.fixture
 def load(ring: Ring) -> Iterator[Load]:
-    """Return writes to new tables."""
+    """Return writes to new tables, on nodes that no other job needs segments of any more."""
+    for node in ring.nodes:
+        shutil.rmtree(node.cdc_raw / FOLDER, ignore_errors=True)
     with ring.connected() as cluster:
         session = cluster.connect()
         make_tables(session, "levels")
