@@ -46,9 +46,9 @@ _STATEMENTS: Final = {
     "partition": "DELETE FROM {0}.orders USING TIMESTAMP ? WHERE id = ?",
     "item": "INSERT INTO {0}.items (id, name) VALUES (?, ?) USING TIMESTAMP ?",
 }
-# How many of a hundred statements are of each kind; a batch makes three changes, or five.
+# How many of a hundred statements are of each kind; a batch makes three changes, or eight.
 _KINDS: Final = {
-    "insert": 40,
+    "insert": 38,
     "update": 20,
     "tag": 3,
     "replace": 3,
@@ -57,7 +57,7 @@ _KINDS: Final = {
     "range": 2,
     "partition": 1,
     "batch": 6,
-    "same partition": 14,
+    "same partition": 16,
 }
 Write = tuple[BoundStatement | BatchStatement, list[bytes]]
 
@@ -144,7 +144,7 @@ class Load:
             parts = [self._one("insert", first), self._one("update", second), self._one("item")]
         elif kind == "same partition":  # One mutation of several rows.
             partition = self._random.randrange(PARTITIONS)
-            parts = [self._one("insert", partition, seq) for seq in range(5)]
+            parts = [self._one("insert", partition, seq) for seq in range(8)]
         else:
             return self._one(kind)
         batch = BatchStatement(BatchType.LOGGED)

@@ -36,7 +36,7 @@ from headrace.plugins import RecordSchema
 pytestmark = pytest.mark.real
 
 NAME = "chaos"
-A_SECOND = 250
+A_SECOND = 200
 LEASE_SECONDS = 4
 BROKER_STOPPED_SECONDS = 20
 STORE_STOPPED_SECONDS = 6

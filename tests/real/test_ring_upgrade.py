@@ -15,7 +15,7 @@ from headrace.connector.serde.schemas import JobSchemas
 pytestmark = pytest.mark.real
 
 A_SECOND = 100
-MIXED = 3_000
+MIXED = 2_000
 NAME = "upgraded"
 
 
