@@ -38,6 +38,7 @@ pytestmark = pytest.mark.real
 NAME = "chaos"
 A_SECOND = 200
 LEASE_SECONDS = 4
+SPLITS = 8
 BROKER_STOPPED_SECONDS = 20
 STORE_STOPPED_SECONDS = 6
 
@@ -86,9 +87,9 @@ class Machines:
         }
         runtime = {"lease_seconds": LEASE_SECONDS, "commit_max_seconds": 0.5}
         given = {"store": store, "sink": into(self._servers, NAME), "runtime": runtime}
-        return self._stack.enter_context(
-            Worker(job(self._ring.contact_points, NAME, nodes) | given, folder, *arguments)
-        )
+        # Leases of another plan would begin to count anew.
+        document = job(self._ring.contact_points, NAME, nodes, splits=SPLITS) | given
+        return self._stack.enter_context(Worker(document, folder, *arguments))
 
     def published(self) -> int:
         """Return how many messages there are."""
