@@ -134,7 +134,7 @@ class Cassandra:
             place = Place(HOST, port, storage_port)
         (self._jmx_port,) = free_ports(1)
         self._folder = folder
-        self._ring_delay_ms = 4_000 if place.bootstraps else 100
+        self._ring_delay_ms = 10_000 if place.bootstraps else 100
         self._process: ServerProcess | None = None
         self.release = release
         self.host, self.port = place.host, place.port
