@@ -9,7 +9,7 @@ from cassandra import ConsistencyLevel
 
 from authority import Authority
 from cql_node import TEXT, CqlNode, rows
-from headrace.plugins import ConfigError, Demand, Done, NumberPosition, parse_config
+from headrace.plugins import Batch, ConfigError, Demand, Done, NumberPosition, parse_config
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra import table_source
 from headrace.sources.cassandra.contact import Contact
@@ -76,8 +76,12 @@ def test_a_node_is_asked(tmp_path: Path) -> None:
     with CqlNode(users={"u": "p"}, tls=context, answers=answers) as node:
         access = {"username": "u", "password": "p", "tls_ca": str(authority.file)}
         made = source(contact_points=[node.point], read_consistency="ALL", **access)
-        assert isinstance(made.open(made.plan()[0], None).read(Demand()), Done)
+        reader = made.open(made.plan()[0], None)
+        empty = reader.read(Demand())
+        assert isinstance(reader.read(Demand()), Done)
 
+    assert isinstance(empty, Batch)
+    assert (1, 0) == (len(empty.schemas()), len(list(empty.records())))
     asked = [level for statement, level in node.levels.items() if "token(" in statement]
     assert [ConsistencyLevel.ALL] == asked
 
