@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -161,16 +161,42 @@ def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
 def test_replay_on_spark(
     spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run on Spark delivers what a worker would; the driver opens no segment."""
-    del spark  # It is there: the command takes the session of its process.
-    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
-    run = json.loads(capsys.readouterr().out)["run"]
+    """A run on Spark, in four tasks at least, delivers what a worker would.
 
-    assert 0 == main(["replay", "run", str(job), run])
+    The driver, which is this process, opens no segment.
+    """
+    del spark  # It is there: the command takes the session of its process.
+    with opened_files() as opened:
+        assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
+        plan = json.loads(capsys.readouterr().out)
+        run = plan["run"]
+        assert 0 == main(["replay", "run", str(job), run])
+
+    assert 4 <= plan["shards"]
+    assert str(job) in opened
+    assert any(path.endswith("_cdc.idx") for path in opened)  # These say how far a log is.
+    assert not any(path.endswith(".log") for path in opened)
 
     rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
     assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
     assert 0 == main(["replay", "verify", str(job), run])
+
+
+@contextmanager
+def opened_files() -> Iterator[list[str]]:
+    """Note the path of every file that this process opens meanwhile."""
+    opened: list[str] = []
+    noting = True
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if noting and event == "open":
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)  # It stays, and does nothing afterwards.
+    try:
+        yield opened
+    finally:
+        noting = False
 
 
 def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
