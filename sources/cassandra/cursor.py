@@ -140,6 +140,8 @@ class LogCursor:
             # It may still be written to: no limit is known (I6).
             end = Marker(number, END_OFFSET)
             raise error_of(StoredGap(self.node, self.marker, end, MARKER))
+        if not found and self.marker.offset != END_OFFSET:
+            self._was_away = True  # Somebody makes room: what came between may be gone unseen.
         # One whose name is gone is final once a later one is there; we still hold the file.
         self._current = found[0] if found else replace(current, limit=NO_LIMIT)
         self._allow(self._current)

@@ -1,14 +1,14 @@
-"""The model with rings that change, logs that lose segments before they were read, and damage."""
+"""The model with rings and levels that change, logs that lose what was not read, and damage."""
 
 from typing import ClassVar, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from model_machine import FACTORS, Machine, has_room, keys, numbers
+from model_machine import Machine, has_room, keys, numbers
 from model_ring import SPARES, TOKENS
 
-_HOMES: Final = {**TOKENS, **SPARES}
+HOMES: Final = {**TOKENS, **SPARES}
 _LOOK_MS: Final = 6_000  # A job has looked at the ring by then; less than a lease.
 _STEP: Final = 700_000_000_000_000_000  # How far the tokens of a node are moved.
 
@@ -18,7 +18,7 @@ def knows_the_ring(machine: "Changing") -> bool:
     world = machine.world
     return all(
         line.parent is not None and line.version == world.ring.version
-        for line in world.judge.committed.values()
+        for line in world.judge.committed
     )
 
 
@@ -28,7 +28,7 @@ class Changing(Machine):
     policies: ClassVar[tuple[str, ...]] = ("fail", "expire", "assume")
 
     @precondition(knows_the_ring)
-    @rule(node=st.sampled_from(sorted(_HOMES)), other=st.sampled_from(sorted(_HOMES)))
+    @rule(node=st.sampled_from(sorted(HOMES)), other=st.sampled_from(sorted(HOMES)))
     def change_ring(self, node: str, other: str) -> None:
         """Let a node leave, or come, or take the place of another, or move."""
         tokens = dict(self.world.ring.version.tokens)
@@ -36,18 +36,29 @@ class Changing(Machine):
             tokens[node] = tuple(token + _STEP for token in tokens[node])
         elif node not in tokens:
             tokens.pop(other, None)
-            tokens[node] = _HOMES[node]
+            tokens[node] = HOMES[node]
         else:
             del tokens[node]
-        if max(FACTORS) <= len(tokens) < len(_HOMES):
-            self.world.ring.change(tokens, self.world.ring.version.factor, self.now_ms)
+        if self.world.ring.can_become(tokens=tokens):
+            self.world.ring.change(self.now_ms, tokens=tokens)
 
     @precondition(knows_the_ring)
-    @rule(factor=st.sampled_from(FACTORS), arrives=st.booleans())
-    def alter_keyspace(self, factor: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
+    @rule(which=numbers, arrives=st.booleans())
+    def alter_keyspace(self, which: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
         """Let there be more copies, or fewer; the job is started again with the new schema."""
-        self.world.ring.change(dict(self.world.ring.version.tokens), factor, self.now_ms)
-        self.restart(arrives=arrives)
+        factors = self.factors[which % len(self.factors)]
+        if self.world.ring.can_become(factors=factors):
+            self.world.ring.change(self.now_ms, factors=factors)
+            self.restart(arrives=arrives)
+
+    @precondition(knows_the_ring)
+    @rule(which=numbers, arrives=st.booleans())
+    def change_level(self, which: int, arrives: bool) -> None:  # noqa: FBT001 (drawn)
+        """Start the job again with another level."""
+        level = self.levels[which % len(self.levels)]
+        if self.world.ring.can_become(level=level):
+            self.world.ring.change(self.now_ms, level=level)
+            self.restart(arrives=arrives)
 
     def restart(self, *, arrives: bool = True) -> None:
         """Kill all processes and start one."""
@@ -64,13 +75,15 @@ class Changing(Machine):
         ring = self.world.ring
         old, other, *_ = self.replicas(key)
         tokens = dict(ring.version.tokens)
-        new = next(node for node in _HOMES if node not in tokens)
+        new = next((node for node in HOMES if node not in tokens), old)
+        after = {node: own for node, own in tokens.items() if node != old} | {new: tokens[old]}
+        if new == old or not ring.can_become(tokens=after):
+            return
         early = ring.write(key, 1, [old])
         ring.write(key, 1, [other, new])
         self.sync_all()
         self.world.calm(2)
-        tokens[new] = tokens.pop(old)
-        ring.change(tokens, ring.version.factor, self.now_ms)
+        ring.change(self.now_ms, tokens=after)
         self.world.clock.advance(_LOOK_MS)
         self.world.calm(2)
         if restarts:
@@ -90,7 +103,7 @@ class Changing(Machine):
         self.world.ring.nodes[node].roll(self.now_ms)
         self.world.ring.nodes[node].lose(count)
 
-    @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed.values()))
+    @precondition(lambda self: any(x.is_stopped for x in self.world.judge.committed))
     @rule(policy=st.sampled_from(["expire", "assume"]))
     def accept(self, policy: str) -> None:
         """Let somebody say that what was lost is not waited for."""

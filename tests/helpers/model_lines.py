@@ -4,28 +4,37 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.state import OPEN, CdcState
+from headrace.sources.cassandra.state import OPEN, CdcState, Marker
 from headrace.sources.cassandra.topology import Topology
-from model_ring import RETIRE_S, Copy, Mutation, Place, Version
+from model_logs import Copy, Mutation
+from model_ring import RETIRE_S, Part, Place, Version, part_of, place_of
 
 PUBLISHED = (codes.PUBLISHED, codes.EXPIRED_PUBLISHED)
+WAITING = (codes.PENDING, codes.EXPIRED_DROPPED)
 _ROW_WORDS = 10
 _RETIRE_MS = RETIRE_S * 1_000
 
 Digest = tuple[int, int]
 At = tuple[int, int]  # Segment, logical end.
+NOWHERE: At = (0, 0)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A record as a state has it."""
+    """A record as a state has it; `times` are τ of its kind, its last copy and its first."""
 
     kind: int
     seen: frozenset[str]
     places: frozenset[tuple[str, int]]
+    times: tuple[int, ...]
+
+    def ages(self, tau: int) -> tuple[int, ...]:
+        """Return how long ago its times are."""
+        return tuple(tau - time for time in self.times)
 
 
 @dataclass(frozen=True)
@@ -44,21 +53,47 @@ class Passed:
 
 
 @dataclass(eq=False)
+class Course:
+    """A split as long as a plan has it: the state that it began with, and the one committed."""
+
+    split: str
+    root: "Line" = field(init=False)
+    committed: "Line" = field(init=False)
+
+    @cached_property
+    def part(self) -> Part:
+        """Its places on the ring."""
+        return part_of(self.split)
+
+    def begin(self, root: "Line") -> None:
+        """Begin with *root*."""
+        self.root = self.committed = root
+
+    def counts(self, copy: Copy) -> bool:
+        """Say whether it books an entry; the first one books all damage."""
+        if copy.damaged:
+            return copy.durable_ms is not None and self.part.first == 0
+        return copy.durable_ms is not None and self.part.has(place_of(copy.mutation.key))
+
+
+@dataclass(eq=False)
 class Line:
     """One state of a split and, through `parent`, those before it.
 
+    The first one of a plan was merged from its `origins`, which the plan before ended with.
     `covered` tells who logged a content before the markers, `came` what has a copy between the last
     markers and these, `read` counts the split's entries before them, `damaged` those of them that
     were; `lost` were gone before they were read; a gap may stop it. `said` is its batch's.
     `version` is the ring that it knows to be in force, `superseded` the split time, at least and at
-    most, since when others are not.
+    most, since when others are not. Of the parts in `ahead` more was read than `markers` say.
     """
 
-    split: str
+    course: Course
     version: Version
     parent: "Line | None" = None
     tau: int = 0
     markers: Mapping[str, At] = field(default_factory=dict)
+    ahead: Sequence[tuple[Part, Mapping[str, At]]] = ()
     records: Mapping[Digest, Known] = field(default_factory=dict)
     books: Mapping[str, int] = field(default_factory=dict)
     gaps: Collection[Passed] = ()
@@ -71,19 +106,45 @@ class Line:
     damaged: Counter[str] = field(default_factory=Counter)
     lost: list[tuple[str, Copy]] = field(default_factory=list)
     said: list[Mutation] = field(default_factory=list)
+    said_before: frozenset[int] = frozenset()  # Rows, by the plans before.
     flights: list["Flight"] = field(default_factory=list)
+    origins: Sequence["Line"] = ()
     made_ms: int = 0
 
     def back(self) -> Iterator["Line"]:
-        """Yield this and all before it, the last one first."""
+        """Yield this and all before it of its plan, the last one first."""
         line: Line | None = self
         while line is not None:
             yield line
             line = line.parent
 
+    def past(self, key: int) -> Iterator[tuple["Line", int]]:
+        """Yield this and all before it that tell of a key, whatever the plan.
+
+        Each comes with what must be added to its split times to be those of this one.
+        """
+        line: Line | None = self
+        shift = 0
+        while line is not None:
+            yield line, shift
+            origin = line.origin(key)
+            shift += line.tau - origin.tau if origin else 0
+            line = origin or line.parent
+
+    def origin(self, key: int) -> "Line | None":
+        """Return what this was merged from, for a key."""
+        place = place_of(key)
+        return next((each for each in self.origins if each.course.part.has(place)), None)
+
+    def marker(self, node: str, place: int) -> At:
+        """Return how far a log was read for a place on the ring."""
+        ahead = [more.get(node, NOWHERE) for part, more in self.ahead if part.has(place)]
+        return max([self.markers.get(node, NOWHERE), *ahead])
+
     def covers(self, node: str, copy: Copy) -> bool:
-        """Tell whether an entry is before the marker."""
-        return (copy.segment, copy.end) <= self.markers.get(node, (0, 0))
+        """Tell whether an entry is before the marker; what is damaged has no key of its own."""
+        place = 0 if copy.damaged else place_of(copy.mutation.key)
+        return (copy.segment, copy.end) <= self.marker(node, place)
 
     def passes(self, node: str, copy: Copy) -> bool:
         """Tell whether an entry is in a part of a log that the state says was lost."""
@@ -92,7 +153,8 @@ class Line:
 
     def rows(self) -> set[int]:
         """Return all rows that were said up to here."""
-        return {row for line in self.back() for mutation in line.said for row in mutation.rows}
+        mine = {row for line in self.back() for mutation in line.said for row in mutation.rows}
+        return mine | self.course.root.said_before
 
     def sure_versions(self) -> set[Version]:
         """Return the rings that count for certain (line 9)."""
@@ -162,19 +224,39 @@ def head_of(position: EncodedPosition | None) -> bytes | None:
 # ---- what a state says ----
 
 
-def versions_in(state: CdcState) -> tuple[Version, set[Version]]:
-    """Return the ring that a state says is in force, and the others that count."""
-    current, others = None, set()
+def line_of(course: Course, version: Version, state: CdcState) -> Line:
+    """Return a line with what can be read off a state, but for its records."""
+    return Line(
+        course,
+        version,
+        tau=state.tau,
+        markers=_places(state.markers),
+        ahead=[(Part(*each.arc), _places(each.markers)) for each in state.ahead],
+        books=dict(state.counters),
+        gaps=gaps_in(state),
+        is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
+    )
+
+
+def _places(markers: Mapping[str, Marker]) -> Mapping[str, At]:
+    return {node: (marker.segment_id, marker.offset) for node, marker in markers.items()}
+
+
+def versions_in(state: CdcState) -> tuple[set[Version], set[Version]]:
+    """Return the rings that a state says are in force, and the others that count.
+
+    One that was merged can know several that were in force for one of its parts.
+    """
+    current: set[Version] = set()
+    others: set[Version] = set()
     for each in state.topologies:
         topology = Topology.decode(each.chunk.rows)
-        (replication,) = (dict(options) for _, options in topology.keyspaces)
+        (options,) = (dict(options) for _, options in topology.keyspaces)
+        del options["class"]
+        factors = sorted((c.replace("replication_factor", ""), int(n)) for c, n in options.items())
         tokens = tuple((node.name, node.tokens) for node in topology.nodes)
-        version = Version(tokens, int(replication["replication_factor"]))
-        if each.superseded is None:
-            current = version
-        else:
-            others.add(version)
-    assert current is not None
+        version = Version(tokens, tuple(factors), topology.level)
+        (current if each.superseded is None else others).add(version)
     return current, others
 
 
@@ -201,11 +283,14 @@ def rows_of(rows: bytes, hosts: Sequence[str]) -> Iterator[tuple[Digest, Known]]
         at += _ROW_WORDS
         kind = row[codes.META] & 0xFF
         places = set()
+        times = [row[codes.SINCE], row[codes.LAST]]
         if kind in PUBLISHED:
             places = {(hosts[row[codes.META] >> 48 & 0x3F], row[codes.BORN])}
-        if kind in (codes.PENDING, codes.EXPIRED_DROPPED):
+        if kind in WAITING:
+            times.append(row[codes.BORN])
             for _ in range(row[codes.LOCATIONS]):
                 places.add((hosts[words[at]], words[at + 1]))
                 at += codes.LOCATION_WORDS - 1
         seen = (host for i, host in enumerate(hosts) if row[codes.SEEN] >> i & 1)
-        yield (row[codes.D0], row[codes.D1]), Known(kind, frozenset(seen), frozenset(places))
+        known = Known(kind, frozenset(seen), frozenset(places), tuple(times))
+        yield (row[codes.D0], row[codes.D1]), known

@@ -9,12 +9,13 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from model_ring import KEYS, TOKENS, Mutation
-from model_world import LEASE_MS, Process, World
+from model_logs import Mutation
+from model_process import LEASE_MS, Process
+from model_ring import KEYS, LEVELS_OF_CENTRES, ONE_CENTRE, TOKENS, Factors, Version
+from model_world import World
 
 MEMORY_DISK: Final = Path("/dev/shm")  # noqa: S108 (a disk in memory, if there is one)
 PROCESSES_MAX: Final = 2
-FACTORS: Final = (2, 3)
 ROWS_MAX: Final = 150
 REST_MS: Final = 4_900  # Less than a lease.
 LONG_MS: Final = 130_000  # More than anything is remembered for.
@@ -35,9 +36,11 @@ def has_room(machine: "Machine") -> bool:
 class Machine(RuleBasedStateMachine):
     """Rules act on a `World`; after each the judge is asked."""
 
-    levels: ClassVar[tuple[str, ...]] = ("ONE", "QUORUM", "ALL")
+    levels: ClassVar[tuple[str, ...]] = LEVELS_OF_CENTRES
+    layouts: ClassVar[tuple[tuple[Factors, ...], ...]] = (ONE_CENTRE,)
     disposals: ClassVar[tuple[str, ...]] = ("keep", "delete")
     policies: ClassVar[tuple[str, ...]] = ()
+    streamed: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         """Make a folder, in memory if that can be."""
@@ -45,16 +48,21 @@ class Machine(RuleBasedStateMachine):
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
         self.folder = Path(mkdtemp(prefix="headrace-model-", dir=where))
         self.world: World
+        self.factors: tuple[Factors, ...] = ()  # That the keyspace may have; it begins with these.
 
     @initialize(data=st.data(), expired=st.booleans())
     def begin(self, data: st.DataObject, expired: bool) -> None:  # noqa: FBT001 (drawn)
         """Choose a level, and what becomes of segments and of what expires."""
-        level = data.draw(st.sampled_from(self.levels))
+        self.factors = data.draw(st.sampled_from(self.layouts))
+        rings = [Version(tuple(TOKENS.items()), self.factors[0], level) for level in self.levels]
+        first = data.draw(st.sampled_from([ring for ring in rings if ring.is_possible]))
         disposal = data.draw(st.sampled_from(self.disposals))
         more = {"expired": "publish"} if expired else {}
         if self.policies:
             more["gaps"] = data.draw(st.sampled_from(self.policies))
-        self.world = World(self.folder, level, disposal=disposal, **more)
+        if self.streamed:
+            more["streamed"] = data.draw(st.sampled_from(self.streamed))
+        self.world = World(self.folder, first, disposal=disposal, **more)
         self.world.start()
 
     @property
@@ -108,7 +116,7 @@ class Machine(RuleBasedStateMachine):
     @rule(key=keys, turn=numbers)
     def repeat(self, key: int, turn: int) -> None:
         """Let one replica log a mutation several times, which no other has."""
-        node = self.replicas(key)[turn % FACTORS[0]]
+        node = self.replicas(key)[turn % 2]
         mutation = self.world.ring.write(key, 1, [node])
         self.world.ring.log(mutation, [node] * 3)
         self.sync_all()
@@ -134,8 +142,8 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.ring.written)
     @rule(which=st.lists(numbers, min_size=1, max_size=3), form=st.integers(1, 2), node=numbers)
-    def stream(self, which: list[int], form: int, node: int) -> None:
-        """Write what was written to a key in other bytes, as a repair does, to a replica or two."""
+    def repair_on_read(self, which: list[int], form: int, node: int) -> None:
+        """Write what was written to a key in other bytes to a replica or two."""
         key = self._written(which[0]).key
         old = [m for m in map(self._written, which) if m.key == key]
         rows = tuple(sorted({row for mutation in old for row in mutation.rows}))
@@ -221,9 +229,10 @@ class Machine(RuleBasedStateMachine):
             self.world.ring.write(key, 1, self.replicas(key))
         self.sync_all()
         process.step()
-        for _ in range(8):
-            self.world.clock.advance(LEASE_MS // 3)
-            self.world.calm(1, without=process)
+        with self.world.asleep(process):
+            for _ in range(8):
+                self.world.clock.advance(LEASE_MS // 3)
+                self.world.calm(1)
         while process.flying:
             process.settle(0, "deliver")
         process.renewals.append("fails")

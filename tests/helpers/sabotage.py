@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-import model_world
+import model_process
 from headrace.connector.runtime import leases, ledger, pipeline, splitrun
 from headrace.connector.stores import (
     LeaseRow,
@@ -345,7 +345,8 @@ def _split(need: needs.Need) -> str:
 
 def sends_without_bound(patch: Patch) -> None:
     """Let more than a window be under way."""
-    patch.setattr(model_world, "_LIMITS", replace(model_world._LIMITS, commit_bytes_max=1 << 30))
+    limits = replace(model_process._LIMITS, commit_bytes_max=1 << 30)
+    patch.setattr(model_process, "_LIMITS", limits)
 
 
 def retires_no_ring(patch: Patch) -> None:

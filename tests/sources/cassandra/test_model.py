@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from model_changes import Changing
 from model_machine import Machine
+from model_plans import Everything
 
 pytestmark = pytest.mark.long
 
@@ -19,7 +20,7 @@ EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "20"))
 STEPS: Final = int(os.environ.get("HEADRACE_MODEL_STEPS", "40"))
 
 
-@pytest.mark.parametrize("machine", [Machine, Changing])
+@pytest.mark.parametrize("machine", [Machine, Changing, Everything])
 def test_whatever_happens_the_promises_hold(machine: type[Machine]) -> None:
     """I1 to I8, I10 and lines 35 to 37, under schedules that are the same each time."""
     run_state_machine_as_test(

@@ -9,8 +9,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from hot import is_compiled
 from model_changes import Changing
-from model_judge import BrokenError, Judge
+from model_judge import Judge
 from model_machine import Machine
+from model_records import BrokenError
 from sabotage import (
     CHANGING,
     LISTED,

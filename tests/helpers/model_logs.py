@@ -1,0 +1,251 @@
+"""What nodes log in the model: mutations, and directories of forged segments with their copies.
+
+A log is what Cassandra writes: it grows, is synced, completed, torn, trimmed; and while a stream
+comes in, a file beside it says so.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final
+
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.mutations import encode_mutation
+from headrace.sources.cassandra.forge.segments import SegmentWriter
+from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.streams import FILE as STREAMS
+
+KEYSPACE: Final = "m"
+TABLE: Final = f"{KEYSPACE}.t"
+SCHEMA: Final = """
+CREATE KEYSPACE m WITH replication = {replication};
+CREATE TABLE m.t (k int, c int, v blob, PRIMARY KEY (k, c))
+    WITH cdc = true AND ID = 0f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a;
+"""
+END: Final = (1 << 31) - 1
+FIRST_SEGMENT: Final = 1_000
+_CRC_BYTES: Final = 4  # Behind an entry.
+_NOW_US: Final = 1_700_000_000_000_000
+_PARSED: Final = parse_schema(SCHEMA.format(replication={"class": "SimpleStrategy"}))
+
+
+def written_us(row: int) -> int:
+    """Return when a row was written: each in its own microsecond."""
+    return _NOW_US + row
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Rows of one partition, each named by a number; `form` tells other bytes of the same rows."""
+
+    key: int
+    rows: tuple[int, ...]
+    form: int = 0
+
+    @cached_property
+    def content(self) -> frozenset[int]:
+        """What it says, whatever its bytes."""
+        return frozenset(self.rows)
+
+
+@dataclass
+class Copy:
+    """A mutation in a node's log; `durable_ms` is since when it may be read."""
+
+    mutation: Mutation
+    segment: int
+    end: int
+    durable_ms: int | None = None
+    damaged: bool = False
+    lost: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether whoever comes now can read it."""
+        return self.durable_ms is not None and not self.damaged and not self.lost
+
+
+@dataclass
+class Stream:
+    """Writes of others come into a log from segment `first` on; `last` is the one it ends in."""
+
+    first: int
+    began_us: int
+    told_ms: int
+    last: int | None = None
+
+    def has(self, copy: Copy) -> bool:
+        """Tell whether a copy may be its: nothing more can be known from outside."""
+        last = copy.segment if self.last is None else self.last
+        oldest_us = written_us(min(copy.mutation.rows))
+        return self.first <= copy.segment <= last and oldest_us <= self.began_us
+
+
+@cache
+def raw(mutation: Mutation) -> bytes:
+    """Return the bytes that a node logs: other forms have empty updates behind the rows."""
+    key = _hex(mutation.key)
+    updates = [{"table": TABLE, "key": key, "items": [_row(n) for n in mutation.rows]}]
+    updates += [{"table": TABLE, "key": key, "items": []}] * mutation.form
+    return encode_mutation({"updates": updates}, _PARSED, 12)
+
+
+def _row(number: int) -> dict[str, object]:
+    cell = {"ts": written_us(number), "value": f"{number:04x}"}
+    return {"clustering": [_hex(number)], "liveness": {"ts": cell["ts"]}, "columns": {"v": cell}}
+
+
+def _hex(number: int) -> str:
+    return number.to_bytes(4, "big").hex()
+
+
+class NodeLog:
+    """One node's commit log as Cassandra writes it: entries, sync markers, an index, segments."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Begin with nothing on disk."""
+        self.name = name
+        self.folder = folder
+        self.copies: list[Copy] = []
+        self._segment = FIRST_SEGMENT
+        self._sections: list[list[Copy]] = [[]]
+        self._durable = 0
+        self._lost: set[int] = set()
+        self.streams: list[Stream] = []
+        folder.mkdir()
+
+    @property
+    def segment(self) -> int:
+        """The segment that is written."""
+        return self._segment
+
+    def write(self, mutation: Mutation, *, damaged: bool = False) -> None:
+        """Append an entry, in memory; one that is *damaged* gets a wrong byte on its way."""
+        self._sections[-1].append(Copy(mutation, self._segment, 0, damaged=damaged))
+
+    def sync(self, now_ms: int, *, index: bool = True) -> None:
+        """End a section with its marker; without *index* nobody is told that it is durable."""
+        if self._sections[-1]:
+            self._sections.append([])
+        self._store(now_ms if index else None)
+
+    def roll(self, now_ms: int) -> None:
+        """Complete the segment and begin the next one."""
+        self.sync(now_ms)
+        if len(self._sections) > 1:
+            self._index(f"{self._durable}\nCOMPLETED")
+        self._begin()
+
+    def crash(self, now_ms: int, *, torn: bool) -> None:
+        """Lose what has no marker, and if *torn* also what no index told of; start again.
+
+        What has a marker is read by Cassandra when it starts, and so by everybody.
+        """
+        if torn:
+            kept = [s for s in self._sections if s and s[0].durable_ms is not None]
+            lost = [copy for s in self._sections[len(kept) :] for copy in s]
+            self._sections = [*kept, lost]
+        if self._index_path(self._segment).exists():
+            durable = self._durable
+            self._store(None)
+            for copy in self._marked():  # Final once there is a later one.
+                copy.durable_ms = now_ms if copy.durable_ms is None else copy.durable_ms
+            self._index(str(durable))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._segment += 1
+        self._sections = [[]]
+        self._durable = 0
+        content = SegmentWriter(segment_id=self._segment).forged(zeros=64).content
+        self._path(self._segment).write_bytes(content)
+        self._index("0")
+
+    def _marked(self) -> Iterator[Copy]:
+        yield from (copy for section in self._sections[:-1] for copy in section)
+
+    def _store(self, durable_ms: int | None) -> None:
+        writer = SegmentWriter(segment_id=self._segment)
+        for section in self._sections[:-1]:
+            for copy in section:
+                writer.add(raw(copy.mutation))
+            writer.sync()
+        for copy in self._sections[-1]:
+            writer.add(raw(copy.mutation))
+        made = writer.forged(zeros=64)
+        known = {id(copy) for copy in self.copies}
+        for copy, end in zip(self._marked(), made.ends, strict=True):
+            copy.end = end
+            if id(copy) not in known:
+                self.copies.append(copy)
+            if durable_ms is not None and copy.durable_ms is None:
+                copy.durable_ms = durable_ms
+        content = bytearray(made.content)
+        for copy in self._marked():
+            content[copy.end - _CRC_BYTES - 1] ^= copy.damaged
+        self._path(self._segment).write_bytes(content)
+        if durable_ms is not None:
+            self._durable = made.durable
+        if durable_ms is not None or not self._index_path(self._segment).exists():
+            self._index(str(self._durable))
+
+    def _index(self, text: str) -> None:
+        self._index_path(self._segment).write_text(text)
+
+    def _path(self, segment: int) -> Path:
+        return self.folder / f"CommitLog-7-{segment}.log"
+
+    def _index_path(self, segment: int) -> Path:
+        return self.folder / f"CommitLog-7-{segment}_cdc.idx"
+
+    def lose(self, count: int) -> None:
+        """Lose the oldest segments, as whoever needs room removes them; not the one in use."""
+        there = [n for n in range(FIRST_SEGMENT, self._segment) if self._path(n).exists()]
+        for segment in there[:count]:
+            self._path(segment).unlink()
+            self._index_path(segment).unlink(missing_ok=True)
+            self._lost.add(segment)
+        for copy in self.copies:
+            copy.lost |= copy.segment in self._lost
+
+    def released(self) -> set[int]:
+        """Return the segments that had durable entries and were disposed of."""
+        return self.gone() - self._lost
+
+    def gone(self) -> set[int]:
+        """Return the segments that had durable entries and are not there any more."""
+        had = {copy.segment for copy in self.copies if copy.durable_ms is not None}
+        return {segment for segment in had if not self._path(segment).exists()}
+
+    def begin_stream(self, rows: int, now_ms: int) -> None:
+        """Tell that all *rows* so far may be written again from now on."""
+        self.streams.append(Stream(self._segment, written_us(rows - 1), now_ms))
+        self._tell_streams()
+
+    def end_stream(self) -> None:
+        """Tell that what came in until now was all."""
+        for stream in self.streams:
+            stream.last = self._segment if stream.last is None else stream.last
+        self._tell_streams()
+
+    def _tell_streams(self) -> None:
+        told = [
+            {"keyspace": KEYSPACE, "from": each.first, "began_us": each.began_us}
+            | ({} if each.last is None else {"to": each.last})
+            for each in self.streams
+        ]
+        path = self.folder / FOLDER / STREAMS
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(told))
+
+    def may_be_streamed(self, copy: Copy) -> bool:
+        """Tell whether a copy lies where a stream came in, and was written before."""
+        return any(stream.has(copy) for stream in self.streams)
+
+    def is_streamed(self, copy: Copy) -> bool:
+        """Tell whether besides nobody can have read it before the stream was told of."""
+        since_ms = copy.durable_ms
+        told = [each for each in self.streams if each.has(copy)]
+        return since_ms is not None and any(each.told_ms <= since_ms for each in told)
