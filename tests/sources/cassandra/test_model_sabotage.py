@@ -11,7 +11,9 @@ from hot import is_compiled
 from model_changes import Changing
 from model_judge import Judge
 from model_machine import Machine
+from model_plans import Everything
 from model_records import BrokenError
+from model_ring import TWO_CENTRES
 from sabotage import (
     CHANGING,
     LISTED,
@@ -19,6 +21,7 @@ from sabotage import (
     MORE,
     Sabotage,
 )
+from sabotage_plans import LEVELS, PLANS, STREAMS
 
 EXAMPLES_MAX: Final = 200
 STEPS: Final = 50
@@ -31,12 +34,16 @@ def name(sabotage: Sabotage) -> str:
 
 
 def said_of(
-    sabotage: Sabotage, words: str, patch: pytest.MonkeyPatch, machine: type[Machine] = Machine
+    sabotage: Sabotage,
+    words: str,
+    patch: pytest.MonkeyPatch,
+    machine: type[Machine] = Machine,
+    level: str = "QUORUM",
 ) -> str:
     """Return what the model says of a rule that is broken; it looks for these *words* alone."""
     sabotage(patch)
     patch.setattr(Judge, "heeds", words)
-    patch.setattr(Machine, "levels", ("QUORUM",))
+    patch.setattr(Machine, "levels", (level,))
     patch.setattr(Machine, "disposals", ("delete",))
     with pytest.raises(BrokenError) as caught:
         run_state_machine_as_test(
@@ -88,3 +95,33 @@ def test_the_model_catches_where_things_change(
 ) -> None:
     """Mistakes with rings that change, with what a log lost, and with damage."""
     assert re.search(words, said_of(sabotage, words, monkeypatch, Changing))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), PLANS.items(), ids=map(name, PLANS))
+def test_the_model_catches_where_splits_merge(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with what the splits of another plan begin with."""
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "found"), LEVELS.items(), ids=map(name, LEVELS))
+def test_the_model_catches_wrong_levels(
+    sabotage: Sabotage, found: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with who is asked for a copy."""
+    level, words = found
+    monkeypatch.setattr(Everything, "layouts", (TWO_CENTRES,))
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything, level))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), STREAMS.items(), ids=map(name, STREAMS))
+def test_the_model_catches_with_streams(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with what nodes receive from others."""
+    monkeypatch.setattr(Everything, "streamed", ("suppress",))
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
