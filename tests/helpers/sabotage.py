@@ -277,13 +277,12 @@ def believes_a_verdict_that_does_not_add_up(patch: Patch) -> None:
 
 def reads_beyond_what_is_durable(patch: Patch) -> None:
     """Read a live segment to its last marker, whatever its index says."""
-    patch.setattr(
-        directory.LogDirectory,
-        "_info",
-        lambda _self, number, name, _newest: directory.SegmentInfo(
-            number, name, directory.NO_LIMIT
-        ),
-    )
+    real = directory.LogDirectory.segments
+
+    def segments(self: directory.LogDirectory) -> Sequence[directory.SegmentInfo]:
+        return [replace(each, limit=directory.NO_LIMIT) for each in real(self)]
+
+    patch.setattr(directory.LogDirectory, "segments", segments)
 
 
 def forgets_what_is_incomplete(patch: Patch) -> None:
