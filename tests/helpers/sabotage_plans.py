@@ -89,7 +89,7 @@ def asks_one_centre_of_each(patch: Patch) -> None:
 
 def takes_one_copy_for_two(patch: Patch) -> None:
     """Ask for one copy at TWO."""
-    patch.setitem(topology._COUNTS, "TWO", 1)  # type: ignore[attr-defined]  # A dict behind Final.
+    patch.setitem(topology._COUNTS, "TWO", 1)
 
 
 def suppresses_all_that_waits(patch: Patch) -> None:
