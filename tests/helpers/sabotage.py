@@ -37,6 +37,7 @@ from headrace.sources.cassandra import (
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.keeper import Keeper
+from headrace.sources.cassandra.manifest import Stored
 from headrace.sources.cassandra.memory import Ages
 from headrace.sources.cassandra.state import CdcState, Marker
 
@@ -184,9 +185,12 @@ def releases_by_the_current_replicas(patch: Patch) -> None:
         members = self._parts.replicas.current.names()
         gone = {id(h) for node, h in self._parts.holds.items() if node not in members}
 
-        def register(self: hold.Hold, split: str, marker: Marker, pending: needs.Pending) -> None:
-            is_gone = id(self) in gone
-            real(self, split, _FAR if is_gone else marker, {} if is_gone else pending)
+        def register(
+            self: hold.Hold, split: str, marker: Marker, pending: needs.Pending, listed: Stored
+        ) -> None:
+            if id(self) in gone:
+                marker, pending = Marker(marker.segment_id + _FAR, END_OFFSET), {}
+            real(self, split, marker, pending, listed)
 
         with pytest.MonkeyPatch.context() as within:
             within.setattr(hold.Hold, "register", register)
@@ -195,7 +199,7 @@ def releases_by_the_current_replicas(patch: Patch) -> None:
     patch.setattr(reader.CassandraReader, "release", release)
 
 
-_FAR: Final = Marker((1 << 62), END_OFFSET)
+_FAR: Final = 1_000  # Segments.
 _RELEASE: Final = reader.CassandraReader.release
 
 
