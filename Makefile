@@ -78,5 +78,5 @@ clean:  ## Remove the environment and everything built.
 # An editable install goes on running the old machine code until this rule renews it.
 .venv/native: .venv/core $(HOT)
 	@.ci/machine $(BIN)/python compiler
-	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace
+	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace -j $(shell nproc 2>/dev/null || echo 1)
 	@touch $@
