@@ -60,7 +60,7 @@ def count_in(splits: Sequence[str]) -> int | None:
 def arc_of(name: str) -> Arc | None:
     """Return where the tokens of a split are; None if the name is no split's."""
     match = _NAME.fullmatch(name)
-    if match is None or int(match[1]) > int(match[2]):
+    if match is None or not int(match[1]) <= int(match[2]) <= SPLITS_MAX:
         return None
     number, count = int(match[1]), int(match[2])
     # Rounded up: `place * count // RING` is the number, from 0, of the split that has a place.
