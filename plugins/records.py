@@ -398,6 +398,7 @@ class Batch(ABC):
     """
 
     encodings: ClassVar[frozenset[str]] = frozenset()
+    forms: ClassVar[frozenset[str]] = frozenset()
 
     split: str
     end: Position
@@ -434,9 +435,10 @@ class Batch(ABC):
         return ()
 
     def encode(self, encoding: str) -> EncodedRecords:
-        """Encode all records at once; called only for a name in `encodings`.
+        """Encode all records at once; called only for a name in `encodings` or `forms`.
 
-        The bytes equal what the framework's codec makes of `records()` and `quarantined()`.
+        The bytes of an encoding equal what the framework's codec makes of `records()` and
+        `quarantined()`. A form is one that only the source has, as whole mutations are.
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
 

@@ -89,7 +89,7 @@ class SegmentPartition(InputPartition):
     def _rows(self, batch: Batch) -> "pa.RecordBatch":
         selection, target = self.shard.selection, self.target
         if self.format == _MUTATIONS:
-            if _MUTATIONS not in batch.encodings:
+            if _MUTATIONS not in batch.forms:
                 raise bad_option("format", "this source has no mutations", "avro or json")
             return record_batch(selection.apply(batch.encode(_MUTATIONS)))
         if target is None:

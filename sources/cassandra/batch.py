@@ -44,7 +44,7 @@ _PLACES: Final = {
     "position": codes.MAIL_POSITION,
     "copies": codes.MAIL_COPIES,
 }
-MUTATIONS: Final = "mutations"  # An encoding: see `MutationBatch.encode`.
+MUTATIONS: Final = "mutations"  # A form: see `MutationBatch.encode`.
 _FACT_WORDS: Final = 4
 _ID_BYTES: Final = 16
 FATE_HEADER: Final = "agreement"
@@ -85,7 +85,8 @@ class ChangeRecord(Record):
 class MutationBatch(Batch):
     """The mutations in an outbox. Every record made from one mutation is in the same batch."""
 
-    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json", MUTATIONS})
+    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json"})
+    forms: ClassVar[frozenset[str]] = frozenset({MUTATIONS})
     _intake: Intake | None = None  # Until there is an outbox to give back.
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
@@ -422,6 +423,7 @@ class FlaggedBatch(MutationBatch):
     """
 
     encodings: ClassVar[frozenset[str]] = frozenset()
+    forms: ClassVar[frozenset[str]] = frozenset()
 
 
 def batch_class(outbox: Outbox) -> type[MutationBatch]:
