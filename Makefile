@@ -27,7 +27,7 @@ test: .venv/ready .venv/native  ## Set up everything and run the unit tests, com
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	HEADRACE_NATIVE=require $(BIN)/pytest -m real tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -n 2 --dist loadgroup -m real tests/real
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java

@@ -1,4 +1,8 @@
-"""Real servers, one of each for the session; a ring of three nodes for the tests that come last."""
+"""Real servers, one of each for a process of the tests.
+
+There are two processes: one for the tests of a single node, one for those that need a ring, or a
+node of their own. So what waits in one leaves its core to the other.
+"""
 
 from collections.abc import Iterator
 
@@ -10,9 +14,14 @@ from servers.cassandra import Cassandra
 from servers.kafka import Kafka
 from servers.ring import Ring
 
+_APART = {"ring", "guarded", "test_ring_upgrade", "test_live_hold", "test_random_writes"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those last that need the ring: its nodes do not run beside all the other tests."""
+    """Say which process runs a test; in one alone, those that need the ring come last."""
+    for item in items:
+        needed = {item.path.stem, *getattr(item, "fixturenames", ())}
+        item.add_marker(pytest.mark.xdist_group("node" if needed.isdisjoint(_APART) else "ring"))
     items.sort(key=lambda item: "ring" in getattr(item, "fixturenames", ()))
 
 

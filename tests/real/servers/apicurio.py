@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from servers.java import java
-from servers.maven import CACHE, artefact
+from servers.maven import CACHE, alone, artefact
 from servers.process import HOST, ServerProcess, free_ports
 
 VERSION: Final = "3.3.3"
@@ -49,10 +49,11 @@ def _unpacked() -> Path:
     """Return the folder of its files, which are fetched and unpacked the first time."""
     folder = CACHE / f"apicurio-{VERSION}"
     if not folder.exists():
+        packed = artefact(_ARCHIVE)
         half = folder.with_suffix(".half")
-        with tarfile.open(artefact(_ARCHIVE)) as archive:
+        with alone(), tarfile.open(packed) as archive:
             archive.extractall(half, filter="data")
-        half.rename(folder)
+            half.rename(folder)
     return folder
 
 

