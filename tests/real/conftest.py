@@ -17,6 +17,7 @@ from servers.ring import Ring
 _APART = {"ring", "guarded", "test_ring_upgrade", "test_live_hold", "test_random_writes"}
 
 
+@pytest.hookimpl(tryfirst=True)  # Before the plugin that reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which process runs a test; in one alone, those that need the ring come last."""
     for item in items:
