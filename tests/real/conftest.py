@@ -17,12 +17,12 @@ from servers.ring import Ring
 _APART = {"ring", "guarded", "test_ring_upgrade", "test_live_hold", "test_random_writes"}
 
 
-@pytest.hookimpl(tryfirst=True)  # Before the plugin that reads the groups.
+@pytest.hookimpl(tryfirst=True)  # Before markers select.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which process runs a test; in one alone, those that need the ring come last."""
+    """Mark what runs in the process of the ring; in one for all, it comes last."""
     for item in items:
-        needed = {item.path.stem, *getattr(item, "fixturenames", ())}
-        item.add_marker(pytest.mark.xdist_group("node" if needed.isdisjoint(_APART) else "ring"))
+        if not _APART.isdisjoint({item.path.stem, *getattr(item, "fixturenames", ())}):
+            item.add_marker(pytest.mark.ring)
     items.sort(key=lambda item: "ring" in getattr(item, "fixturenames", ()))
 
 
