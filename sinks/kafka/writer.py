@@ -5,7 +5,7 @@ thread would fight for the interpreter once per record. So whoever waits calls `
 deadline in the past if it does not want to wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import length_hint
 from typing import Final
 
@@ -157,12 +157,10 @@ class KafkaWriter(Writer):
                 produce(topic, value, key, -1, arrived, None, 0, headers)
             except BufferError:
                 if not self._produce_patiently(topic, value, key, arrived, headers):
-                    number = len(messages.values) - length_hint(rest) - 1
-                    self._give_up(messages, number, outstanding, None)
+                    self._give_up(messages, _last(messages, rest), outstanding, None)
                     return
             except KafkaException as error:
-                number = len(messages.values) - length_hint(rest) - 1
-                if not self._passed_over(messages, number, outstanding, error):
+                if not self._passed_over(messages, _last(messages, rest), outstanding, error):
                     return
 
     def _check_size(self, value: bytes | None) -> None:
@@ -270,3 +268,8 @@ class KafkaWriter(Writer):
         if error.code() not in self._heard:
             self._heard.add(error.code())
             self._log.warning("kafka_error", error=code_of(error), message=error.str())
+
+
+def _last(messages: Messages, rest: Iterator[bytes | None]) -> int:
+    """Return the number of the message taken last, when the values of *rest* are left."""
+    return len(messages.values) - length_hint(rest) - 1
