@@ -21,6 +21,7 @@ from node_logs import batches, forged_nodes, open_all, source
 W_S = 60
 KEYS = [b"k%d" % n for n in range(12)]
 LOW = [key for key in KEYS if place_of(int(murmur3(key))) < RING // 2]
+ASSUMED = [[b"t1"], []]  # What was logged before W is over comes, what was logged later waits.
 
 
 def job(folder: Path, splits: int) -> dict[str, object]:
@@ -73,8 +74,8 @@ def test_what_one_split_assumes_the_other_does_not_when_they_merge(tmp_path: Pat
     assert 0 < len(LOW) < len(KEYS)
 
 
-def ends_after_w(folder: Path) -> None:
-    """Check that what is logged later than W after the gap waits for the node's own copy."""
+def logged_around_w(folder: Path) -> list[list[bytes]]:
+    """Return what comes of a mutation logged before W after the gap is over, and of one behind."""
     options = job(folder, 1)
     (state,) = states_of(options).values()
     clock = DrivenClock()
@@ -91,12 +92,12 @@ def ends_after_w(folder: Path) -> None:
             write_segment(folder / node, content, segment_id=SEGMENT_ID + turn)
         came.append(keys_of(readers))
     made.close()
-    assert [[b"t1"], []] == came
+    return came
 
 
 def test_what_is_assumed_ends(tmp_path: Path) -> None:
     """A node that lost a part of its log yesterday is not taken to have logged today's writes."""
-    ends_after_w(tmp_path)
+    assert ASSUMED == logged_around_w(tmp_path)
 
 
 def assumes_for_ever(self: CassandraReader) -> None:
@@ -120,4 +121,4 @@ def test_who_assumes_otherwise_is_found_out(
     monkeypatch.setattr(CassandraReader, "_assume", sabotage)
 
     with pytest.raises(AssertionError):
-        ends_after_w(tmp_path)
+        assert ASSUMED == logged_around_w(tmp_path)
