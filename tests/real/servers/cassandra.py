@@ -3,19 +3,17 @@
 import contextlib
 import json
 import socket
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
 from servers.java import java
-from servers.maven import ServerError, jars
-from servers.process import HOST, ServerProcess, free_ports
+from servers.maven import jars
+from servers.process import HOST, ServerProcess, free_ports, said_by
 
 _COORDINATES: Final = "org.apache.cassandra:cassandra-all"
 _JAVA_11, _JAVA_17 = 11, 17
-_TOOL_SECONDS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +186,7 @@ class Cassandra:
             *("-cp", self.release.class_path(), "org.apache.cassandra.tools.NodeTool"),
             *("-h", HOST, "-p", str(self._jmx_port), *arguments),
         ]
-        done = subprocess.run(  # noqa: S603 (Cassandra's own tool)
-            command,
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=_TOOL_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise ServerError(f"nodetool {arguments} failed:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return said_by(command, self._folder, f"nodetool {arguments}")
 
     def _command(self) -> list[str]:
         only = {

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
-from servers.maven import ServerError, jars, program
-from servers.process import HOST, ServerProcess, free_ports
+from servers.maven import jars, program
+from servers.process import HOST, ServerProcess, free_ports, said_by
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,6 @@ RELEASE: Final = Release(
 RELEASE_3: Final = Release(
     "3.9.2", "org.slf4j:slf4j-reload4j:1.7.36", ("-Dlog4j.configuration=file:log.properties",)
 )
-_TOOL_SECONDS_MAX: Final = 120
 _LOGS: Final = {
     "log.yaml": """\
 Configuration:
@@ -99,17 +97,7 @@ class Kafka:
 
     def tool(self, main_class: str, *arguments: str) -> str:
         """Run one of Kafka's own command-line tools and return what it prints."""
-        done = subprocess.run(  # noqa: S603 (Kafka's own tool)
-            self._java(main_class, *arguments),
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=_TOOL_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise ServerError(f"{main_class} failed:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return said_by(self._java(main_class, *arguments), self._folder, main_class)
 
     def start(self) -> None:
         """Start it, again or for the first time, and wait until it answers."""

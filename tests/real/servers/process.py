@@ -12,6 +12,7 @@ from servers.maven import ServerError
 
 START_SECONDS_MAX: Final = 120
 STOP_SECONDS_MAX: Final = 60
+_TOOL_SECONDS_MAX: Final = 120
 _POLL_SECONDS: Final = 0.1
 _TAIL_CHARACTERS: Final = 3_000
 
@@ -31,6 +32,21 @@ def free_ports(count: int, hosts: Sequence[str] = (HOST,)) -> list[int]:
                     stack.enter_context(socket.socket()).bind((host, port))
                 found.append(port)
     return found
+
+
+def said_by(command: Sequence[str], folder: Path, what: str) -> str:
+    """Run one of a server's own tools in *folder*, and return what it prints."""
+    done = subprocess.run(  # noqa: S603 (a tool that comes with a server)
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_TOOL_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerError(f"{what} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 class ServerProcess:
