@@ -140,9 +140,17 @@ def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
     job_file.write_text(job_file.read_text().replace("lease_seconds: 60", "lease_seconds: 1"))
     with lines.running() as first:
         until(lambda: everything() == set(lines.changes()), "it never delivered")
-        first.send_signal(signal.SIGSTOP)
+        until(lambda: lines.owned() == [FILES], "it never owned all")
+        paused = {owner for owner, _ in lines.leases().values()}
+        until(lambda: lines.pause(first), "it never ceased to write")
         with lines.running():
-            until(lambda: {2} == {t for _, t in lines.leases().values()}, "nobody took over")
+            until(
+                lambda: (
+                    paused.isdisjoint(o for o, _ in lines.leases().values())
+                    and lines.owned() == [FILES]
+                ),
+                "nobody took over",
+            )
             write_lines(lines.path, FILES, range(LINES, LINES + 50))
             first.send_signal(signal.SIGCONT)
             until(lambda: everything(LINES + 50) == set(lines.changes()), "something is missing")

@@ -93,6 +93,17 @@ class JobFolder:
             child.kill()
             child.wait()
 
+    def pause(self, child: subprocess.Popen[bytes]) -> bool:
+        """Stop *child*, unless it writes its state just now: then it would lock out all others."""
+        child.send_signal(signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(self.path / "state.db", timeout=0)) as state:
+            try:
+                state.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                child.send_signal(signal.SIGCONT)
+                return False
+        return True
+
     def changes(self) -> Counter[Hashable]:
         """Return how often each change came out; a torn last line is none."""
         path = self.path / "out.jsonl"

@@ -184,7 +184,7 @@ def test_a_paused_owner_is_kept_out(stream: Stream) -> None:
             write_lines(stream.job.path, FILES, range(lines, lines + 50))
             lines += 50
             until(stream.has(lines, uncommitted=True), "it never sent")
-            first.send_signal(signal.SIGSTOP)
+            until(lambda: stream.job.pause(first), "it never ceased to write")
         with stream.job.running():
             until(lambda: all(t > 1 for _, t in stream.job.leases().values()), "no take-over")
             first.send_signal(signal.SIGCONT)
