@@ -275,6 +275,37 @@ class Source(ABC):
         said = "this source cannot be read in micro-batches"
         raise ConfigError([Problem("source", said, hint)])
 
+    def divide(
+        self,
+        split: Split,
+        position: Position | None,
+        parts: int,  # noqa: ARG002 (likewise)
+    ) -> Mapping[str, Position | None]:
+        """Return where parts of *split*, which stands at *position*, begin, by name: so many or 1.
+
+        They are splits of the same source when it is cut into that many times as many. Each is
+        read by itself, at the same time as the others; `reunite` makes one position of their ends.
+
+        Raises:
+            ConfigError: only a worker can read this source as it is configured.
+
+        """
+        return {split.split_id: position}
+
+    def reunite(
+        self,
+        split: Split,  # noqa: ARG002 (likewise)
+        position: Position | None,  # noqa: ARG002
+        begun: Mapping[str, Position | None],  # noqa: ARG002
+        ended: Mapping[str, Position],
+    ) -> Position:
+        """Return where *split* stands, whose parts were read from where they *begun* to their ends.
+
+        Its books go on from those of *position*, as if one reader had read all of it.
+        """
+        (only,) = ended.values()
+        return only
+
     def table_type(self, table: str) -> TableType:
         """Return which typed columns the changes of *table* have: those that `Batch.typed` makes.
 

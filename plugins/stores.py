@@ -87,13 +87,14 @@ class WorkerRow:
     """A worker as the store knows it; `beat` grows while it lives.
 
     `places` are those that it reads without a network, `heirs` the workers to which it is handing
-    splits over.
+    splits over. One that `wants` splits is to have these, and no others, as long as it lives.
     """
 
     owner: Owner
     beat: int
     places: tuple[str, ...] = ()
     heirs: tuple[str, ...] = ()
+    wants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +317,10 @@ class Store(ABC):
     @abstractmethod
     def offer(self, worker: str, heirs: Sequence[str]) -> None:
         """Let other workers see that splits are being handed over to *heirs*, and nobody else."""
+
+    @abstractmethod
+    def want(self, worker: str, splits: Sequence[str]) -> None:
+        """Let other workers see that *worker*, which is enrolled, is to have *splits*."""
 
     @abstractmethod
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:

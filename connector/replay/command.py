@@ -1,4 +1,4 @@
-"""`headrace replay`: plan, run, status, verify."""
+"""`headrace replay`: plan, run, status, verify; and catch-up."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.catch_up_command import add_options, catch_up
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ArchiveGapError, bad_option
@@ -23,12 +24,15 @@ from headrace.plugins import OPERATIONS
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
+CATCH_UP: Final = "catch-up"
 _SHOWN_MAX: Final = 16
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what *arguments* say; return the exit status."""
     given = _parser().parse_args(arguments)
+    if given.verb == CATCH_UP:
+        return catch_up(given)
     text = job_text(given.job, None)
     table = RunTable(text.state)
     try:
@@ -70,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("job", type=Path, metavar="JOB.yaml")
     status.add_argument("run", metavar="RUN", nargs="?")
     status.add_argument("--json", action="store_true", help="as JSON")
+    add_options(verbs.add_parser(CATCH_UP, help="read in bulk what lags, and give it back"))
     return parser
 
 

@@ -184,27 +184,35 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
 @contextlib.contextmanager
 def sink_and_encoder(given: Mapping[str, Any], run: str) -> Iterator[tuple[Sink, Encoder]]:
     """Make a sink of a job file's section `sink`, and what encodes for it."""
-    plugin, config = configured("sink", given)
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
-        context = Context(
-            job=run,
-            clock=SystemClock(),
-            job_key=bytes(16),
-            log=structlog.stdlib.get_logger().bind(job=run),
-        )
-        sink: Sink = plugin(config, context)
-        job = Job(
-            name=run,
-            directory=Path(folder),
-            state=Path(folder) / "schemas.db",
-            source=plugin,  # Nobody asks for it.
-            source_config=None,
-            sink=plugin,
-            sink_config=config,
-            runtime=RuntimeConfig(),
-        )
+        job, context = sink_job(given, run, Path(folder))
+        sink: Sink = job.sink(job.sink_config, context)
         encoder = encoder_of(job, context, sink)
         try:
             yield sink, encoder
         finally:
             encoder.close()
+
+
+def sink_job(
+    given: Mapping[str, Any], name: str, folder: Path, runtime: RuntimeConfig | None = None
+) -> tuple[Job, Context]:
+    """Return a job that has a sink only, of a job file's section `sink`; its state in *folder*."""
+    plugin, config = configured("sink", given)
+    context = Context(
+        job=name,
+        clock=SystemClock(),
+        job_key=bytes(16),
+        log=structlog.stdlib.get_logger().bind(job=name),
+    )
+    job = Job(
+        name=name,
+        directory=folder,
+        state=folder / "state.db",
+        source=plugin,  # Nobody asks for it.
+        source_config=None,
+        sink=plugin,
+        sink_config=config,
+        runtime=runtime or RuntimeConfig(),
+    )
+    return job, context

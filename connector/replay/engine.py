@@ -29,10 +29,11 @@ class Gatherer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Works shards off, and gathers what tasks find."""
+    """Works shards off, and gathers what tasks find; `width` of them run at once."""
 
     perform: Performer
     gather: Gatherer
+    width: int = 1
 
 
 @contextlib.contextmanager
@@ -52,7 +53,9 @@ def engine(master: str | None) -> Iterator[Engine]:
         hint = "pip install 'headrace[spark]'; `--master none` does without"
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
     with session.session(master) as spark:
-        yield Engine(partial(session.perform, spark), partial(session.gather, spark))
+        yield Engine(
+            partial(session.perform, spark), partial(session.gather, spark), session.width(spark)
+        )
 
 
 def _perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:

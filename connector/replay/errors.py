@@ -33,6 +33,12 @@ class RunBusyError(FatalError):
     code = "run_busy"
 
 
+class SplitBusyError(FatalError):
+    """A split that is to be caught up was not given back by who has it."""
+
+    code = "split_busy"
+
+
 class ArchiveGapError(FatalError):
     """Segments are missing from what is to be replayed, or are there twice."""
 

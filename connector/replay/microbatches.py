@@ -132,11 +132,11 @@ def read(part: Part, checkpoint: Checkpoint) -> Iterator[Batch]:
     shard = replace(part.shard, resume=resume)
     # What this split needs of the logs is noted there, as a worker does (I5).
     with opened(shard, spectator=False) as source:
-        was_short = _is_short(source, part)
+        was_short = is_short(source, part)
         for batch in batches(source, shard):
             resume = batch.end.encode()
             yield batch
-        if was_short or _is_short(source, part):
+        if was_short or is_short(source, part):
             raise LogShortError(
                 "the logs end before the batch does",
                 place=f"split {split}",
@@ -145,6 +145,6 @@ def read(part: Part, checkpoint: Checkpoint) -> Iterator[Batch]:
     states.store(part.end, split, resume)
 
 
-def _is_short(source: Source, part: Part) -> bool:
+def is_short(source: Source, part: Part) -> bool:
     """Say whether the logs, which are to end where the batch does, end before."""
     return offset_of(source.ahead(position_at(source, part.start), ALL_BYTES)) != part.end

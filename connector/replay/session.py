@@ -71,6 +71,11 @@ def session(
         spark.stop()
 
 
+def width(spark: SparkSession) -> int:
+    """Return how many tasks run at once."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
 def perform(
     spark: SparkSession,
     works: Sequence[Work],
@@ -83,12 +88,12 @@ def perform(
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
-    width = max(1, spark.sparkContext.defaultParallelism)
+    at_once = width(spark)
     waiting = list(reversed(works))
     running: dict[Future[ShardReport], Work] = {}
-    with ThreadPoolExecutor(width, thread_name_prefix="shard") as pool:
+    with ThreadPoolExecutor(at_once, thread_name_prefix="shard") as pool:
         while waiting or running:
-            while waiting and len(running) < width:
+            while waiting and len(running) < at_once:
                 work = waiting.pop()
                 begun(work)
                 running[pool.submit(_on_cluster, spark, work)] = work

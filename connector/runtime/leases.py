@@ -116,6 +116,7 @@ class LeaseKeeper:
         self._looked_ms: int | None = None
         self._levelled_ms: int | None = None
         self._workers: Mapping[str, WorkerRow] = {}  # Who lived at the last look.
+        self._wanted: Mapping[str, str] = {}  # Splits that one of these is to have, and who.
         self._ownerless = False
         self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
         self._told: Sequence[str] = ()  # The heirs that others were told of.
@@ -129,8 +130,8 @@ class LeaseKeeper:
 
     @property
     def live(self) -> Sequence[str]:
-        """The workers that lived at the last look, this one too."""
-        return sorted(self._workers)
+        """The workers that lived at the last look, this one too; not those that want splits."""
+        return sorted(self._working)
 
     def observe(self, totals: Mapping[str, int]) -> None:
         """Note how many bytes were read of each split since it was claimed."""
@@ -151,6 +152,12 @@ class LeaseKeeper:
             return Changes(late=late)
         moved = live.keys() != self._workers.keys()
         free = self._look(workers, live, now_ms)
+        asked = self._asked_for()
+        if asked:
+            self._levelled_ms = None
+            self._leaving |= asked
+            self._tell_heirs()
+            return Changes(lost=lost, hand_over=asked, late=late)
         if not (free or moved or self._must_level(now_ms)):
             return Changes(lost=lost, late=late)
         self._levelled_ms = None
@@ -177,6 +184,18 @@ class LeaseKeeper:
             if name != me and (seen := self._seen.get(("worker", name))) is not None
         )
         return max(now_ms, min([now_ms + poll_ms, *ends]))
+
+    def take(self, splits: Collection[str]) -> Changes:
+        """Renew when it is time, and claim those of *splits* that are free; give nothing away.
+
+        Raises as `step`.
+        """
+        lost, late = self._renew()
+        workers = {row.owner.worker: row for row in self._store.workers()}
+        now_ms = self._clock.monotonic_ms()
+        free = self._look(workers, self._live_workers(workers, now_ms), now_ms)
+        gained = self._claim([row for row in free if row.split in splits])
+        return Changes(gained, lost, late=late)
 
     def take_all(self) -> bool:
         """Renew when it is time, and claim all that is free; say whether every split is held.
@@ -207,6 +226,8 @@ class LeaseKeeper:
             return False
         if self._ownerless or self._barred or self._levelled_ms is None:
             return False
+        if _wanted(live) != self._wanted:
+            return False
         if any(self._owner.worker in row.heirs for row in live.values()):
             return False
         return now_ms - self._looked_ms < self._lease_ms // 3
@@ -216,7 +237,9 @@ class LeaseKeeper:
     ) -> list[LeaseRow]:
         """Read the leases, and return those that may be claimed."""
         self._rows, self._looked_ms, self._workers = self._store.leases(), now_ms, live
-        free = self._claimable(self._rows, workers, now_ms)
+        self._wanted, me = _wanted(live), self._owner.worker
+        found = self._claimable(self._rows, workers, now_ms)
+        free = [row for row in found if self._wanted.get(row.split, me) == me]
         self._free_ms = {row.split: self._free_ms.get(row.split, now_ms) for row in free}
         return free
 
@@ -229,9 +252,24 @@ class LeaseKeeper:
         parts = [
             Part(row.split, row.rate, None if row.split in free else row.owner)
             for row in self._rows
+            if row.split not in self._wanted
         ]
-        places = {name: row.places for name, row in self._workers.items()}
+        places = {name: row.places for name, row in self._working.items()}
         return assigned(parts, places, self._nearness.shares)
+
+    @property
+    def _working(self) -> Mapping[str, WorkerRow]:
+        """Those of the live workers that take whatever there is."""
+        return {name: row for name, row in self._workers.items() if not row.wants}
+
+    def _asked_for(self) -> Mapping[str, str]:
+        """Return the splits held here that others are to have, and who."""
+        me = self._owner.worker
+        return {
+            split: worker
+            for split, worker in self._wanted.items()
+            if worker != me and split in self._held and split not in self._leaving
+        }
 
     def _is_for_me(self, row: LeaseRow, homes: Mapping[str, str], now_ms: int) -> bool:
         """Say whether to claim a split that is free: it is this worker's, or stays free."""
@@ -242,7 +280,8 @@ class LeaseKeeper:
     def _too_much(self, homes: Mapping[str, str], now_ms: int) -> Mapping[str, str]:
         """Return what to hand over now, and to whom: at most half of what is held at a time."""
         staying = [split for split in self._held if split not in self._leaving]
-        share = -(-len(self._rows) // max(1, len(self._workers)))
+        working = max(1, len(self._working))
+        share = -(-len(self._rows) // working)
         wanted = [
             split
             for split in sorted(staying, reverse=True)
@@ -251,7 +290,7 @@ class LeaseKeeper:
         ]
         if len(staying) <= share:
             counts = Counter(row.owner for row in self._rows)
-            least = len(self._rows) // max(1, len(self._workers))
+            least = len(self._rows) // working
             wanted = [
                 split
                 for split in wanted
@@ -400,6 +439,15 @@ class LeaseKeeper:
                 self._rates.begin(row.split, row.rate, sent_ms)
         self._held.update({lease.split: lease for lease in gained})
         return gained
+
+
+def _wanted(live: Mapping[str, WorkerRow]) -> Mapping[str, str]:
+    """Return the splits that workers are to have; of several the first by name."""
+    found: dict[str, str] = {}
+    for name in sorted(live):
+        for split in live[name].wants:
+            found.setdefault(split, name)
+    return found
 
 
 def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:

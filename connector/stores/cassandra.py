@@ -53,8 +53,9 @@ _NEW_HEAD: Final = (
     "VALUES (?, ?, ?, 0, 0, '{}', '{}') IF NOT EXISTS"
 )
 _BEAT: Final = (
-    "INSERT INTO workers (job, worker, host, boot, pid_space, pid, started, places, beat, heirs) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+    "INSERT INTO workers "
+    "(job, worker, host, boot, pid_space, pid, started, places, beat, heirs, wants) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 )
 
 
@@ -162,8 +163,8 @@ class CassandraStore(Store):
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
         rows = self._session.rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs FROM workers "
-            "WHERE job = ?",
+            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs, wants "
+            "FROM workers WHERE job = ?",
             self._job,
         )
         return [
@@ -171,6 +172,7 @@ class CassandraStore(Store):
                 beat=row.pop("beat"),
                 places=tuple(json.loads(row.pop("places") or "[]")),
                 heirs=tuple(json.loads(row.pop("heirs") or "[]")),
+                wants=tuple(json.loads(row.pop("wants") or "[]")),
                 owner=Owner(**row),
             )
             for row in rows
@@ -254,6 +256,12 @@ class CassandraStore(Store):
         """See `Store.offer`."""
         if worker in self._mine:
             self._mine[worker] = replace(self._mine[worker], heirs=tuple(heirs))
+        self._beat(worker)
+
+    def want(self, worker: str, splits: Sequence[str]) -> None:
+        """See `Store.want`."""
+        if worker in self._mine:
+            self._mine[worker] = replace(self._mine[worker], wants=tuple(splits))
         self._beat(worker)
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
@@ -404,7 +412,7 @@ class CassandraStore(Store):
         mine = self._mine[worker] = replace(self._mine[worker], beat=self._mine[worker].beat + 1)
         owner = mine.owner
         identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
-        facts = (json.dumps(mine.places), mine.beat, json.dumps(mine.heirs))
+        facts = (json.dumps(mine.places), mine.beat, json.dumps(mine.heirs), json.dumps(mine.wants))
         self._session.write([(_BEAT, (self._job, worker, *identity, *facts, WORKER_SECONDS))])
 
     def _lease(self, split: str) -> tuple[str, int, str]:

@@ -60,7 +60,7 @@ TABLES: Final[Mapping[str, str]] = {
     )""",
     "workers": """
         job text, worker text, host text, boot text, pid_space text, pid bigint, started bigint,
-        beat bigint, places text, heirs text, PRIMARY KEY (job, worker)
+        beat bigint, places text, heirs text, wants text, PRIMARY KEY (job, worker)
     )""",
     "leases": """
         job text, bucket int, split text, owner text, fence bigint, beat bigint, lease_ms bigint,
@@ -90,6 +90,7 @@ ADDED: Final[Mapping[tuple[str, str], str]] = {
     ("leases", "rate"): "bigint",
     ("workers", "places"): "text",
     ("workers", "heirs"): "text",
+    ("workers", "wants"): "text",
 }
 
 

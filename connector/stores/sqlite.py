@@ -152,7 +152,7 @@ class SqliteStore(Store):
         identity = (owner.host, owner.boot, owner.pid_space, owner.pid, owner.started)
         with transaction(self._connection):
             self._connection.execute(
-                "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, '[]')",
+                "INSERT INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, '[]', '[]')",
                 (self._job, owner.worker, *identity, json.dumps(list(places))),
             )
 
@@ -169,8 +169,8 @@ class SqliteStore(Store):
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
         rows = self._rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs FROM workers "
-            "WHERE job = ? ORDER BY worker"
+            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs, wants "
+            "FROM workers WHERE job = ? ORDER BY worker"
         )
         return [
             WorkerRow(
@@ -183,10 +183,9 @@ class SqliteStore(Store):
                     started=started,
                 ),
                 beat,
-                tuple(json.loads(places)),
-                tuple(json.loads(heirs)),
+                *(tuple(json.loads(names)) for names in lists),
             )
-            for worker, host, boot, pid_space, pid, started, beat, places, heirs in rows
+            for worker, host, boot, pid_space, pid, started, beat, *lists in rows
         ]
 
     def leases(self) -> Sequence[LeaseRow]:
@@ -253,6 +252,14 @@ class SqliteStore(Store):
             self._connection.execute(
                 "UPDATE workers SET heirs = ? WHERE job = ? AND worker = ?",
                 (json.dumps(list(heirs)), self._job, worker),
+            )
+
+    def want(self, worker: str, splits: Sequence[str]) -> None:
+        """See `Store.want`."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE workers SET wants = ? WHERE job = ? AND worker = ?",
+                (json.dumps(list(splits)), self._job, worker),
             )
 
     def _beat(self, worker: str) -> None:

@@ -259,6 +259,18 @@ class StoreSuite(PlanSuite):
 
             assert [()] == [row.heirs for row in other.workers()]
 
+    def test_a_worker_tells_what_it_wants(self, driver: StoreDriver) -> None:
+        """All others see which splits one is to have, until it says otherwise."""
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
+            store.enroll(owner())
+            assert [()] == [row.wants for row in other.workers()]
+            store.want("w1", ["a", "b"])
+            store.renew("w1", {})
+            assert [("a", "b")] == [row.wants for row in other.workers()]
+            store.want("w1", ())
+
+            assert [()] == [row.wants for row in other.workers()]
+
     def test_released_lease_shows_its_problem(self, driver: StoreDriver) -> None:
         """A free lease tells why it was given back, until someone claims it."""
         with closing(registered(driver)) as store:

@@ -45,6 +45,7 @@ from headrace.sources.cassandra.stored_rows import (
 
 Markers = Mapping[str, Marker]
 
+_GAPS: Final = "gaps."
 _START: Final = Marker(0, 0)
 _DIGEST: Final = itemgetter(codes.D0)
 _NUMBER: Final = itemgetter(codes.NUMBER)
@@ -94,6 +95,34 @@ def resplit(shares: Iterable[Share], splits: Iterable[str]) -> dict[str, CdcStat
 def merged(shares: Iterable[Share], arc: Arc | None = None) -> CdcState | None:
     """Return one state of all shares, or of what of them lies in *arc*."""
     return _merged_each(latest(shares), {"": arc or Arc()})[""]
+
+
+def reunited(whole: Share, begun: Sequence[Share], ended: Sequence[Share]) -> CdcState:
+    """Return the state of *whole* after its parts were read from where they *begun* to their ends.
+
+    What the parts have more in their books is added to those of the whole. A gap that several parts
+    met is one.
+    """
+    if len(ended) == 1 and ended[0].state is not None:
+        return ended[0].state
+    made = merged(ended, whole.arc)
+    assert made is not None  # noqa: S101 (all of it was read)
+    counters = dict(whole.state.counters) if whole.state else {}
+    more = [_grown(old.state, new.state) for old, new in zip(begun, ended, strict=True)]
+    for name in {name for each in more for name in each}:
+        grown = [each.get(name, 0) for each in more]
+        counters[name] = counters.get(name, 0) + (
+            max(grown) if name.startswith(_GAPS) else sum(grown)
+        )
+    starts = whole.state.starts if whole.state else {}
+    job = next((each.state.job for each in ended if each.state), "")
+    return replace(made, counters=counters, starts=starts, job=job)
+
+
+def _grown(old: CdcState | None, new: CdcState | None) -> Mapping[str, int]:
+    """Return by how much the books of a part have grown."""
+    before, after = old.counters if old else {}, new.counters if new else {}
+    return {name: count - before.get(name, 0) for name, count in after.items()}
 
 
 def cut(state: CdcState, arc: Arc) -> CdcState:

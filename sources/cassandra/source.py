@@ -22,7 +22,7 @@ from headrace.plugins.measures import Measure
 from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.column_types import table_type
-from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
@@ -30,7 +30,7 @@ from headrace.sources.cassandra.nearness import shares
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
-from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names
+from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import ahead, backlog, located
 
@@ -60,14 +60,9 @@ class CassandraSource(Source):
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
         """Merge what each state says of the tokens of its split, by split; see `merging`."""
-        shares = []
-        for number, (name, state) in enumerate(states.items()):
-            arc = arc_of(name)
-            if arc is None:
-                return None
-            assert state is None or isinstance(state, CdcState)  # noqa: S101 (from decode_position)
-            shares.append(Share(arc, (number,), state))
-        return merging.resplit(shares, self._parts.splits)
+        if not all(map(arc_of, states)):
+            return None
+        return merging.resplit(_shares(states), self._parts.splits)
 
     def follow(self, splits: Sequence[str]) -> bool:
         """Cut the ring into as many parts as others did."""
@@ -116,6 +111,30 @@ class CassandraSource(Source):
         """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return ahead(self._parts.logs, position or self._nowhere(), size_bytes)
+
+    def divide(
+        self, split: Split, position: Position | None, parts: int
+    ) -> Mapping[str, Position | None]:
+        """Cut a split's part of the ring into equal ones, and its state with it."""
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        if self.config.lists == READ:
+            said, hint = "are read from their tables by workers only", "leave it out: lists: cells"
+            raise ConfigError([Problem("lists", said, hint)])
+        cut = parts_of(split.split_id, parts)
+        if len(cut) == 1:
+            return {split.split_id: position}
+        return merging.resplit(_shares({split.split_id: position}), cut)
+
+    def reunite(
+        self,
+        split: Split,
+        position: Position | None,
+        begun: Mapping[str, Position | None],
+        ended: Mapping[str, Position],
+    ) -> Position:
+        """Merge the states of a split's parts, and add to its books what theirs have more."""
+        (whole,) = _shares({split.split_id: position})
+        return merging.reunited(whole, _shares(begun), _shares(ended))
 
     def _nowhere(self) -> CdcState:
         """Return the state of a split that has read nothing."""
@@ -177,3 +196,14 @@ class CassandraSource(Source):
     def close(self) -> None:
         """Close the logs."""
         self._parts.close()
+
+
+def _shares(states: Mapping[str, Position | None]) -> Sequence[Share]:
+    """Return what states say of the ring, by the names of their splits."""
+    shares = []
+    for number, (name, state) in enumerate(states.items()):
+        arc = arc_of(name)
+        assert arc is not None  # noqa: S101 (a split's name)
+        assert state is None or isinstance(state, CdcState)  # noqa: S101 (from decode_position)
+        shares.append(Share(arc, (number,), state))
+    return shares

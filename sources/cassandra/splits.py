@@ -39,6 +39,13 @@ def names(count: int) -> Sequence[str]:
     return [f"{number}-of-{count}" for number in range(1, count + 1)]
 
 
+def parts_of(name: str, parts: int) -> Sequence[str]:
+    """Return the names of so many equal parts of a split, or of as many as there can be."""
+    number, count = map(int, name.split("-of-"))
+    parts = max(1, min(parts, SPLITS_MAX // count))
+    return names(count * parts)[(number - 1) * parts : number * parts]
+
+
 def count_for(workers: int, nodes: int) -> int:
     """Return how many splits suit a ring and its workers: a power of two, so most changes halve.
 

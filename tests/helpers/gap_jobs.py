@@ -112,6 +112,10 @@ class GapJob:
         """Call another command on the job; return the exit status."""
         return self._main(verb, *arguments)
 
+    def replay(self, verb: str, *arguments: str) -> int:
+        """Call a verb of `headrace replay` on the job; return the exit status."""
+        return self._main("replay", *arguments, before=(verb,))
+
     def books(self, *arguments: str) -> Mapping[str, int]:
         """Return the source's books, which must balance, of all splits together."""
         printed = io.StringIO()
@@ -120,9 +124,9 @@ class GapJob:
         books: Mapping[str, int] = json.loads(printed.getvalue())["total"]["books"]
         return books
 
-    def _main(self, verb: str, *arguments: str) -> int:
+    def _main(self, verb: str, *arguments: str, before: Sequence[str] = ()) -> int:
         try:
-            return main([verb, str(self.path), *arguments])
+            return main([verb, *before, str(self.path), *arguments])
         finally:
             structlog.reset_defaults()  # It writes to what this test took for standard error.
 

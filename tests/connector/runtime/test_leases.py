@@ -281,3 +281,55 @@ def test_others_live(
     keeper.step()
 
     assert expected == keeper.others_live
+
+
+def test_who_wants_splits_gets_them_and_no_others(machine: Machine) -> None:
+    """A worker that wants splits is handed these, and keeps them until it wants them no more."""
+    first = machine.worker("w1")
+    first.step()
+    second = machine.worker("w2")
+    bulk = machine.worker("bulk")
+    machine.store.want("bulk", ["s1", "s7"])
+
+    assert [] == bulk.take(["s1", "s7"]).gained
+    changes = first.step()
+    assert {"s1": "bulk", "s7": "bulk"} == changes.hand_over
+    give_up(first, machine, "w1", ["s1", "s7"])
+    assert [] == list(second.step().gained)
+    assert ["s1", "s7"] == [lease.split for lease in bulk.take(["s1", "s7"]).gained]
+    machine.clock.advance(LEASE_MS // 2)
+    for keeper in (first, second):
+        keeper.step()
+    assert {"bulk"} == {machine.owners()[split] for split in ("s1", "s7")}
+    assert ["w1", "w2"] == first.live
+
+    give_up(bulk, machine, "bulk", ["s1", "s7"])
+    machine.store.want("bulk", ())
+    machine.store.dismiss("bulk")
+    first.step()
+    second.step()
+    machine.clock.advance(LEASE_MS // 2)
+    first.step()
+    assert {"w1", "w2"} >= {machine.owners()[split] for split in ("s1", "s7")}
+
+
+def test_who_wants_splits_and_dies_blocks_nobody(machine: Machine) -> None:
+    """What a dead worker wanted, and held, is claimed by others."""
+    bulk = machine.worker("bulk")
+    machine.store.want("bulk", ["s1", "s2"])
+    bulk.take(["s1"])
+    keeper = machine.worker("w1")
+
+    assert {*SPLITS} - {"s1", "s2"} == {lease.split for lease in keeper.step().gained}
+    machine.dead.add("bulk")
+    assert ["s1", "s2"] == [lease.split for lease in keeper.step().gained]
+
+
+def test_of_two_that_want_a_split_one_gets_it(machine: Machine) -> None:
+    """The first by name has it; the other waits."""
+    one, two = machine.worker("a"), machine.worker("b")
+    for name in ("a", "b"):
+        machine.store.want(name, ["s0"])
+
+    assert [] == two.take(["s0"]).gained
+    assert ["s0"] == [lease.split for lease in one.take(["s0"]).gained]

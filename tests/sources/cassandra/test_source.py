@@ -156,3 +156,15 @@ def test_a_dropped_table_is_delivered_while_its_keyspace_is_known(tmp_path: Path
     gone = source(forged_nodes(tmp_path / "b", LOGS, f"{SCHEMA}DROP KEYSPACE forged;"))
     with pytest.raises(ConfigError, match="no table of the schema has CDC"):
         gone.plan()
+
+
+def test_lists_of_tables_are_read_by_workers_only(tmp_path: Path) -> None:
+    """A split is not cut into parts for bulk work where lists are read; else into equal ones."""
+    options = forged_nodes(tmp_path, LOGS)
+    (whole, *_) = source(options).plan()
+    parts = source(options).divide(whole, None, 3)
+    assert [f"{n}-of-{3 * int(whole.split_id.partition('-of-')[2])}" for n in (1, 2, 3)] == [*parts]
+
+    read = {**options, "lists": "read", "contact_points": ["127.0.0.1:1"]}
+    with pytest.raises(ConfigError, match="lists: are read from their tables by workers only"):
+        source(read).divide(whole, None, 3)
