@@ -93,15 +93,21 @@ class LeaseKeeper:
         clock: Clock,
         *,
         lease_ms: int,
+        splits: Collection[str] | None = None,
         nearness: Nearness | None = None,
         dead: Callable[[Owner], bool] = is_dead,
         alive: Callable[[Owner], bool] = is_alive,
     ) -> None:
-        """*owner* is enrolled in *store*; *dead* and *alive* say True only when it is certain."""
+        """*owner* is enrolled in *store*; *dead* and *alive* say True only when it is certain.
+
+        Of *splits*, all that the source has, others are never claimed: somebody may have changed
+        the plan, and the source of this process does not know them. None are all.
+        """
         self._store = store
         self._owner = owner
         self._clock = clock
         self._lease_ms = lease_ms
+        self._splits = None if splits is None else frozenset(splits)
         self._margin_ms = lease_ms // 5
         self._grace_ms = lease_ms // 2  # Whoever should claim what is free has so long.
         self._nearness = nearness or Nearness()
@@ -394,7 +400,7 @@ class LeaseKeeper:
                 row.owner is None
                 or (owner and self._dead(owner))
                 or still_ms >= max(row.lease_ms, self._lease_ms)
-            ):
+            ) and (self._splits is None or row.split in self._splits):
                 free.append(row)
             elif owner is None or not self._alive(owner):
                 self.others_live = False

@@ -73,6 +73,8 @@ class Replanning:
         self._store = store
         self._stopped = stopped
         self._log = log
+        self.splits: Sequence[str] = ()
+        """Those of the source, once they are settled: others belong to a plan that it lacks."""
         patience_ms = in_ms(job.runtime.resplit_seconds)
         self._sizing = Sizing(source.sized, patience_ms=patience_ms)
 
@@ -98,7 +100,7 @@ class Replanning:
             return 0
         if set(plans.in_force.splits) - set(planned):
             self._source.follow(plans.in_force.splits)
-        splits = _names(self._source)
+        self.splits = splits = _names(self._source)
         number = self._store.register(splits)
         gone = {split for plan in plans.ended for split in plan.splits} | set(planned)
         if gone := gone - set(splits):

@@ -258,11 +258,11 @@ class Worker:
     ) -> _Course:
         """Keep the leases while the data thread runs; return how it went."""
         lease_ms, poll_ms = lease_times(self._job)
-        near = self._nearness
+        near, splits = self._nearness, self._replanning.splits if self._replanning else ()
         store.enroll(owner, near.here)
         hands = _Hands(
             notes,
-            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms, nearness=near),
+            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near),
             pipeline,
             watch,
             self._clock.monotonic_ms(),

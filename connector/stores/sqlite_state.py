@@ -28,7 +28,13 @@ _HEAD: Final = (
 
 
 def load(connection: sqlite3.Connection, job: str, split: str) -> SplitState:
-    """Read one split's state. Raises StateLostError when the head or a chunk is missing."""
+    """Read one split's state.
+
+    Raises:
+        LeaseLostError: it is no split of the plan in force.
+        StateLostError: the head or a chunk is missing.
+
+    """
     with snapshot(connection):
         row = connection.execute(_HEAD, (job, split)).fetchone()
         found = connection.execute(
@@ -36,7 +42,7 @@ def load(connection: sqlite3.Connection, job: str, split: str) -> SplitState:
         )
         chunks = dict(found.fetchall())
     if row is None:
-        raise _lost(job, split, "its head is missing")
+        raise _headless(connection, job, split)
     plan, token, _, seq, head, names, counters = row
     position = None
     if head is not None:
@@ -212,7 +218,7 @@ class StateWriter:
         with named_errors():
             row = self._connection.execute(_HEAD, place).fetchone()
         if row is None:
-            return False, _lost(*place, "its head is missing")
+            return False, _headless(self._connection, *place)
         plan, token, owner, seq, *_ = row
         if (plan, token, owner) != (commit.plan, commit.token, commit.owner):
             return False, _replaced(commit.split, token, commit.token)  # I2.
@@ -279,6 +285,15 @@ class StateWriter:
             head and head[:4] == (commit.plan, commit.token, commit.owner, commit.seq)
             for commit, head in heads
         )
+
+
+def _headless(connection: sqlite3.Connection, job: str, split: str) -> HeadraceError:
+    """Return why a split has no head: another plan took its place, or it was lost."""
+    with named_errors():
+        row = connection.execute("SELECT plan, splits FROM jobs WHERE job = ?", (job,)).fetchone()
+    if row is not None and split not in json.loads(row[1]):
+        return LeaseLostError(f"is no split of plan {row[0]}", place=f"split {split}")
+    return _lost(job, split, "its head is missing")
 
 
 def _replaced(split: str, found: int, mine: int) -> LeaseLostError:

@@ -7,6 +7,7 @@ so a copy that no log has any more is not compared. Blocking file I/O; for one t
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from itertools import groupby
 from typing import Final
@@ -85,29 +86,33 @@ class Comparison:
 
         What is known becomes CONTENT_KNOWN, what says the same as another pending one joins it.
         """
-        agreement = self._agreement
-        by_token = sorted((agreement.head(slot), slot) for slot in slots)
+        by_token = sorted((self._agreement.head(slot), slot) for slot in slots)
         for _, group in groupby(by_token, key=lambda pair: pair[0]):
-            members = [slot for _, slot in group]
-            published = self._all_published(members[0])
-            waiting = self._waiting(members[0])
-            taken: set[int] = set()  # Yielded: they need not wait any more.
-            for slot in members:
-                if slot in taken:
-                    continue
-                agreement.check(slot)
-                atoms = self._of(slot)
-                if not atoms:
-                    continue
-                other = waiting[atoms]
-                if atoms <= published:
-                    agreement.know(slot)
-                elif other != slot:
-                    agreement.join(slot, other)
-                    if agreement.is_ready(other):
-                        yield other
-                        taken.add(other)
-                        published |= atoms
+            with suppress(RetriableError):  # Every sweep tries again.
+                yield from self._compare([slot for _, slot in group])
+
+    def _compare(self, members: Sequence[int]) -> Iterator[int]:
+        """Compare pending records of one token; see `compare`."""
+        agreement = self._agreement
+        published = self._all_published(members[0])
+        waiting = self._waiting(members[0])
+        taken: set[int] = set()  # Yielded: they need not wait any more.
+        for slot in members:
+            if slot in taken:
+                continue
+            agreement.check(slot)
+            atoms = self._of(slot)
+            if not atoms:
+                continue
+            other = waiting[atoms]
+            if atoms <= published:
+                agreement.know(slot)
+            elif other != slot:
+                agreement.join(slot, other)
+                if agreement.is_ready(other):
+                    yield other
+                    taken.add(other)
+                    published |= atoms
 
     def _span(self, slot: int) -> tuple[int, int] | None:
         """Return the oldest and newest write time in a copy, None if it is gone or unfit."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.sources.cassandra.absence import GAP, PUBLISH, RETURNS, Patience
 from headrace.sources.cassandra.agent_protocol import AgentAccess
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.gaps import FAIL, POLICIES
@@ -18,6 +19,7 @@ from headrace.sources.cassandra.topology_file import node_problems
 
 LIVE: Final = "live"
 CELLS, READ = "cells", "read"
+_MS: Final = 1_000  # In a second.
 _NODE_TEXTS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
 
 
@@ -74,6 +76,21 @@ class CassandraConfig(HoldOptions):
         "assume (go on, and count the copies that it could have held).",
         default=FAIL,
         choices=POLICIES,
+    )
+    absent_after_seconds: int | None = option(
+        "How long a log that cannot be read is waited for before split time goes on without it; "
+        "default: max_hint_window_seconds.",
+        default=None,
+        minimum=1,
+    )
+    absent: tuple[str, ...] = option(
+        "Nodes whose logs are not waited for while they cannot be read.", default=()
+    )
+    returned: str = option(
+        "What becomes of the part of a log that was away for longer than memory_seconds: gap, or "
+        "publish, also what was published before.",
+        default=GAP,
+        choices=RETURNS,
     )
     lists: str = option(
         "What a change says of lists that are not frozen: cells, what the log has of them, or "
@@ -174,6 +191,14 @@ class CassandraConfig(HoldOptions):
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
 
     @property
+    def patience(self) -> Patience:
+        """How long is waited for logs that cannot be read."""
+        after_s = self.absent_after_seconds
+        after_s = self.max_hint_window_seconds if after_s is None else after_s
+        memory_ms, publishes = self.memory_seconds * _MS, self.returned == PUBLISH
+        return Patience(after_s * _MS, memory_ms, self.absent, publishes=publishes)
+
+    @property
     def key_options(self) -> KeyOptions:
         """What is said of keys."""
         return KeyOptions(
@@ -191,6 +216,8 @@ class CassandraConfig(HoldOptions):
         for name, node in self.nodes.items():
             problems += _node_problems(f"nodes.{name}", node)
         problems += _token_problems(self.nodes)
+        unknown = [name for name in self.absent if name not in self.nodes]
+        problems += [Problem("absent", f"{name} is not under nodes") for name in unknown]
         if self.schema is None and not self.contact_points:
             hint = "give one of them, or both"
             problems.append(Problem("schema", "neither schema nor contact_points is given", hint))

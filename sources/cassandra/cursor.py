@@ -88,6 +88,14 @@ class LogCursor:
         self._was_away = marker != START
         self._broken = None
 
+    @property
+    def end(self) -> Marker:
+        """The end of what was durable, and may be read, when the log was listed last."""
+        if not self._listed:
+            return START
+        last = self._listed[-1]
+        return Marker(last.segment_id, min(last.end, self._end_in(last)))
+
     def expect(self, segment_ids: Iterable[int]) -> None:
         """Take segments as listed and not begun; they were so when the marker was committed."""
         self._unread.update(segment_ids)
@@ -356,6 +364,7 @@ class LogCursor:
         try:
             opened = self._reader.open(segment)
         except FileNotFoundError as error:
+            self._reader.segments()  # Of a log that is gone as a whole this says so.
             end = Marker(segment.segment_id, END_OFFSET)
             raise error_of(StoredGap(self.node, after, end, VANISHED)) from error
         self._current, self._bytes = segment, opened

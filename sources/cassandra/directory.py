@@ -146,12 +146,18 @@ class LogDirectory:
     """A node's `cdc_raw` directory."""
 
     def __init__(
-        self, path: Path, commitlog: Path | None = None, *, hold: Path | None = None
+        self,
+        path: Path,
+        commitlog: Path | None = None,
+        *,
+        hold: Path | None = None,
+        may_be_gone: bool = False,
     ) -> None:
         """Look at *path* when segments are listed, and at the node's *commitlog* directory.
 
         The latter says earlier that a segment is final which a crash left without COMPLETED. In
-        *hold* a keeper has links of segments: what is not in *path* any more is there.
+        *hold* a keeper has links of segments: what is not in *path* any more is there. A directory
+        that *may_be_gone* is no mistake when it is not there at first.
         """
         self.path = path
         self.hold = hold
@@ -160,6 +166,7 @@ class LogDirectory:
         self._commitlog = commitlog
         self._offsets: dict[int, int] = {}  # Of segments that are written to.
         self._listed = False
+        self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
 
     def end_at(self, segment_id: int, offset: int) -> None:
@@ -267,12 +274,13 @@ class LogDirectory:
         try:
             names = _listing(self.path)
         except OSError as error:
-            if self._listed:  # It was there: a disk or a mount that fails for now.
+            if self._listed or self._may_be_gone:  # A disk or a mount that fails for now.
                 raise _unreadable(self.path, error) from error
             raise NotCdcDirectoryError(
                 f"expected a cdc_raw directory, found {error.strerror}",
                 place=str(self.path),
-                hint="give the directory that cdc_raw_directory names in cassandra.yaml",
+                hint="give the directory that cdc_raw_directory names in cassandra.yaml; of a node "
+                "that is gone name it under source.absent",
             ) from error
         visible = [name for name in names if not name.startswith(".")]
         if visible and not any(name.startswith("CommitLog-") for name in visible):

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.state import ACCEPTED, OPEN, Marker, StoredGap
 MARKER: Final = "marker"
 VANISHED: Final = "vanished"
 POSSIBLE: Final = "possible"
+RETURNED: Final = "returned"
 
 PASSED: Final = "passed"
 MENDED: Final = "mended"
@@ -34,6 +35,8 @@ START: Final = Marker(0, 0)
 _WORDS: Final = {
     MARKER: "segment {} vanished before it was read to its end",
     VANISHED: "segment {} vanished before it was read",
+    RETURNED: "from segment {} on it was logged while nobody could read the log, for so long that "
+    "copies may be of mutations that are forgotten",
     POSSIBLE: "segments from {} on are missing, and nobody looked when they went",
 }
 
@@ -70,7 +73,7 @@ def _gap(node: str, marker: Marker, kind: str, later: int | None, last: int) -> 
 
 def error_of(gap: StoredGap) -> LogGapError:
     """Return the error that stops a split before *gap*."""
-    at = file_of(gap.begin.segment_id) + (gap.kind != MARKER)
+    at = file_of(gap.begin.segment_id) + (gap.kind not in (MARKER, RETURNED))
     return LogGapError(
         _WORDS[gap.kind].format(at),
         place=f"node {gap.node}: segment {at}",

@@ -82,8 +82,8 @@ class Keeper:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing is disposed of here."""
-        return self._disposal.keep
+        """Whether nothing is disposed of here, or nothing is there."""
+        return self._disposal.keep or not self._log.path.is_dir()
 
     def check(self) -> None:
         """Make sure that segments can be held and disposed of, if they are to be.
@@ -98,7 +98,7 @@ class Keeper:
         hold = self._log.hold
         for folder in filter(None, (self.notes, self._disposal.archive, hold)):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=folder != self.notes, exist_ok=True)
                 with NamedTemporaryFile(prefix=".", dir=folder):
                     pass
             except OSError as error:
@@ -150,7 +150,8 @@ class Keeper:
         if hold is None or self._disposal.keep:
             return
         self._seen.clear()
-        here = self._segments_in(self._log.path)
+        with self._telling(self._log.path):
+            here = self._segments_in(self._log.path)
         listed = {info.name: info for info in self._log.segments()}
         self._observe(listed.values())
         with self._telling(hold):

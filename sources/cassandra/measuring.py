@@ -22,7 +22,7 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
     found = space_measures(directories(parts.config.nodes), parts.cdc_bytes_max)
     pump = parts.reading
     if pump is not None:
-        away = set(pump.unreachable)
+        away, absent = set(pump.unreachable), pump.absent
         read = [({"node": cursor.node}, cursor.read_bytes) for cursor in pump.cursors]
         found += [
             counter("headrace_log_read_bytes_total", "Read of a log, unpacked.", read),
@@ -33,8 +33,13 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
             ),
             gauge(
                 "headrace_log_unreachable",
-                "1 for a log that cannot be asked for.",
+                "1 for a log that cannot be read now.",
                 [({"node": c.node}, int(c.node in away)) for c in pump.cursors],
+            ),
+            gauge(
+                "headrace_log_absent",
+                "1 for a log that split time does not wait for any more.",
+                [({"node": c.node}, int(c.node in absent)) for c in pump.cursors],
             ),
         ]
     return found

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.plugins import Quarantined, RetriableError
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.comparison import NOT_LOOKED, Comparison, Verdict
 from headrace.sources.cassandra.copies import Copies, Copy
@@ -61,12 +62,14 @@ class Memory:
         self._was_caught_up = False
         self.comparison = Comparison(agreement, self._find, epoch_of)
 
-    def keep(self, outbox: Outbox, *, caught_up: bool) -> list[Quarantined]:
+    def keep(
+        self, outbox: Outbox, *, caught_up: bool, any_absent: bool = False
+    ) -> list[Quarantined]:
         """Compare what waits, and let records go that are old or too many.
 
         What may be published now is added to *outbox*. *caught_up* says that the logs were read to
-        their ends. Returns the pending mutations that found no room (line 25): they must be
-        durable before the state that forgets them is.
+        their ends, *any_absent* that nobody waits for one of them. Returns the pending mutations
+        that found no room (line 25): they must be durable before the state that forgets them is.
         """
         agreement = self._agreement
         if self._swept_ms is None or agreement.tau >= self._swept_ms + SWEEP_MS:
@@ -76,7 +79,7 @@ class Memory:
                 self._publish(slot, outbox)
             self._compare(CANONICAL_MS, outbox)
             for slot in agreement.due(self._ages.expiry_ms):
-                self._expire(slot, outbox)
+                self._expire(slot, outbox, any_absent=any_absent)
             agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
         if caught_up and not self._was_caught_up:  # Also where no time passes: there is no more.
             self._compare(0, outbox)
@@ -84,9 +87,11 @@ class Memory:
         agreement.shorten(self._records_max)
         excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
         left: dict[int, Quarantined] = {}
-        for slot in agreement.oldest_pending(excess) if excess > 0 else ():
-            with suppress(RetriableError):
+        for slot in agreement.oldest_pending(agreement.pending) if excess > 0 else ():
+            with suppress(RetriableError):  # Then others go before it.
                 left[slot] = self._overflow(slot)
+            if len(left) == excess:
+                break
         agreement.overflow(list(left))
         return list(left.values())
 
@@ -123,32 +128,46 @@ class Memory:
             verdict = self.comparison.verdict(slot) if found else Verdict.LATER
             if verdict == Verdict.KNOWN:
                 self._agreement.know(slot)
-            elif self._suppress_streamed and found and self._agreement.is_streamed(slot):
-                self._agreement.leave_out(slot)
             elif found and verdict == Verdict.NEW:
-                self._emit(slot, found, outbox)
-                self._agreement.publish(slot, *_place(found))
-                self._agreement.learn_newest(slot, NOT_LOOKED)
+                self._let_out(slot, found, outbox)
 
-    def _expire(self, slot: int, outbox: Outbox) -> None:
-        """Line 20: compared once more; then dropped, or published with as many copies as seen."""
+    def _expire(self, slot: int, outbox: Outbox, *, any_absent: bool) -> None:
+        """Line 20: compared once more; then dropped, or published with as many copies as seen.
+
+        What cannot be read now is tried again by a later sweep, unless nobody waits for a log.
+        """
         verdict = self.comparison.verdict(slot)
         if verdict == Verdict.KNOWN:
             self._agreement.know(slot)
             return
+        is_wanted = self._publish_expired or not self._is_short(slot)
         try:
-            found = self._find(slot) if self._publish_expired else None
+            found = self._find(slot) if is_wanted else None
         except RetriableError:
-            verdict = Verdict.LATER
-        if verdict == Verdict.LATER:
-            return  # The log is there, but cannot be read: a later sweep tries again.
+            found, verdict = None, Verdict.LATER
+        if verdict == Verdict.LATER and not any_absent:
+            return
         if found is None:
-            self.bytes_lost += self._publish_expired
+            self.bytes_lost += is_wanted
             self._agreement.expire(slot)
+        else:
+            self._let_out(slot, found, outbox)
+
+    def _is_short(self, slot: int) -> bool:
+        return self._agreement.copies(slot) & codes.EXPIRED != 0
+
+    def _let_out(self, slot: int, found: Copy, outbox: Outbox) -> None:
+        """Emit a mutation, unless only streams brought it and nobody asks for that."""
+        agreement = self._agreement
+        if self._suppress_streamed and agreement.is_streamed(slot):
+            agreement.leave_out(slot)
             return
         self._emit(slot, found, outbox)
-        self._agreement.publish_expired(slot, *_place(found))
-        self._agreement.learn_newest(slot, NOT_LOOKED)
+        if self._is_short(slot):
+            agreement.publish_expired(slot, *_place(found))
+        else:
+            agreement.publish(slot, *_place(found))
+        agreement.learn_newest(slot, NOT_LOOKED)
 
     def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
         outbox.append(

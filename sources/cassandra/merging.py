@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.absence import together
 from headrace.sources.cassandra.gaps import ASSUME, MENDED, PASSED
 from headrace.sources.cassandra.parting import (
     all_manifests,
@@ -185,6 +186,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         topologies=all_topologies(states, tau),
         ahead=ahead,
         manifests=all_manifests(states),
+        absences=together([(state.absences, tau - state.tau) for state in states]),
     )
 
 

@@ -108,8 +108,11 @@ def _known(listed: Stored) -> Manifest:
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Replace the file *name* in *folder*, which may have to be made, atomically."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Replace the file *name* in *folder*, which may have to be made, atomically.
+
+    Not the directory that it is in: where a disk is gone, nothing is to look like one.
+    """
+    folder.mkdir(exist_ok=True)
     temporary = folder / f".{name}.{os.getpid()}"
     try:
         temporary.write_bytes(content)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.absence import together
 from headrace.sources.cassandra.manifest import Manifest, Stored
 from headrace.sources.cassandra.state import CdcState, Marker, StoredTopology, StoredVersion
 from headrace.sources.cassandra.stored_rows import (
@@ -78,6 +79,7 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
         tables=all_tables([base.tables, other.tables]),
         topologies=all_topologies([base, other], tau),
         manifests=all_manifests([base, other]),
+        absences=together([(each.absences, tau - each.tau) for each in (base, other)]),
     )
 
 

@@ -14,7 +14,11 @@ from headrace.sources.cassandra.config import LIVE, READ, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.errors import AgentUnavailableError, TopologyError
+from headrace.sources.cassandra.errors import (
+    AgentUnavailableError,
+    LogUnreadableError,
+    TopologyError,
+)
 from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.hold import Hold, store_mark
@@ -24,7 +28,7 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.manifest import Manifest
-from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.replicas import Nodes, Replicas
 from headrace.sources.cassandra.ring_part import RingPart
@@ -63,6 +67,7 @@ class Parts:
         """How large each node's `cdc_raw` may become, if one of them told."""
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
+        self._absent: frozenset[str] = frozenset()
         self._incarnations: dict[str, int] = {}
 
     def check(self) -> None:
@@ -77,9 +82,10 @@ class Parts:
         """
         self._check_streams()
         _ = self.replicas
-        for log in self.logs.values():
-            with contextlib.suppress(AgentUnavailableError):  # The others do not wait for it.
-                log.segments()
+        for node, log in self.logs.items():
+            is_named = node in self.config.absent
+            with contextlib.suppress(LogUnreadableError if is_named else AgentUnavailableError):
+                log.segments()  # The others do not wait for it.
         _ = self.holds
         _ = self.keys
 
@@ -171,7 +177,9 @@ class Parts:
                     Path(str(node[key])) if key in node else None
                     for key in ("path", "commitlog", "hold")
                 )
-                logs[name] = LogDirectory(path or Path(), commitlog, hold=hold)
+                logs[name] = LogDirectory(
+                    path or Path(), commitlog, hold=hold, may_be_gone=name in self.config.absent
+                )
             owner = owners.setdefault(place, name)
             if owner != name:  # One copy would count for two.
                 raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
@@ -191,16 +199,17 @@ class Parts:
         if self.context.spectator:
             return {}
         context, mark = self.context, store_mark(self.context.job_key)
-        disposal = self.config.disposal_of
+        config, disposal = self.config, self.config.disposal_of
         holds: dict[str, Hold | RemoteHold] = {
             n: Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
             if isinstance(log, LogDirectory)
             else _remote().RemoteHold(log.agent, context.job, mark)
             for n, log in self.logs.items()
         }
-        for hold in holds.values():
-            hold.check()
-            hold.register_all(self.splits)
+        for node, hold in holds.items():
+            with contextlib.suppress(*((HoldDeniedError,) if node in config.absent else ())):
+                hold.check()
+                hold.register_all(self.splits)
         return holds
 
     @cached_property
@@ -313,6 +322,9 @@ class Parts:
             tables=lambda node: LogTables(node, self.given, self.deliveries, self.context),
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
+            patience=config.patience,
+            # Bulk work that lacks a directory is wrong for good.
+            bears=AgentUnavailableError if self.context.spectator else LogUnreadableError,
         )
         made.listed = self._follow_streams
         made.records_max = self.split_records_max
@@ -377,6 +389,7 @@ class Parts:
     def report(self) -> None:
         """Warn once of each damaged place, and of each table id that the schema lacks."""
         self._report_unreachable(self.pump.unreachable)
+        self._report_absent(self.pump.absent)
         self._report_incarnations()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
@@ -405,11 +418,21 @@ class Parts:
                 "log_unreachable",
                 node=node,
                 error=str(unreachable[node]),
-                hint="the other logs are read; nothing expires meanwhile",
+                hint="the other logs are read; nothing expires before it is taken for absent",
             )
         for node in self._unreachable - unreachable.keys():
             self.context.log.info("log_reachable", node=node)
         self._unreachable = set(unreachable)
+
+    def _report_absent(self, absent: frozenset[str]) -> None:
+        for node in sorted(absent - self._absent):
+            self.context.log.warning(
+                "log_absent",
+                node=node,
+                hint="nobody waits for it any more: what lacks its copies expires; "
+                "what it logs meanwhile counts if it is back within memory_seconds",
+            )
+        self._absent = absent
 
     def _report_incarnations(self) -> None:
         for node, log in self.logs.items():

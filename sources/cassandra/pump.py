@@ -12,11 +12,16 @@ from typing import Final
 import msgspec
 
 from headrace.plugins import Demand, HeadraceError, Quarantined
+from headrace.sources.cassandra.absence import Absence, Absences, Patience
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor
 from headrace.sources.cassandra.directory import LogReader
-from headrace.sources.cassandra.errors import AgentUnavailableError, LogGapError
-from headrace.sources.cassandra.gaps import FAIL, START
+from headrace.sources.cassandra.errors import (
+    AgentUnavailableError,
+    LogGapError,
+    LogUnreadableError,
+)
+from headrace.sources.cassandra.gaps import FAIL, RETURNED, START, error_of
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
@@ -45,6 +50,7 @@ class OwnedSplit:
     agreement: Agreement
     resumed: dict[str, Marker]
     schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
+    absences: Absences
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Of which tokens more was read before than `resumed` says.
 
@@ -81,9 +87,9 @@ class Lost:
 class Pump:
     """All logs, all owned splits. `passes` counts how often the logs were read on.
 
-    `damage` are the damaged places met so far, `unreachable` are logs that cannot be asked now:
-    the others are read, and split time stands still (line 8). Nothing is read while there is a
-    `stopped_by`.
+    `damage` are the damaged places met so far, `unreachable` are logs that cannot be read now: the
+    others are, and split time stands still until the log is taken for absent (line 8). Nothing is
+    read while there is a `stopped_by`.
     """
 
     def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
@@ -96,10 +102,13 @@ class Pump:
         tables: Callable[[str], LogTables],
         segments_per_batch_max: int,
         gaps: str,
+        patience: Patience,
+        bears: type[LogUnreadableError] = LogUnreadableError,
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes.
 
-        *tables* gives a node's tables, *gaps* says what is done about gaps.
+        *tables* gives a node's tables, *gaps* says what is done about gaps, *patience* what about
+        logs that cannot be read; those for which that is not of the kind *bears* stop the reading.
         """
         self.intake = intake
         self.cursors = [
@@ -107,7 +116,7 @@ class Pump:
             for host, (node, reader) in enumerate(logs.items())
         ]
         self.damage: dict[str, HeadraceError] = {}
-        self.unreachable: dict[str, HeadraceError] = {}
+        self.unreachable: dict[str, LogUnreadableError] = {}
         self.passes = 0
         self.read_ms = 0
         """How long the logs were read: framing, digests and agreement are in it."""
@@ -117,10 +126,13 @@ class Pump:
         self.listed: Callable[[], None] | None = None  # Called when logs were listed.
         self._is_bounded = False
         self._gap_policy = gaps
+        self._patience = patience
+        self._bears = bears
         self._now_ms = now_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
         self._caught_up_ms: int | None = None
+        self._looked_ms: int | None = None
         self._fresh_until_ms = 0  # Line 8: so long what was listed then says all.
         self._lost: list[Lost] = []
         self._lost_bytes = 0
@@ -134,15 +146,17 @@ class Pump:
         ahead = resume.ahead if resume else ()
         current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
         self.intake.own(number, agreement)
-        self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas))
+        absences = Absences(self._patience, resume.absences if resume else {})
+        self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences)
         self._torn.pop(number, None)
-        self._caught_up_ms = None  # Of the time before, another owner may have counted some.
+        # Of the time before, another owner may have counted some.
+        self._caught_up_ms = self._looked_ms = None
         for host, cursor in enumerate(self.cursors):
             marker = markers.get(cursor.node, START)
             cursor.expect(unread.get(cursor.node, ()))
             self.intake.resume_at(number, host, marker.segment_id, marker.offset)
             if len(self._owned) > 1 and marker >= cursor.marker:
-                self._stop_before_gap(self._owned[number], cursor, marker)
+                self._stop_before_gap(self._owned[number], cursor)
                 continue
             # Going back: what the others have already seen is passed over for them (line 11).
             for other, (at, versions) in current.items():
@@ -165,10 +179,12 @@ class Pump:
         for cursor in self.cursors:
             cursor.need(arcs)
 
-    def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor, marker: Marker) -> None:
+    def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor) -> None:
         """Tell a split that joins of the gap that the others stand before, if it does too."""
         error = self.stopped_by
-        if error is not None and error.gap.node == cursor.node and marker < error.gap.end:
+        if error is None or error.gap.node != cursor.node:
+            return
+        if self._stands_before(owned.number, error.gap):
             owned.gaps.append(self._met(owned, error.gap))
 
     def _met(self, owned: OwnedSplit, gap: StoredGap) -> StoredGap:
@@ -184,8 +200,19 @@ class Pump:
         if self.stopped_by is None:
             return
         gap = self.stopped_by.gap
-        if all(self.markers(number)[gap.node] >= gap.end for number in self._owned):
+        if not any(self._stands_before(number, gap) for number in self._owned):
             self.stopped_by = None
+            self._pass_over(gap)
+
+    def _stands_before(self, number: int, gap: StoredGap) -> bool:
+        """Say whether split *number* lacks a gap; not all do what a log has that was absent."""
+        if self.markers(number)[gap.node] >= gap.end:
+            return False
+        return gap.kind != RETURNED or self._is_late(self._owned[number], gap.node)
+
+    def _pass_over(self, gap: StoredGap) -> None:
+        """Read on behind *gap* if that is where all splits are."""
+        if all(self.markers(number)[gap.node] >= gap.end for number in self._owned):
             (cursor,) = (each for each in self.cursors if each.node == gap.node)
             cursor.pass_over(gap)
 
@@ -291,12 +318,14 @@ class Pump:
             if not ready or self._now_ms() - started_ms > demand.linger_ms:
                 break
             host = min(ready)[1]
+            cursor = self.cursors[host]
             try:
-                self.cursors[host].advance(self.intake, host, demand)
+                cursor.advance(self.intake, host, demand)
+                self.unreachable.pop(cursor.node, None)
             except LogGapError as error:
-                self._meet(self.cursors[host], error)
-            except AgentUnavailableError as error:
-                self._leave(self.cursors[host], error)
+                self._meet(cursor, error)
+            except self._bears as error:
+                self._leave(cursor, error)
             except HeadraceError:
                 raise
             except Exception as error:
@@ -307,22 +336,46 @@ class Pump:
         stopped = self.stopped_by is not None
         self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)
         self.read_ms += self._now_ms() - started_ms
+        self._check_any_is_read()
+        self._count_absences()
         self._grow_time()
 
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
         try:
             cursor.refresh(now_ms)
-            self.unreachable.pop(cursor.node, None)
         except LogGapError as error:
             self._meet(cursor, error)
-        except AgentUnavailableError as error:
+        except self._bears as error:
+            cursor.seek(cursor.marker)  # If it comes back, its files may be others.
             self._leave(cursor, error)
+        else:
+            self._meet_again(cursor)
 
-    def _leave(self, cursor: LogCursor, error: AgentUnavailableError) -> None:
+    def _leave(self, cursor: LogCursor, error: LogUnreadableError) -> None:
         """Read nothing of a log before it can be listed again."""
         self.unreachable[cursor.node] = error
         cursor.at_end = True
         cursor.fetched_ms = 0
+
+    def _meet_again(self, cursor: LogCursor) -> None:
+        """Tell the splits of a gap that a log was away from for too long (line 8)."""
+        for number, owned in self._owned.items():
+            gap = StoredGap(cursor.node, self.markers(number)[cursor.node], cursor.end, RETURNED)
+            if not self._is_late(owned, cursor.node) or gap.begin >= gap.end:
+                continue
+            owned.gaps.append(self._met(owned, gap))
+            if self._gap_policy == FAIL:
+                self.stopped_by = self.stopped_by or error_of(gap)
+                continue
+            owned.absences.read(cursor.node)
+            owned.resumed[cursor.node] = gap.end
+            owned.schemas.pop(cursor.node, None)  # They were of where it stood before.
+            self.intake.resume_at(number, self.cursors.index(cursor), *_pair(gap.end))
+            self._pass_over(gap)
+
+    @staticmethod
+    def _is_late(owned: OwnedSplit, node: str) -> bool:
+        return owned.absences.is_late(node, owned.agreement.tau)
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
         """Tell the splits of a gap; go on behind it, or read nothing more (line 21)."""
@@ -357,21 +410,66 @@ class Pump:
             self._lost.append(Lost(host, item))
             self._lost_bytes += len(item.content)
 
+    def _check_any_is_read(self) -> None:
+        """Raise why no log can be read, unless agents will be asked again."""
+        errors = list(self.unreachable.values())
+        if len(errors) == len(self.cursors) and not any(
+            isinstance(error, AgentUnavailableError) for error in errors
+        ):
+            raise errors[0]
+
+    def _count_absences(self) -> None:
+        """Count how long logs could not be read; of a time in which nobody tried, no more."""
+        now_ms = self._now_ms()
+        passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
+        self._looked_ms = now_ms
+        for owned in self._owned.values():
+            for cursor in self.cursors:
+                if cursor.node in self.unreachable:
+                    owned.absences.missed(cursor.node, passed_ms, owned.agreement.tau)
+                elif cursor.at_end and self.stopped_by is None and not self._is_bounded:
+                    owned.absences.read(cursor.node)
+                else:
+                    owned.absences.found(cursor.node)
+
+    def is_caught_up(self, number: int) -> bool:
+        """Say whether all logs were read to their ends that split *number* does not go without."""
+        away, absences = self.unreachable.keys(), self._owned[number].absences
+        stands = self.more or self.stopped_by is not None or self._is_bounded
+        return not stands and len(away) < len(self.cursors) and all(map(absences.is_absent, away))
+
+    def absences(self, number: int) -> Mapping[str, Absence]:
+        """Return the logs that split *number* could not read to their ends."""
+        return dict(self._owned[number].absences.stored)
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The logs that some split goes without."""
+        away = self.unreachable.keys()
+        return frozenset(
+            node for node in away for o in self._owned.values() if o.absences.is_absent(node)
+        )
+
+    def unread_since(self, number: int, tau: int) -> frozenset[str]:
+        """Return the logs that split *number* did not read to their ends after *tau* (line 9)."""
+        return self._owned[number].absences.unread_since(tau)
+
     def _grow_time(self) -> None:
         """Let split time grow by the clock, but only while all logs are read to their end.
 
         Of a time in which nobody looked, as when the machine slept, the first seconds count.
         """
         now_ms = self._now_ms()
-        fresh_until_ms = min(cursor.fetched_ms for cursor in self.cursors) + FETCHED_MS_MAX
-        fresh = not self.unreachable and now_ms <= fresh_until_ms
-        if self.more or not fresh or self.stopped_by is not None or self._is_bounded:
+        listed_ms = [c.fetched_ms for c in self.cursors if c.node not in self.unreachable]
+        fresh_until_ms = min(listed_ms, default=0) + FETCHED_MS_MAX
+        caught_up = [n for n in self._owned if self.is_caught_up(n)]
+        if not caught_up or now_ms > fresh_until_ms:
             self._caught_up_ms = None
             return
         if self._caught_up_ms is not None:
             grown_ms = min(now_ms, self._fresh_until_ms) - self._caught_up_ms
-            for split in self._owned.values():
-                split.agreement.tau += grown_ms
+            for number in caught_up:
+                self._owned[number].agreement.tau += grown_ms
         self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
 
 

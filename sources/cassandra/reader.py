@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from headrace.plugins import (
@@ -18,6 +19,7 @@ from headrace.plugins import (
     RecordSchema,
 )
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.absence import Absence
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.batch import MutationBatch, batch_class
 from headrace.sources.cassandra.chunks import RecordChunks
@@ -37,6 +39,7 @@ from headrace.sources.cassandra.splits import Arc
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
+_WAITED_MS: Final = 60_000  # The same of the time in which a log could not be read.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
@@ -73,6 +76,7 @@ class CassandraReader(Reader):
             epoch_of=self._epoch_of,
         )
         self._tau = resume.tau if resume else 0
+        self._absences = resume.absences if resume else {}
         self._retire_ms = config.max_hint_window_seconds * _MS
         self._reads_before = self._reads()
         self._damage = [0] * len(self._hosts)  # Places, per host.
@@ -117,25 +121,30 @@ class CassandraReader(Reader):
             self._parts.follow()
             if self._parts.lists is not None:
                 demand = replace(demand, records_max=min(demand.records_max, ROWS_MAX))
+            self._passes += 1  # Also of a pass that fails: the next call begins another.
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
-        if self._versions.follow(self._agreement.tau, self._retire_ms):
+        unread_since = partial(pump.unread_since, self._number)
+        if self._versions.follow(self._agreement.tau, self._retire_ms, unread_since):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
-        lost = [*self._memory.keep(taken, caught_up=not pump.more), *self._damaged()]
+        caught_up = pump.is_caught_up(self._number)
+        kept = self._memory.keep(taken, caught_up=caught_up, any_absent=bool(pump.absent))
+        lost = [*kept, *self._damaged()]
         self._alarm()
         outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
         rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
-        rested = rested and not settled
+        rested = rested and not settled and not self._has_waited()
         if outbox.count == 0 and not lost and not notices and rested:
             pump.intake.give_back(outbox)
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
+        self._absences = pump.absences(self._number)
         return self._batch(outbox, markers, lost, notices)
 
     def _opening(self, resume: CdcState) -> dict[str, int]:
@@ -160,6 +169,14 @@ class CassandraReader(Reader):
     def _is_wanted(self, copy: Copy) -> bool:
         """Say whether a mutation has changes of a delivered table, or might have."""
         return self._parts.deliveries.has_delivered(self._epoch_of(copy).number, copy)
+
+    def _has_waited(self) -> bool:
+        """Say whether it is worth a commit how long logs could not be read."""
+        never = Absence(0, 0)
+        return any(
+            each.unread_ms >= self._absences.get(node, never).unread_ms + _WAITED_MS
+            for node, each in self._pump.absences(self._number).items()
+        )
 
     def _alarm(self) -> None:
         """Say now and then that there is not room for all that should be remembered (24, 25)."""
@@ -209,6 +226,8 @@ class CassandraReader(Reader):
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
         for host, (node, hold) in enumerate(self._parts.holds.items()):
+            if node in self._pump.unreachable:  # Of what is not there nothing can be disposed of.
+                continue
             marker = position.markers.get(node, Marker(0, 0))
             pending = position.needs.get(node)
             if pending is None:  # We dispose of nothing; other jobs must not either.
@@ -321,6 +340,7 @@ class CassandraReader(Reader):
             topologies=self._versions.stored(),
             ahead=self._pump.ahead(self._number),
             manifests={node: log.manifest.stored() for node, log in self._parts.logs.items()},
+            absences=self._pump.absences(self._number),
         )
 
     def _damaged(self) -> Sequence[Quarantined]:

@@ -5,7 +5,7 @@ that is not retired yet, and one of them is enough. Lines cite docs/agreement.md
 Must not do I/O or ask a clock.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -29,6 +29,10 @@ class Nodes(Protocol):
 
     def close(self) -> None:
         """Give back what was opened. Safe to call twice."""
+
+
+def _all_read(_since: int) -> Collection[str]:
+    return ()
 
 
 class Replicas:
@@ -146,17 +150,22 @@ class SplitVersions:
         self._chunks: dict[Topology, Chunk] = {}
         self.groups = self._groups()
 
-    def follow(self, tau: int, retire_ms: int, unread: Collection[str] = ()) -> bool:
+    def follow(
+        self,
+        tau: int,
+        retire_ms: int,
+        unread_since: Callable[[int], Collection[str]] = _all_read,
+    ) -> bool:
         """Learn what is in force, retire what is old; say whether `groups` are others now.
 
-        A version is retired when *retire_ms* of split time, in which all logs were read to their
-        ends, went by since it was superseded; not while a log of it is among the *unread*.
+        A version is retired when *retire_ms* of split time went by since it was superseded, and
+        all of its logs were read to their ends since; *unread_since* says which were not.
         """
         before, current = self._in_force, self._replicas.current
         retired = [
             version
             for version, since in self._superseded.items()
-            if tau >= since + retire_ms and not version.names() & set(unread)
+            if tau >= since + retire_ms and version.names().isdisjoint(unread_since(since))
         ]
         for version in retired:
             del self._superseded[version]

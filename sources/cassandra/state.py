@@ -18,6 +18,7 @@ from headrace.plugins import (
     Problem,
     offset_numbers,
 )
+from headrace.sources.cassandra.absence import Absence
 from headrace.sources.cassandra.chunks import Chunk, chunk_in, damaged, seal, unseal
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.manifest import (
@@ -122,6 +123,7 @@ class _Head(msgspec.Struct, frozen=True):
     topologies: tuple[tuple[str, int | None], ...] = ()
     ahead: tuple[Ahead, ...] = ()
     manifests: dict[str, Stored] = {}
+    absences: dict[str, Absence] = {}
 
 
 class StoredVersion(NamedTuple):
@@ -152,6 +154,7 @@ class CdcState(Position):
     `topologies` are the versions that records are judged by (line 9). Of the tokens in `ahead`
     more has been read than `markers` say: all of the state is as of there.
     `manifests` are what was listed of each log: by it a lower id is old, or another incarnation.
+    `absences` are the logs that could not be read to their ends of late (line 8).
     """
 
     tau: int
@@ -173,6 +176,7 @@ class CdcState(Position):
     topologies: tuple[StoredTopology, ...] = field(default=(), repr=False)
     ahead: tuple[Ahead, ...] = ()
     manifests: Mapping[str, Stored] = field(default_factory=dict, repr=False)
+    absences: Mapping[str, Absence] = field(default_factory=dict)
 
     def encode(self) -> EncodedPosition:
         """Return the head and the chunks it lists."""
@@ -196,6 +200,7 @@ class CdcState(Position):
             tuple((each.chunk.name, each.superseded) for each in self.topologies),
             self.ahead,
             dict(self.manifests),
+            dict(self.absences),
         )
         versions = [version.chunk for each in self.schemas.values() for version in each]
         versions += [each.chunk for each in self.topologies]
@@ -245,6 +250,7 @@ class CdcState(Position):
             topologies=tuple(StoredTopology(chunk(name), at) for name, at in head.topologies),
             ahead=head.ahead,
             manifests=head.manifests,
+            absences=head.absences,
         )
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -287,6 +293,7 @@ class CdcState(Position):
             unread=unread,
             starts=starts,
             ahead=left_ahead(self.ahead, {node: Marker(_HIGHEST, 0)}),
+            absences={host: each for host, each in self.absences.items() if host != node},
         )
 
     def _place(self, node: str, offset: Mapping[str, int | str]) -> Marker:
@@ -353,12 +360,13 @@ class CdcState(Position):
 
     def without_gaps(self, names: Collection[str], policy: str) -> "CdcState":
         """Let reading go on behind open gaps (line 21); what was known stays known."""
-        markers, met = dict(self.markers), list(self.met_gaps)
+        markers, met, absences = dict(self.markers), list(self.met_gaps), dict(self.absences)
         for place, gap in enumerate(met):
             if gap.state == OPEN and gap.name in names:
                 markers[gap.node] = max(markers.get(gap.node, gap.end), gap.end)
                 met[place] = msgspec.structs.replace(gap, state=ACCEPTED, policy=policy)
-        return replace(self, markers=markers, met_gaps=tuple(met))
+                absences.pop(gap.node, None)  # What is left of the log counts from now on.
+        return replace(self, markers=markers, met_gaps=tuple(met), absences=absences)
 
 
 def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVersion, ...]:

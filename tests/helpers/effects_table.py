@@ -253,6 +253,15 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
             "hold_bytes_max hold_min_free hold_retention_seconds"
         ),
     },
+    "sources/cassandra/test_absent.py::test_time_goes_on_without_a_log_after_its_wait": {
+        "sources.cassandra.config:CassandraConfig": "absent_after_seconds",
+    },
+    "sources/cassandra/test_absent.py::test_a_log_that_is_named_is_not_waited_for": {
+        "sources.cassandra.config:CassandraConfig": "absent",
+    },
+    "sources/cassandra/test_absent.py::test_what_returns_too_late_can_be_published_again": {
+        "sources.cassandra.config:CassandraConfig": "returned",
+    },
     "sources/cassandra/test_lists.py::test_options": {
         "sources.cassandra.config:CassandraConfig": (
             "lists lists_concurrency lists_consistency lists_seconds_max lists_unread"

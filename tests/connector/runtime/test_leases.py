@@ -30,14 +30,15 @@ class Machine:
         self.dead: set[str] = set()
         self.provable = True
 
-    def worker(self, name: str) -> LeaseKeeper:
-        """Enroll a worker."""
+    def worker(self, name: str, splits: list[str] | None = None) -> LeaseKeeper:
+        """Enroll a worker, whose source has *splits*."""
         self.store.enroll(owner(name))
         return LeaseKeeper(
             self.store,
             owner(name),
             self.clock,
             lease_ms=LEASE_MS,
+            splits=splits,
             dead=lambda other: other.worker in self.dead,
             alive=lambda other: self.provable and other.worker not in self.dead,
         )
@@ -69,6 +70,18 @@ def test_a_worker_alone_owns_everything(machine: Machine) -> None:
 
     assert SPLITS == [lease.split for lease in gained]
     assert {(1, 1_000 + LEASE_MS)} == {(lease.token, lease.deadline_ms) for lease in gained}
+
+
+def test_a_split_that_its_source_lacks_is_for_others(machine: Machine) -> None:
+    """Who slept while the plan changed claims nothing of the new one, and tells nobody's death."""
+    asleep = machine.worker("w1", ["1-of-2", "2-of-2", SPLITS[0]])
+
+    assert [SPLITS[0]] == [lease.split for lease in asleep.step().gained]
+    machine.clock.advance(3 * LEASE_MS)
+    assert not asleep.step().gained
+    assert not asleep.others_live
+    assert {None} == {who for split, who in machine.owners().items() if split != SPLITS[0]}
+    assert machine.worker("w2").step().gained
 
 
 def test_nothing_is_submitted_in_the_margin(machine: Machine) -> None:

@@ -79,9 +79,9 @@ def test_a_version_of_an_unread_log_is_not_retired() -> None:
     versions.follow(0, RETIRE)
     assert {*HOSTS} == versions.needed()
 
-    assert not versions.follow(2 * RETIRE, RETIRE, unread={"a"})
-    assert not versions.follow(2 * RETIRE, RETIRE, unread={"a", "b"})
-    assert versions.follow(2 * RETIRE, RETIRE, unread={"z"})
+    assert not versions.follow(2 * RETIRE, RETIRE, lambda _: {"a"})
+    assert not versions.follow(2 * RETIRE, RETIRE, lambda _: {"a", "b"})
+    assert versions.follow(2 * RETIRE, RETIRE, lambda _: {"z"})
     assert {"b", "c", "d"} == versions.needed()
 
 
