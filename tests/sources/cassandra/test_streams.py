@@ -77,6 +77,31 @@ def test_a_copy_that_was_written_here_makes_it_no_streams(tmp_path: Path) -> Non
     assert (5, 0) == (found, books["mutations.filtered"])
 
 
+def test_what_only_a_stream_brought_is_left_out_also_when_it_expires(tmp_path: Path) -> None:
+    """`expired: publish` is for what was written here; `streamed: suppress` has the last word."""
+    options = forged_nodes(tmp_path, {"n1": [*OLD, *NEW], "n2": [], "n3": []})
+    report(tmp_path / "n1", Stream("forged", SEGMENT_ID, BEGAN_US))
+    ages = {"expiry_seconds": 60, "memory_seconds": 60}
+
+    found, books = run({**options, **ages, "expired": "publish", "streamed": "suppress"})
+
+    assert (5, 5) == (found, books["mutations.filtered"])
+    assert (5, 0) == (books["mutations.expired_published"], books["mutations.pending"])
+
+
+def test_nothing_is_compared_before_the_logs_were_read_to_their_ends(tmp_path: Path) -> None:
+    """While a log cannot be read, what it holds may say that a stream's copy was written here."""
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES[:2], OLD)) | {"consistency": "ONE"}
+    report(tmp_path / "n1", Stream("forged", SEGMENT_ID, BEGAN_US))
+    with serving(tmp_path / "n2") as served:
+        nodes = {"n1": str(tmp_path / "n1"), "n2": {"url": served.url}}
+    options |= {"nodes": nodes, "agent_token": TOKEN, "streamed": "suppress"}
+
+    found, books = run(options)
+
+    assert (0, 5, 0) == (found, books["mutations.pending"], books["mutations.filtered"])
+
+
 def test_an_agent_tells_of_its_nodes_streams(tmp_path: Path) -> None:
     """With what it lists: what is logged in a stream elsewhere waits for the comparison, too."""
     options = forged_nodes(tmp_path, {node: [*OLD, *NEW] for node in NODES})
