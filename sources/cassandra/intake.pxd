@@ -10,7 +10,7 @@ from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
 from headrace.sources.cassandra.groups cimport Groups
 
-cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _NAME_BASED
+cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _HEAD_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW
 cdef int64_t _HALF, _LOW, _FILE
 
@@ -98,7 +98,7 @@ cdef class Intake:
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
     cdef int _judge(self, Framer framer, int host, int split, Agreement agreement, int i) except? -1000
     cpdef receive(self, int host, incoming)
-    @cython.locals(base=int, before=int64_t)
+    @cython.locals(base=int, start=Py_ssize_t, end=Py_ssize_t, before=int64_t)
     cdef int _is_streamed(self, Framer framer, int host, int i) except -1
     @cython.locals(cutter=Cutter)
     cdef int _is_newer(self, Framer framer, Py_ssize_t start, Py_ssize_t end, int64_t newest) except -1

@@ -16,6 +16,7 @@ from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.log import first_table_id
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
@@ -29,6 +30,7 @@ _KNOWN, _NEW = 1, 2  # Verdicts.
 _NEVER = -(1 << 63)
 _MESSAGING_60 = 14
 _TABLE_ID_BYTES = 16
+_HEAD_BYTES = 40  # Of an entry, at most: all before its first table id, and that.
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
@@ -48,8 +50,11 @@ class Judge(Protocol):
 class Incoming(Protocol):
     """Knows of the streams that a node receives."""
 
-    def written_before(self, segment: int, keyspace: int) -> int:
-        """Return the write time in µs before which an entry there may be a stream's."""
+    def written_before(self, segment: int, table_id: bytes) -> int:
+        """Return the write time in µs before which an entry there may be a stream's.
+
+        The entry's first table has this id; streams write no others in one mutation.
+        """
 
 
 class FurtherRead(Protocol):
@@ -455,12 +460,13 @@ class Intake:
         base = i * _NOTE
         incoming = self.incoming[host]
         assert incoming is not None  # noqa: S101 (the host receives)
-        before = incoming.written_before(framer.segment_id, self.notes[base + 1])
+        start, end = self.notes[base + 3], self.notes[base + 4]
+        head = bytes(framer.window[start : min(end, start + _HEAD_BYTES)])
+        table_id = first_table_id(head, framer.messaging)
+        before = incoming.written_before(framer.segment_id, table_id)
         if before == _NEVER:
             return 0
-        return (
-            0 if self._is_newer(framer, self.notes[base + 3], self.notes[base + 4], before) else 1
-        )
+        return 0 if self._is_newer(framer, start, end, before) else 1
 
     def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
         """Say whether all of an entry was written after *newest*; one that is unfit counts so."""

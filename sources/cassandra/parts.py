@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
@@ -258,9 +259,12 @@ class Parts:
                 streams_in(log.path / FOLDER) if isinstance(log, LogDirectory) else log.told.streams
             )
 
+        def table_of(host: int, table_id: UUID) -> TableSchema | None:
+            return self.pump.cursors[host].tables.epoch.schema.tables.get(table_id)
+
         return {
-            node: Streams(partial(told, log), node, self.context, lambda: self.replicas.keyspaces)
-            for node, log in self.logs.items()
+            node: Streams(partial(told, log), node, self.context, partial(table_of, host))
+            for host, (node, log) in enumerate(self.logs.items())
         }
 
     def _follow_streams(self) -> None:

@@ -9,26 +9,36 @@ Blocking file I/O; for one thread.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
 from headrace.plugins import Context
 from headrace.sources.cassandra.manifest import file_of
+from headrace.sources.cassandra.schema import TableSchema
 
 FILE: Final = ".streams.json"
 NEVER: Final = -(1 << 63)
 
 
 class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
-    """While segments `first` to `last` were written, a stream came into `keyspace`.
+    """While segments `first` to `last` were written, a stream came into `tables` of `keyspace`.
 
-    Without `last` it is not over. `began_us` is the node's clock when it began.
+    None of them are all. Without `last` it is not over. `began_us` is the node's clock when it
+    began.
     """
 
     keyspace: str
     first: int
     began_us: int
     last: int | None = None
+    tables: tuple[str, ...] = ()
+
+    def has(self, file_id: int, table: TableSchema) -> bool:
+        """Say whether what is logged of a table in this segment may come from it."""
+        began = self.first <= file_id and (self.last is None or file_id <= self.last)
+        named = not self.tables or table.name in self.tables
+        return began and named and table.keyspace == self.keyspace
 
 
 def streams_in(folder: Path) -> Sequence[Stream]:
@@ -51,13 +61,13 @@ class Streams:
         read: Callable[[], Sequence[Stream]],
         node: str,
         context: Context,
-        keyspaces: Callable[[], Sequence[str]],
+        table_of: Callable[[UUID], TableSchema | None],
     ) -> None:
-        """Read nothing yet, by *read*; *keyspaces* gives the names that numbers stand for."""
+        """Read nothing yet, by *read*; *table_of* knows tables by their ids."""
         self._read = read
         self._node = node
         self._log = context.log
-        self._keyspaces = keyspaces
+        self._table_of = table_of
         self._unread = ""  # Why, if so.
         self.streams: Sequence[Stream] = ()
 
@@ -71,14 +81,11 @@ class Streams:
                 self._unread = str(error)
                 self._log.warning("streams_unread", node=self._node, error=self._unread)
 
-    def written_before(self, segment: int, keyspace: int) -> int:
+    def written_before(self, segment: int, table_id: bytes) -> int:
         """Return the write time in µs before which an entry there may be a stream's, or NEVER."""
-        name, file_id = self._keyspaces()[keyspace], file_of(segment)
-        began = [
-            stream.began_us
-            for stream in self.streams
-            if stream.keyspace == name
-            and stream.first <= file_id
-            and (stream.last is None or file_id <= stream.last)
-        ]
-        return max(began, default=NEVER)
+        table = self._table_of(UUID(bytes=table_id))
+        if table is None:
+            return NEVER
+        file_id = file_of(segment)
+        came = (stream.began_us for stream in self.streams if stream.has(file_id, table))
+        return max(came, default=NEVER)

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forged import NOW_US, insert, mutation, update
+from forged import NOW_US, OTHER, SCHEMA, TABLE, insert, mutation, update
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.contact import NodeSettings
+from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.schema import Schema
@@ -65,6 +66,24 @@ def test_what_is_not_known_is_published_or_left_out(
 
     assert (published, filtered) == (found, books["mutations.filtered"])
     assert 10 == found + filtered + books["mutations.pending"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "filtered"), [((), 10), (("t",), 5), (("other",), 5), (("x",), 0)]
+)
+def test_a_stream_is_of_the_tables_that_it_names(
+    tmp_path: Path, tables: tuple[str, ...], filtered: int
+) -> None:
+    """What is logged meanwhile of others is no stream's; one that names none is of all."""
+    others = [insert(b"old", b"%d" % i, at_us=i, table=OTHER) for i in range(5)]
+    schema = SCHEMA.replace("cdc = false", "cdc = true")
+    options = forged_nodes(tmp_path, {node: [*OLD, *others] for node in NODES}, schema)
+    for node in NODES:
+        report(tmp_path / node, Stream("forged", SEGMENT_ID, BEGAN_US, tables=tables))
+
+    found, books = run({**options, "streamed": "suppress"})
+
+    assert (10 - filtered, filtered) == (found, books["mutations.filtered"])
 
 
 def test_a_copy_that_was_written_here_makes_it_no_streams(tmp_path: Path) -> None:
@@ -132,14 +151,15 @@ def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Pa
 def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """What cannot be read changes nothing; a missing file says that there are no streams."""
     read = partial(streams_in, tmp_path / FOLDER)
-    streams = Streams(read, "n1", context(), lambda: ["a", "b"])
+    parsed = parse_schema(SCHEMA)
+    streams = Streams(read, "n1", context(), parsed.tables.get)
     streams.look()
-    assert NEVER == streams.written_before(7, 0)
+    assert NEVER == streams.written_before(7, TABLE.bytes)
 
-    report(tmp_path, Stream("b", 5, 11, 7), Stream("b", 6, 22))
+    report(tmp_path, Stream("forged", 5, 11, 7), Stream("forged", 6, 22))
     streams.look()
-    assert [NEVER, 11, 22, 22] == [streams.written_before(n, 1) for n in (4, 5, 6, 8)]
-    assert NEVER == streams.written_before(6, 0)
+    assert [NEVER, 11, 22, 22] == [streams.written_before(n, TABLE.bytes) for n in (4, 5, 6, 8)]
+    assert NEVER == streams.written_before(6, bytes(16))
 
     (tmp_path / FOLDER / FILE).write_text("[{")
     streams.look()
