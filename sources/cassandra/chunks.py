@@ -5,7 +5,7 @@ length, then a zstd frame. A chunk is named after its content and is written onc
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -17,7 +17,8 @@ from headrace.sources.cassandra.record_rows import PIECE_WORDS
 
 VERSION: Final = 1
 CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024  # More is refused before it is decompressed.
-CHUNK_BYTES_MAX: Final = 256 * 1024  # Of a sealed chunk of records.
+CHUNK_BYTES_MAX: Final = 256 * 1024  # Of what a store keeps as one; larger chunks lie in pieces.
+HEAD_BYTES_MAX: Final = 64 * 1024  # Of what is compared and set; a larger head lies in pieces.
 CHUNKS_PER_PART_MAX: Final = 40  # More of them are the remains of rounds that crashes ended.
 ROUND: Final = 32  # A commit with changes also stores so many parts less of what did not change.
 _UNSEALED_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
@@ -147,17 +148,39 @@ class RecordChunks:
                 chunk.seal()
 
 
-def chunk_in(encoded: EncodedPosition, name: str) -> Chunk:
-    """Return a chunk that a head lists.
+def pieces_of(sealed: bytes) -> list[tuple[str, bytes]]:
+    """Return what is sealed in pieces of CHUNK_BYTES_MAX at most, each with its name."""
+    cuts = range(0, len(sealed), CHUNK_BYTES_MAX)
+    pieces = [sealed[at : at + CHUNK_BYTES_MAX] for at in cuts]
+    return [(_chunk_name(piece), piece) for piece in pieces]
+
+
+def whole_of(encoded: EncodedPosition, names: Sequence[str], what: str) -> bytes:
+    """Return what lies in these pieces; *what* names it in errors.
+
+    Raises:
+        StateError: one is not there, or has other bytes.
+
+    """
+    pieces = [encoded.chunks.get(name, b"") for name in names]
+    for name, piece in zip(names, pieces, strict=True):
+        if _chunk_name(piece) != name:
+            raise damaged(what, f"a piece {name} of {len(piece)} bytes")
+    return b"".join(pieces)
+
+
+def chunk_in(encoded: EncodedPosition, name: str, parted: Mapping[str, Sequence[str]]) -> Chunk:
+    """Return a chunk that a head lists; *parted* has the pieces of those that are large.
 
     Raises:
         StateError: it is not there, or has other bytes.
 
     """
-    if name not in encoded.chunks:
+    pieces = parted.get(name, (name,))
+    if pieces == (name,) and name not in encoded.chunks:
         raise damaged(f"chunk {name}", "nothing")
-    sealed = encoded.chunks[name]
-    if _chunk_name(sealed) != name:
+    sealed = whole_of(encoded, pieces, f"chunk {name}")
+    if len(pieces) > 1 and _chunk_name(sealed) != name:
         raise damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
     return Chunk(sealed=sealed)
 
@@ -172,6 +195,11 @@ def seal(magic: bytes, content: bytes, version: int = VERSION) -> bytes:
     return magic + version.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
 
 
+def version_of(sealed: bytes) -> int:
+    """Return the version that is said of what is sealed."""
+    return int.from_bytes(sealed[4:6], "big")
+
+
 def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> bytes:
     """Return the content of what `seal` made, of the *newest* version or an older one.
 
@@ -183,7 +211,7 @@ def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> byt
     """
     if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
         raise damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
-    version = int.from_bytes(sealed[4:6], "big")
+    version = version_of(sealed)
     if not 0 < version <= newest:
         raise StateError(
             f"version {version}; this release reads up to {newest}",

@@ -19,7 +19,17 @@ from headrace.plugins import (
     offset_numbers,
 )
 from headrace.sources.cassandra.absence import Absence
-from headrace.sources.cassandra.chunks import Chunk, chunk_in, damaged, seal, unseal
+from headrace.sources.cassandra.chunks import (
+    HEAD_BYTES_MAX,
+    Chunk,
+    chunk_in,
+    damaged,
+    pieces_of,
+    seal,
+    unseal,
+    version_of,
+    whole_of,
+)
 from headrace.sources.cassandra.groups import Group, Groups
 from headrace.sources.cassandra.manifest import (
     INCARNATION_BEHIND,
@@ -37,6 +47,7 @@ from headrace.sources.cassandra.splits import Arc
 OPEN: Final = "open"
 ACCEPTED: Final = "accepted"
 HEAD_VERSION: Final = 2  # 1 had no manifests: its segments were numbered by their ids.
+PIECES_VERSION: Final = 3  # Names of the pieces that a head lies in.
 INCARNATION: Final = "incarnation"
 _HEAD: Final = b"HRSH"
 _HIGHEST: Final = (1 << 63) - 1  # Above the id of every segment.
@@ -124,6 +135,7 @@ class _Head(msgspec.Struct, frozen=True):
     ahead: tuple[Ahead, ...] = ()
     manifests: dict[str, Stored] = {}
     absences: dict[str, Absence] = {}
+    parted: dict[str, tuple[str, ...]] = {}  # The pieces of large chunks.
 
 
 class StoredVersion(NamedTuple):
@@ -179,7 +191,16 @@ class CdcState(Position):
     absences: Mapping[str, Absence] = field(default_factory=dict)
 
     def encode(self) -> EncodedPosition:
-        """Return the head and the chunks it lists."""
+        """Return the head and the chunks it lists, none larger than its bound (line 29)."""
+        versions = [version.chunk for each in self.schemas.values() for version in each]
+        versions += [each.chunk for each in self.topologies]
+        chunks: dict[str, bytes] = {}
+        parted: dict[str, tuple[str, ...]] = {}
+        for chunk in (*self.chunks, *versions):
+            pieces = pieces_of(chunk.sealed)
+            chunks |= pieces
+            if len(pieces) > 1:
+                parted[chunk.name] = tuple(name for name, _ in pieces)
         head = _Head(
             self.tau,
             self.number,
@@ -201,13 +222,14 @@ class CdcState(Position):
             self.ahead,
             dict(self.manifests),
             dict(self.absences),
+            parted,
         )
-        versions = [version.chunk for each in self.schemas.values() for version in each]
-        versions += [each.chunk for each in self.topologies]
-        return EncodedPosition(
-            seal(_HEAD, msgspec.msgpack.encode(head), HEAD_VERSION),
-            {chunk.name: chunk.sealed for chunk in (*self.chunks, *versions)},
-        )
+        sealed = seal(_HEAD, msgspec.msgpack.encode(head), HEAD_VERSION)
+        if parted or len(sealed) > HEAD_BYTES_MAX:
+            pieces = pieces_of(sealed)
+            chunks |= pieces
+            sealed = seal(_HEAD, msgspec.msgpack.encode([n for n, _ in pieces]), PIECES_VERSION)
+        return EncodedPosition(sealed, chunks)
 
     @classmethod
     def decode(cls, encoded: EncodedPosition) -> "CdcState":
@@ -218,16 +240,19 @@ class CdcState(Position):
 
         """
         try:
-            head = msgspec.msgpack.decode(
-                unseal(_HEAD, encoded.head, "head", HEAD_VERSION), type=_Head
-            )
+            content = unseal(_HEAD, encoded.head, "head", PIECES_VERSION)
+            if version_of(encoded.head) == PIECES_VERSION:
+                names = msgspec.msgpack.decode(content, type=tuple[str, ...])
+                whole = whole_of(encoded, names, "head")
+                content = unseal(_HEAD, whole, "head", HEAD_VERSION)
+            head = msgspec.msgpack.decode(content, type=_Head)
         except msgspec.MsgspecError as error:
             raise damaged("head", f"fields that do not fit: {error}") from error
         known: dict[str, Chunk] = {}
 
         def chunk(name: str) -> Chunk:
             if name not in known:
-                known[name] = chunk_in(encoded, name)
+                known[name] = chunk_in(encoded, name, head.parted)
             return known[name]
 
         return cls(

@@ -1,6 +1,8 @@
 """The CDC state as bytes: what is damaged is refused, what is newer is refused by its version."""
 
 import zlib
+from dataclasses import replace
+from random import Random
 
 import msgspec
 import pytest
@@ -8,9 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
-from headrace.sources.cassandra.chunks import VERSION, Chunk, seal, unseal
+from headrace.sources.cassandra.chunks import (
+    CHUNK_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    VERSION,
+    Chunk,
+    seal,
+    unseal,
+    version_of,
+)
 from headrace.sources.cassandra.errors import StateError
-from headrace.sources.cassandra.state import HEAD_VERSION, CdcState, Marker
+from headrace.sources.cassandra.state import (
+    HEAD_VERSION,
+    PIECES_VERSION,
+    CdcState,
+    Marker,
+    StoredTopology,
+)
 
 names = st.text(max_size=8)
 counts = st.integers(0, (1 << 63) - 1)
@@ -127,7 +143,7 @@ def test_a_chunk_is_no_head() -> None:
 def test_a_newer_version_is_refused_by_its_number() -> None:
     """A state of a later release is not guessed at; the hint says which release reads it."""
     encoded = sample().encode()
-    newer = HEAD_VERSION + 1
+    newer = PIECES_VERSION + 1
     head = encoded.head[:4] + newer.to_bytes(2, "big") + encoded.head[6:]
 
     with pytest.raises(StateError, match=f"version {newer}; this release reads up to {newer - 1}"):
@@ -151,6 +167,38 @@ def test_a_content_that_claims_to_be_huge_is_refused() -> None:
 
     with pytest.raises(StateError, match=f"a content of {1 << 31} bytes"):
         CdcState.decode(EncodedPosition(head, {}))
+
+
+def large() -> CdcState:
+    """Return a state whose head and one of whose chunks exceed their bounds."""
+    random = Random(7)  # noqa: S311 (bytes that do not compress)
+    unread = {f"n{host}": tuple(random.sample(range(1 << 40), 1_000)) for host in range(64)}
+    topology = StoredTopology(Chunk(random.randbytes(3 * CHUNK_BYTES_MAX)), None)
+    return replace(sample(), unread=unread, topologies=(topology,))
+
+
+def test_a_large_head_lies_in_pieces() -> None:
+    """Line 29: what is compared and set has 64 KiB at most, all else 256 KiB; nothing is lost."""
+    state = large()
+    encoded = state.encode()
+
+    assert len(encoded.head) <= HEAD_BYTES_MAX
+    assert CHUNK_BYTES_MAX == max(map(len, encoded.chunks.values()))
+    assert state == CdcState.decode(encoded)
+    assert encoded == CdcState.decode(encoded).encode()
+    assert PIECES_VERSION == version_of(encoded.head)
+    assert HEAD_VERSION == version_of(sample().encode().head)  # As former releases have it.
+
+
+def test_every_piece_is_needed_as_it_is() -> None:
+    """One that is missing, exchanged or changed is refused by name."""
+    encoded = large().encode()
+    for name, piece in encoded.chunks.items():
+        others = {other: content for other, content in encoded.chunks.items() if other != name}
+        flipped = bytes([piece[0] ^ 1]) + piece[1:]
+        for spoilt in ({}, {name: b""}, {name: piece[:-1]}, {name: flipped}):
+            with pytest.raises(StateError, match=r"CDC state, (head|chunk)"):
+                CdcState.decode(EncodedPosition(encoded.head, others | spoilt))
 
 
 def test_markers_are_shown_as_offsets() -> None:

@@ -21,7 +21,7 @@ from headrace.sources.cassandra.errors import StateError
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
 from headrace.sources.cassandra.merging import Share, cut, marker_at, merged
 from headrace.sources.cassandra.splits import RING, Arc
-from headrace.sources.cassandra.state import HEAD_VERSION, CdcState, Marker
+from headrace.sources.cassandra.state import PIECES_VERSION, CdcState, Marker
 from headrace.sources.cassandra.stored_rows import latest_rows, place_on_ring
 from hot import is_compiled
 from node_logs import batches, forged_nodes, open_all, source
@@ -221,8 +221,8 @@ def test_q07_a_state_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_q08_a_newer_version_is_refused_and_an_older_one_is_read() -> None:
     """Q08: the error tells both versions; what a former release left out has its default."""
     encoded = position(1)
-    newer = encoded.head[:4] + (HEAD_VERSION + 1).to_bytes(2, "big") + encoded.head[6:]
-    with pytest.raises(StateError, match=f"version {HEAD_VERSION + 1}; this release reads"):
+    newer = encoded.head[:4] + (PIECES_VERSION + 1).to_bytes(2, "big") + encoded.head[6:]
+    with pytest.raises(StateError, match=f"version {PIECES_VERSION + 1}; this release reads"):
         CdcState.decode(EncodedPosition(newer, encoded.chunks))
 
     state: Position = CdcState.decode(encoded)
