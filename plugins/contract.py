@@ -447,14 +447,16 @@ class Sink(ABC):
         """
         return [Finding("check", CheckResult.UNKNOWN, "this sink cannot be asked")]
 
-    def parts(self, tables: Sequence[str]) -> Sequence[str]:
+    def parts(self, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
         """Return the parts of what was written of *tables*; each is read back by itself.
+
+        With *suffix* of what went to topics of that ending.
 
         Raises:
             ConfigError: what this sink wrote cannot be read back.
 
         """
-        del tables
+        del tables, suffix
         hint = "`headrace replay verify` compares folders of files"
         raise ConfigError([Problem("sink", "what this sink wrote cannot be read back", hint)])
 

@@ -18,8 +18,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from headrace.connector.job import JobText
 from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Loss, StateLostError
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
     Document,
     EncodedPosition,
@@ -149,6 +151,18 @@ class Checkpoint:
 def checkpoint_of(state: Path, job: str) -> Checkpoint:
     """Return the checkpoint of *job*, beside the state file *state*."""
     return Checkpoint(state.with_name(state.name + SUFFIX) / quote(job, safe=""))
+
+
+def known_schemas(text: JobText) -> Mapping[bytes, Document]:
+    """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
+    kept = checkpoint_of(text.state, text.name).schemas()
+    if not text.state.exists():
+        return kept
+    store = SqliteStore.open(text.state, text.name, create=False)
+    try:
+        return {**kept, **{schema.schema_id: schema.value for schema in store.schemas()}}
+    finally:
+        store.close()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.catch_up_command import add_options, catch_up
+from headrace.connector.replay.checkpoint import known_schemas
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ArchiveGapError, bad_option
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             case "status":
                 return _status(given, table)
             case _:
-                return _verify(given, table)
+                return _verify(given, text, table)
     finally:
         table.close()
 
@@ -196,10 +197,11 @@ def _status(given: argparse.Namespace, table: RunTable) -> int:
     return 0
 
 
-def _verify(given: argparse.Namespace, table: RunTable) -> int:
+def _verify(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
+    known = {} if run.target.sink is None else known_schemas(text)
     with engine(given.master) as used:
-        different = verify(table, run, used.perform)
+        different = verify(table, run, used, known)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return DIFFERENCES_STATUS if different else 0

@@ -16,6 +16,7 @@ from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.rows import FoldedRows, RowReader, RowState, Span, digest
 from headrace.connector.replay.selection import Selection, name_of, names_of
+from headrace.connector.replay.sending import RUN_HEADER
 from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
 from headrace.connector.replay.sums import hash64
 from headrace.connector.serde import Encoder
@@ -110,7 +111,8 @@ class Wanted:
 class Comparison:
     """What all sides share: the sink, how keys fall into buckets, and which changes count.
 
-    `tables` are those whose rows are compared, with their present schemas, as they are at `at_s`.
+    Of a `run` only the messages that it sent count. `tables` are those whose rows are compared,
+    with their present schemas, as they are at `at_s`.
     `wanted` are the buckets whose single changes and rows are asked for; None asks for sums.
     """
 
@@ -122,6 +124,7 @@ class Comparison:
     at_s: int = 0
     slice_us: int = SLICE_US
     wanted: Wanted | None = None
+    run: str = ""
 
     @property
     def span(self) -> Span:
@@ -326,7 +329,7 @@ class TopicSide:
 
     def _read(self, side: _Side, rows: RowSide, reader: RowReader, folded: FoldedRows) -> int:
         """Take all messages; return how many cannot be read."""
-        unreadable = 0
+        unreadable, run = 0, self.comparison.run.encode()
         decoder = decoder_of(self.comparison, self.schemas)
         with (
             inside(self.comparison.directory),
@@ -334,6 +337,8 @@ class TopicSide:
         ):
             for records in sink.read_back(self.part):
                 for stored in records:
+                    if run and (RUN_HEADER, run) not in stored.headers:
+                        continue
                     try:
                         document = decoder.value(stored)
                         row = None if document is None else _change(document, stored)
@@ -353,8 +358,9 @@ class TopicSide:
 
     def _take(self, side: _Side, row: ChangeRow, document: Document) -> None:
         side.touch(row.table, row.key, row.time_us)
-        # What was read from the table has no name in any log.
-        if document.get("node") != TABLE_NODE and _is_selected(row, self.comparison.selection):
+        # What was read from the table has no name in any log: only a run sends it by name.
+        named = self.comparison.run or document.get("node") != TABLE_NODE
+        if named and _is_selected(row, self.comparison.selection):
             side.add(row)
 
     def _is_folded(self, row: ChangeRow, rows: RowSide) -> bool:

@@ -3,14 +3,14 @@
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.backfill_command import table_source
-from headrace.connector.replay.checkpoint import checkpoint_of
+from headrace.connector.replay.checkpoint import known_schemas
 from headrace.connector.replay.command import DIFFERENCES_STATUS, add_selection, selection_of
 from headrace.connector.replay.comparing import SLICE_US, Comparison
 from headrace.connector.replay.delivery import sink_and_encoder
@@ -21,8 +21,6 @@ from headrace.connector.replay.repairing import plan_repair
 from headrace.connector.replay.reporting import write_report
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Document
 
 BUCKETS: Final = 1_024
 GRACE_SECONDS: Final = 60
@@ -153,15 +151,3 @@ def _slice_us(selection: Selection) -> int:
 def _parts(text: JobText, tables: Sequence[str]) -> Sequence[str]:
     with inside(str(text.directory)), sink_and_encoder(text.sink, "reconcile") as (sink, _):
         return sink.parts(tables)
-
-
-def known_schemas(text: JobText) -> Mapping[bytes, Document]:
-    """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
-    kept = checkpoint_of(text.state, text.name).schemas()
-    if not text.state.exists():
-        return kept
-    store = SqliteStore.open(text.state, text.name, create=False)
-    try:
-        return {**kept, **{schema.schema_id: schema.value for schema in store.schemas()}}
-    finally:
-        store.close()

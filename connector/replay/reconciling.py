@@ -159,10 +159,10 @@ class _Comparing:
         """Return the buckets that differ."""
         out = self._out
         logs = self._read_logs(self._sides.logs)
-        agreed = _joined(each.sums for each in logs)
+        agreed = joined(each.sums for each in logs)
         logged = agreed
         if any(each.waiting for each in logs):
-            logged = _joined(r.sums for r in self._read_logs(at_level_one(self._sides.logs)))
+            logged = joined(r.sums for r in self._read_logs(at_level_one(self._sides.logs)))
         names = sorted({table for table, *_ in logged} | self._sides.tables)
         self._ranges = self._sides.ranges(names)
         tables = self._read_tables()
@@ -171,8 +171,8 @@ class _Comparing:
         self._comparison = replace(self._comparison, tables=schemas)
         self._parts = self._sides.parts(names) if names else ()
         topic = self._read_topic()
-        stored = _joined(each.sums for each in topic)
-        rows, folded = (_joined(r.row_sums for r in side) for side in (tables, topic))
+        stored = joined(each.sums for each in topic)
+        rows, folded = (joined(r.row_sums for r in side) for side in (tables, topic))
         out.unreadable = sum(each.unreadable for each in topic)
         out.rows_expired = sum(each.gone for each in topic)
         out.expired = [FoundRow(Difference.EXPIRED, r) for each in topic for r in each.expired]
@@ -184,11 +184,11 @@ class _Comparing:
         ):
             for (table, *_), summed in sums.items():
                 counter[table] += summed.members
-        changes = _different(agreed, stored) | _different(agreed, logged)
-        different = _different(rows, folded)
+        changes = different(agreed, stored) | different(agreed, logged)
+        rows_differ = different(rows, folded)
         out.buckets_compared = len({*logged, *stored}) + len({*rows, *folded})
-        out.buckets_different = len(changes) + len(different)
-        return Wanted(changes, different)
+        out.buckets_different = len(changes) + len(rows_differ)
+        return Wanted(changes, rows_differ)
 
     def _look(self) -> None:
         """Fill in single differences."""
@@ -269,18 +269,19 @@ class _Comparing:
         return reports
 
 
-def _different(one: Sums, other: Sums) -> frozenset[Bucket]:
+def different(one: Sums, other: Sums) -> frozenset[Bucket]:
+    """Return the buckets of which both have not the same."""
     return frozenset(b for b in one.keys() | other.keys() if one.get(b) != other.get(b))
 
 
-def _joined(sums: Iterable[Sums]) -> Sums:
+def joined(sums: Iterable[Sums]) -> Sums:
     """Add up the sums of tasks, none of which has a change of another."""
-    joined: dict[Bucket, Members] = {}
+    found: dict[Bucket, Members] = {}
     for each in sums:
         for bucket, summed in each.items():
-            members, hashes = joined.get(bucket, Members(0, 0))
-            joined[bucket] = Members(members + summed.members, (hashes + summed.hashes) & _MASK)
-    return joined
+            members, hashes = found.get(bucket, Members(0, 0))
+            found[bucket] = Members(members + summed.members, (hashes + summed.hashes) & _MASK)
+    return found
 
 
 def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:

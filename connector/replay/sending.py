@@ -30,6 +30,7 @@ OUTSTANDING_RECORDS_MAX: Final = 60_000
 TRIES_MAX: Final = 8
 SETTLE_MS_MAX: Final = 120_000
 NOTES_MAX: Final = 20
+RUN_HEADER: Final = "replay_id"
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Sending:
         self._suffix = suffix
         self._lose = lose
         self._mark: Headers = (
-            (("replay_id", run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
+            ((RUN_HEADER, run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )
         self._clock = SystemClock()
         self._verdicts: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()

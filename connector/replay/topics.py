@@ -20,11 +20,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import JobText, job_text
+from headrace.connector.replay.checkpoint import known_schemas
 from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
 from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
-from headrace.connector.replay.reconcile_command import known_schemas
 from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending

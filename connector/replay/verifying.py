@@ -1,6 +1,7 @@
 """What a run delivered, compared with what it should have: derived once more, shard by shard."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,18 +11,18 @@ import pyarrow.parquet as pq
 
 from headrace.connector.replay.columns import record_batch
 from headrace.connector.replay.delivery import ShardReport
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.execution import Performer
 from headrace.connector.replay.parquet import files_of
-from headrace.connector.replay.runs import Run, RunTable, ShardState
+from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.shards import batches, encoded_changes, opened
 from headrace.connector.replay.sums import Sum
+from headrace.connector.replay.topic_check import DIFFERENT, TopicCheck, check_topics
 from headrace.connector.replay.work import Work
 from headrace.connector.serde import Encoder
-from headrace.plugins import Encoding, HeadraceError
+from headrace.plugins import Document, Encoding, HeadraceError
 
 _COLUMNS: Final = ["table", "operation", "write_time", "mutation", "index", "key"]
-_DIFFERENT: Final = "different: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Check(Work):
         problem = ""
         if wanted != found:
             problem = (
-                f"{_DIFFERENT}{found.members} changes in its files, {wanted.members} in the logs"
+                f"{DIFFERENT}{found.members} changes in its files, {wanted.members} in the logs"
             )
             problem += "" if found.members != wanted.members else ", and other ones"
         return ShardReport(
@@ -67,33 +68,47 @@ class Check(Work):
         return total
 
 
-def verify(table: RunTable, run: Run, perform: Performer) -> int:
+def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Document]) -> int:
     """Compare all shards of *run*; note PASS or DIFF, and return how many differ.
 
+    What a run sent to topics that is in none of its shards counts as one more. *known* are schemas
+    of messages.
+
     Raises:
-        ConfigError: the target is no folder.
-        HeadraceError: a shard cannot be compared.
+        ConfigError: what the sink wrote cannot be read back.
+        HeadraceError: what was delivered cannot be read.
 
     """
-    if run.target.sink is not None:
-        hint = "headrace reconcile compares topics"
-        raise bad_option("RUN", "this run went to topics", hint)
     rows = {row.shard.number: row for row in table.shards(run.run)}
-    reports: dict[int, ShardReport] = {}
-
-    def ended(work: Work, report: ShardReport) -> None:
-        reports[work.shard.number] = report
-
+    extra = 0
     with table.executing(run.run):
-        checks = [Check(r.shard, run.target, run.run, r.attempt) for r in rows.values()]
-        perform(checks, begun=lambda _: None, ended=ended)
-        for number, report in reports.items():
-            different = report.problem.startswith(_DIFFERENT)
+        if run.target.sink is None:
+            reports = _in_folder(run, list(rows.values()), engine.perform)
+        else:
+            found = check_topics(run, [r.shard for r in rows.values()], known, engine.gather)
+            reports, extra = found.reports, found.extra
+            _tell(found)
+        for report in reports:
+            different = report.problem.startswith(DIFFERENT)
             if report.problem and not different:
                 table.end(run.run, report, ShardState.FAIL)
-            elif different or rows[number].state is not ShardState.PASS:
+            elif different or rows[report.number].state is not ShardState.PASS:
                 table.end(run.run, report, ShardState.DIFF if different else ShardState.PASS)
-    return sum(bool(report.problem) for report in reports.values())
+    return sum(bool(report.problem) for report in reports) + bool(extra)
+
+
+def _in_folder(run: Run, rows: Sequence[ShardRow], perform: Performer) -> Sequence[ShardReport]:
+    reports: list[ShardReport] = []
+    checks = [Check(row.shard, run.target, run.run, row.attempt) for row in rows]
+    perform(checks, begun=lambda _: None, ended=lambda _, report: reports.append(report))
+    return reports
+
+
+def _tell(found: TopicCheck) -> None:
+    if found.extra:
+        sys.stderr.write(f"extra: {found.extra} changes that the run sent are in no shard\n")
+    if found.unreadable:
+        sys.stderr.write(f"unreadable: {found.unreadable} messages of the run\n")
 
 
 def _members(rows: pa.RecordBatch) -> Iterator[bytes]:

@@ -41,11 +41,11 @@ class KafkaSink(Sink):
         """Return the topic of a table."""
         return Topics(self._config, self._context.clock, "").of(table)
 
-    def parts(self, tables: Sequence[str]) -> Sequence[str]:
+    def parts(self, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
         """Return the partitions of the topics of *tables*."""
         from headrace.sinks.kafka.reading import partitions  # noqa: PLC0415 (seldom needed)
 
-        topics = list(dict.fromkeys(self.topic_of(table) for table in tables))
+        topics = list(dict.fromkeys(self.topic_of(table) + suffix for table in tables))
         return partitions(self._config, topics)
 
     def read_back(self, part: str) -> Iterator[Sequence[Stored]]:

@@ -1,0 +1,121 @@
+"""A run into topics of its own, compared with what it is: lost, doubled and foreign messages."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Message, Producer
+
+from deliveries import consume
+from gap_jobs import GapJob
+from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+ROWS = 40
+SHARDS = 2
+
+
+class TopicRun:
+    """A job into a broker in this process, and a run of it that went to a topic of its own."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Deliver the run."""
+        self.broker = EmbeddedBroker()
+        self.job = GapJob(folder)
+        self.job.log(1, range(ROWS))
+        document = yaml.safe_load(self.job.path.read_text())
+        servers = self.broker.bootstrap_servers
+        document["sink"] = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "t"}
+        self.job.path.write_text(yaml.safe_dump(document))
+        assert 0 == self.job.replay("plan", "--json", "--accept-gaps", "--shards", str(SHARDS))
+        self.run: str = json.loads(capsys.readouterr().out)["run"]
+        self.again()
+
+    def again(self) -> None:
+        """Execute it."""
+        assert 0 == self.job.replay("run", self.run, "--master", "none")
+
+    def verify(self) -> int:
+        """Compare; return the exit status."""
+        return self.job.replay("verify", self.run, "--master", "none")
+
+    def states(self) -> list[ShardState]:
+        """Return the states of its shards."""
+        with closing(RunTable(self.job.folder / "state.db")) as table:
+            return [row.state for row in table.shards(self.run)]
+
+    def went_to(self, messages: Sequence[Message]) -> None:
+        """Let the run have gone to another topic, which has these messages."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        for each in messages:
+            place = each.partition() or 0
+            producer.produce("u.replay", each.value(), each.key(), place, headers=each.headers())
+        producer.flush(10)
+        with closing(sqlite3.connect(self.job.folder / "state.db.runs")) as runs, runs:
+            runs.execute("""UPDATE runs SET plan = replace(plan, '"topic": "t"', '"topic": "u"')""")
+
+    def messages(self) -> list[Message]:
+        """Return what the run sent."""
+        return consume(self.broker.bootstrap_servers, "t.replay")
+
+
+@pytest.fixture
+def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> TopicRun:
+    """Return a run that was executed."""
+    return TopicRun(tmp_path, capsys)
+
+
+def test_all_is_there(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shards pass; what another run sent to the same topic, or the same twice, changes nothing."""
+    assert 0 == made.verify()
+    assert f"{SHARDS} PASS; {ROWS} changes" in capsys.readouterr().out
+    first = made.run
+    assert 0 == made.job.replay("plan", "--json", "--accept-gaps", "--shards", "1")
+    made.run = json.loads(capsys.readouterr().out)["run"]
+    made.again()
+    assert 0 == made.verify()
+    made.run = first
+    made.went_to([*made.messages(), *made.messages()])
+
+    assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
+
+
+def test_what_is_missing_is_named(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shards whose changes are not all there are DIFF, by name; run again, they pass."""
+    messages = made.messages()
+    made.went_to(messages[:-3])
+
+    assert 4 == made.verify()
+    assert {ShardState.DIFF, ShardState.PASS} >= set(made.states())
+    assert 3 == capsys.readouterr().out.count("note: missing: forged.t INSERT mutation ")
+    made.again()
+    assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
+
+
+def test_what_is_in_no_shard_is_told(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Changes with the name of the run that it should not have sent are an extra, status 4."""
+    with closing(RunTable(made.job.folder / "state.db")) as table:
+        last = table.shards(made.run)[-1]
+        lost = last.report["delivered"]
+    with closing(sqlite3.connect(made.job.folder / "state.db.runs")) as runs, runs:
+        runs.execute("DELETE FROM shards WHERE number = ?", (SHARDS,))
+
+    assert lost > 0
+    assert 4 == made.verify()
+    assert f"extra: {lost} changes that the run sent are in no shard" in capsys.readouterr().err
+
+
+def test_a_file_cannot_be_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run into a sink that cannot be read back is refused."""
+    job = GapJob(tmp_path)
+    job.log(1, range(3))
+    assert 0 == job.replay("plan", "--json", "--accept-gaps", "--into-live")
+    run = json.loads(capsys.readouterr().out)["run"]
+    assert 0 == job.replay("run", run, "--master", "none")
+
+    assert 2 == job.replay("verify", run, "--master", "none")
+    assert "cannot be read back" in capsys.readouterr().err
