@@ -16,7 +16,6 @@ from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.log import first_table_id
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
@@ -29,8 +28,7 @@ _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 _KNOWN, _NEW = 1, 2  # Verdicts.
 _NEVER = -(1 << 63)
 _MESSAGING_60 = 14
-_TABLE_ID_BYTES = 16
-_HEAD_BYTES = 40  # Of an entry, at most: all before its first table id, and that.
+_TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The latter has an entry's first table id for certain.
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
@@ -50,11 +48,8 @@ class Judge(Protocol):
 class Incoming(Protocol):
     """Knows of the streams that a node receives."""
 
-    def written_before(self, segment: int, table_id: bytes) -> int:
-        """Return the write time in µs before which an entry there may be a stream's.
-
-        The entry's first table has this id; streams write no others in one mutation.
-        """
+    def written_before(self, segment: int, head: bytes, messaging: int) -> int:
+        """Return the write time in µs before which an entry that begins so may be a stream's."""
 
 
 class FurtherRead(Protocol):
@@ -461,12 +456,9 @@ class Intake:
         incoming = self.incoming[host]
         assert incoming is not None  # noqa: S101 (the host receives)
         start, end = self.notes[base + 3], self.notes[base + 4]
-        head = bytes(framer.window[start : min(end, start + _HEAD_BYTES)])
-        table_id = first_table_id(head, framer.messaging)
-        before = incoming.written_before(framer.segment_id, table_id)
-        if before == _NEVER:
-            return 0
-        return 0 if self._is_newer(framer, start, end, before) else 1
+        head = bytes(framer.window[start : start + _HEAD_BYTES])
+        before = incoming.written_before(framer.segment_id, head, framer.messaging)
+        return 0 if before == _NEVER or self._is_newer(framer, start, end, before) else 1
 
     def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
         """Say whether all of an entry was written after *newest*; one that is unfit counts so."""

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.plugins import Context
+from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.schema import TableSchema
 
@@ -81,9 +82,12 @@ class Streams:
                 self._unread = str(error)
                 self._log.warning("streams_unread", node=self._node, error=self._unread)
 
-    def written_before(self, segment: int, table_id: bytes) -> int:
-        """Return the write time in µs before which an entry there may be a stream's, or NEVER."""
-        table = self._table_of(UUID(bytes=table_id))
+    def written_before(self, segment: int, head: bytes, messaging: int) -> int:
+        """Return the write time in µs before which an entry may be a stream's, or NEVER.
+
+        *head* is how its mutation begins. A stream writes one table in a mutation.
+        """
+        table = self._table_of(UUID(bytes=first_table_id(head, messaging)))
         if table is None:
             return NEVER
         file_id = file_of(segment)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forged import NOW_US, OTHER, SCHEMA, TABLE, insert, mutation, update
+from forged import NOW_US, OTHER, SCHEMA, insert, mutation, update
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.contact import NodeSettings
@@ -151,15 +151,15 @@ def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Pa
 def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """What cannot be read changes nothing; a missing file says that there are no streams."""
     read = partial(streams_in, tmp_path / FOLDER)
-    parsed = parse_schema(SCHEMA)
+    parsed, head = parse_schema(SCHEMA), (insert(b"k")[:40], 12)
     streams = Streams(read, "n1", context(), parsed.tables.get)
     streams.look()
-    assert NEVER == streams.written_before(7, TABLE.bytes)
+    assert NEVER == streams.written_before(7, *head)
 
     report(tmp_path, Stream("forged", 5, 11, 7), Stream("forged", 6, 22))
     streams.look()
-    assert [NEVER, 11, 22, 22] == [streams.written_before(n, TABLE.bytes) for n in (4, 5, 6, 8)]
-    assert NEVER == streams.written_before(6, bytes(16))
+    assert [NEVER, 11, 22, 22] == [streams.written_before(n, *head) for n in (4, 5, 6, 8)]
+    assert NEVER == streams.written_before(6, bytes(40), 12)
 
     (tmp_path / FOLDER / FILE).write_text("[{")
     streams.look()
