@@ -316,6 +316,10 @@ class Source(ABC):
         said = f"this source has no typed columns of {table}"
         raise ConfigError([Problem("table", said, "leave it out, or name it in `tables`")])
 
+    def tables(self) -> Sequence[str] | None:
+        """Return the names of the tables that it has changes of; None where that is not known."""
+        return None
+
     def flaws(
         self,
         *,

@@ -94,6 +94,8 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     selection = selection_of(given)
     spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    if given.accept_gaps:
+        spec = spec.behind_gaps()
     target = Target.of_job(
         text,
         folder=given.to_folder,

@@ -1,6 +1,7 @@
 """From what is asked for to shards. The driver's part: it lists files and opens no segment."""
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from headrace.plugins import (
     ConfigError,
     EncodedPosition,
     Finding,
+    Problem,
     Source,
     Split,
 )
@@ -74,6 +76,7 @@ def planned(
             if position is not None or selection.tokens:
                 source.limit(until=position, tokens=selection.tokens)
             splits = source.plan()
+            _check_tables(source, selection.tables)
             starts = {
                 split.split_id: _located(source, split, at.after, required=True)
                 for split in splits
@@ -98,6 +101,25 @@ def planned(
     ]
     rows = size // _ROW_BYTES // max(1, logs) * len(splits) // max(count, len(splits))
     return Planned(made, size, files, rows, findings)
+
+
+def _check_tables(source: Source, named: Collection[str]) -> None:
+    """Refuse tables that the source does not have: nothing of them would come.
+
+    Raises:
+        ConfigError: with all of them.
+
+    """
+    known = source.tables()
+    if known is None:
+        return
+    problems = []
+    for name in sorted(set(named) - set(known)):
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:8])}"
+        problems.append(Problem("tables", f"{name[:96]!r} is none of the source's", hint))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, EncodedPosition | None]:

@@ -34,6 +34,7 @@ BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 NO_TOKEN: Final = 0  # Bulk work holds no lease.
+_GAPS, _GO_ON = "gaps", "expire"
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
 
 
@@ -68,6 +69,13 @@ class SourceSpec:
         )
         made: Source = plugin(config, context)
         return made
+
+    def behind_gaps(self) -> "SourceSpec":
+        """Return the source that goes on where something is missing, if it knows of gaps."""
+        plugin, _ = configured("source", self.given)
+        if _GAPS not in {each.name for each in fields(plugin.config_class)}:
+            return self
+        return replace(self, given={_GAPS: _GO_ON, **self.given})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

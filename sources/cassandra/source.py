@@ -157,6 +157,10 @@ class CassandraSource(Source):
         """Return how much was read, and how full the nodes' directories are."""
         return measures_of(self._parts)
 
+    def tables(self) -> Sequence[str]:
+        """Return the tables that are delivered, of the schema that is given."""
+        return [table.qualified for table in self._parts.tables]
+
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
         """Look for segments that are missing, or in two logs; see `archive.flaws`."""
         return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
