@@ -50,6 +50,8 @@ cdef class Cutter:
     cdef uint64_t _subset(self, int count) except? 0xFFFFFFFFFFFFFFFE
     @cython.locals(base=Py_ssize_t, timestamp=int64_t, ldt=int64_t, cells=uint64_t)
     cdef int _complex(self, int column, int has_deletion) except -1
+    @cython.locals(base=Py_ssize_t, start=Py_ssize_t, length=Py_ssize_t)
+    cdef inline int _plain_cell(self, int column, Py_ssize_t fixed) except -1
     @cython.locals(flags=int, base=Py_ssize_t, length=Py_ssize_t)
     cdef int _cell(self, int column, Py_ssize_t fixed, bint with_path) except -1
     @cython.locals(header=uint64_t, i=int, place=int, column=int, base=Py_ssize_t, length=Py_ssize_t)

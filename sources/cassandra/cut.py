@@ -232,6 +232,8 @@ class Cutter:
             column = header.columns[i]
             if self.layout.complex[column]:
                 self._complex(column, has_deletions)
+            elif self.at < self.end and self.buf[self.at] == codes.USE_ROW_TIMESTAMP:
+                self._plain_cell(column, self.layout.fixed[column])
             else:
                 self._cell(column, self.layout.fixed[column], False)
 
@@ -270,6 +272,29 @@ class Cutter:
         while cells > 0:
             cells -= 1
             self._cell(column, -1, True)
+
+    def _plain_cell(self, column: int, fixed: int) -> None:
+        """Cut a cell that has a value and its row's write time, and no more: most are so."""
+        if self.count >= self.room:
+            self._grow()
+        base = self.count * codes.WIDTH
+        self.count += 1
+        self.at += 1
+        length = self._length() if fixed < 0 else fixed
+        start = self.at
+        if length > self.end - start:
+            self._need(length)
+        self.at = start + length
+        self.words[base] = codes.CELL
+        self.words[base + codes.COLUMN] = column
+        self.words[base + codes.TIMESTAMP] = self.row_timestamp
+        self.words[base + codes.LDT] = _NULL
+        self.words[base + codes.TTL] = 0
+        self.words[base + codes.START] = start
+        self.words[base + codes.LENGTH] = length
+        self.words[base + codes.PATH] = 0
+        self.words[base + codes.PATH_LENGTH] = _NULL
+        self.words[base + codes.FLAGS] = codes.USE_ROW_TIMESTAMP
 
     def _cell(self, column: int, fixed: int, with_path: bool) -> None:
         flags = self._u8()

@@ -10,8 +10,12 @@
 
 HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
     uint64_t seen = 0;
-    for (; n >= 8; p += 8, n -= 8) seen |= hr_le64(p);
-    while (n-- > 0) seen |= *p++;
+    if (n >= 8) {
+        seen = hr_le64(p + n - 8);
+        for (; n > 8; p += 8, n -= 8) seen |= hr_le64(p);
+    } else {
+        while (n-- > 0) seen |= *p++;
+    }
     return (seen & 0x8080808080808080ull) == 0;
 }
 
@@ -54,14 +58,24 @@ static inline void hr_copy(uint8_t *out, const uint8_t *p, size_t n) {
     }
 }
 
+/* Four bytes as eight hexadecimal digits, the first of them in the lowest byte. */
+static inline uint64_t hr_hex8(uint32_t four) {
+    uint64_t x = __builtin_bswap32(four); /* Pairs, bytes, digits apart. */
+    x = (x & 0xffff) | (x & 0xffff0000) << 16;
+    x = (x & 0x000000ff000000ffull) | (x & 0x0000ff000000ff00ull) << 8;
+    x = (x >> 4 & 0x000f000f000f000full) | (x & 0x000f000f000f000full) << 8;
+    return x + 0x3030303030303030ull + ((x + 0x0606060606060606ull) >> 4 & 0x0101010101010101ull) * 39;
+}
+
 /* The 36 characters of a UUID at out. */
 HR_UNUSED static void hr_put_uuid(uint8_t *out, const uint8_t *p) {
-    static const char hex[] = "0123456789abcdef";
-    for (int i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) *out++ = '-';
-        *out++ = (uint8_t)hex[p[i] >> 4];
-        *out++ = (uint8_t)hex[p[i] & 15];
-    }
+    uint64_t digits[4];
+    for (int i = 0; i < 4; i++) digits[i] = hr_hex8(hr_be32(p + 4 * i));
+    memcpy(out, digits, 8);
+    memcpy(out + 9, digits + 1, 4), memcpy(out + 14, (uint8_t *)(digits + 1) + 4, 4);
+    memcpy(out + 19, digits + 2, 4), memcpy(out + 24, (uint8_t *)(digits + 2) + 4, 4);
+    memcpy(out + 28, digits + 3, 8);
+    out[8] = out[13] = out[18] = out[23] = '-';
 }
 
 /* A value that takes no thought, as Avro at out[at]: returns where it ends, -1 for any other one.

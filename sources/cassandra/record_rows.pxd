@@ -11,8 +11,10 @@ cdef uint64_t _DIRTY, _PERSISTED, _STREAMED, _NO_REPLICA, _STORED_BITS, _KIND_BI
 
 
 cdef class StoredRecords(Records):
+    cdef uint64_t[::1] scratch
+
     cpdef changed_rows(self)
-    @cython.locals(wanted=Py_ssize_t, rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int, word=int)
+    @cython.locals(rows=uint64_t[::1], size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, slot=int, word=int)
     cpdef list changed_pieces(self, Py_ssize_t words_max)
     cpdef bint has_changed(self) noexcept
     @cython.locals(last=int, slot=int)

@@ -4,7 +4,9 @@ Separate from the table itself: `records`. For one thread.
 """
 
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.blocks import Block
 from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.records import Records
 
 PIECE_WORDS = 32 * 1024 - 64  # Of a stored piece: sealed it has at most 256 KiB, whatever is in it.
@@ -22,6 +24,11 @@ _ONE = 1  # As wide as a word.
 class StoredRecords(Records):
     """The table, with what changed since it was stored last."""
 
+    def __init__(self, groups: Groups) -> None:
+        """Start empty, at split time 0."""
+        super().__init__(groups)
+        self.scratch = Block("Q", PIECE_WORDS).view()  # Kept: new pages cost more than their use.
+
     def changed_rows(self) -> bytes:
         """Return the records changed or dropped since the last call, as rows of 64-bit words.
 
@@ -33,9 +40,8 @@ class StoredRecords(Records):
     def changed_pieces(self, words_max: int) -> list[bytes]:
         """Return the same in pieces of at most *words_max* words, which go in this order."""
         pieces: list[bytes] = []
-        wanted = codes.RECORD_WORDS * (self.dropped_count + self.dirty_count)
-        wanted += (codes.LOCATION_WORDS - 1) * self.locs_used
-        rows = memoryview(bytearray(8 * min(words_max, wanted))).cast("Q")
+        rows = self.scratch
+        words_max = min(words_max, len(rows))
         at = 0
         for i in range(self.dropped_count):
             if at + codes.RECORD_WORDS > words_max:
@@ -52,11 +58,11 @@ class StoredRecords(Records):
             if self.words[slot * codes.RECORD_WORDS + codes.META] & _DIRTY:
                 self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_DIRTY
                 size = self._row_size(slot)
-                if at + size > len(rows):
+                if at and at + size > words_max:
                     pieces.append(bytes(rows[:at]))
                     at = 0
                 if size > len(rows):  # It has been joined by very many.
-                    rows = memoryview(bytearray(8 * size)).cast("Q")
+                    rows = self.scratch = Block("Q", size).view()
                 at = self._write_row(rows, at, slot)
         self.dirty_count = 0
         self.dropped_count = 0

@@ -17,7 +17,7 @@ cdef class Records:
     cdef public uint64_t number
     cdef readonly int live, pending
     cdef int room, used, free, locs_used, locs_free
-    cdef object words_block, links_block, newest_block
+    cdef list blocks
     cdef uint64_t[::1] words
     cdef int[::1] slots, links
     cdef uint64_t[::1] heads
@@ -53,12 +53,13 @@ cdef class Records:
     cdef int _free(self, int slot) except -1
     @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int, other=int)
     cdef int _hand_over(self, int slot) except -1
-    @cython.locals(size=int, i=int, slot=int, base=Py_ssize_t, keyspace=uint64_t)
+    @cython.locals(i=int, slot=int, base=Py_ssize_t, keyspace=uint64_t)
     cdef int _reindex(self) except -1
     cdef int _note_dropped(self, uint64_t d0, uint64_t d1) except -1
     @cython.locals(dropped=uint64_t[::1])
     cdef int _grow_dropped(self) except -1
     cdef int _grow(self) except -1
+    cdef int _view(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become(self, int slot, int kind) except -1
     @cython.locals(base=Py_ssize_t)

@@ -17,6 +17,8 @@ _HOST_SHIFT, _HOST_BITS = 48, 0x3F
 _LOW32 = 0xFFFF_FFFF
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has looked.
 _ROOM_FIRST = 1024
+# The type of each table's items and how many a record has: words, links, newest, slots, heads.
+_TABLES = (("Q", codes.RECORD_WORDS), ("i", 1), ("q", 1), ("i", 2), ("Q", 2))
 # What a table's view is while its block grows.
 _NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
 _AHEAD = 8  # Records whose places are fetched before they are needed.
@@ -36,20 +38,16 @@ class Records:
         self.live = 0
         self.pending = 0
         self.room = _ROOM_FIRST
-        self.words_block = Block("Q", codes.RECORD_WORDS * self.room)
-        self.links_block, self.newest_block = Block("i", self.room), Block("q", self.room)
-        self.words = self.words_block.view()
-        self.slots = memoryview(array("i", [-1] * (2 * self.room)))
-        # Records of one token are linked: `heads` finds the last one, `links` lead to the others.
-        # A head is its slot + 1, and above it half of its token's hash, so that a search touches
-        # few records in vain; 0 is none.
-        self.heads = Block("Q", 2 * self.room).view()
-        self.links = self.links_block.view()
-        # Of a head: the newest write time in what was published of its token.
-        self.newest = self.newest_block.view()
+        # `slots` finds a record by its digest. Records of one token are linked: `heads` finds the
+        # last one, `links` lead to the others. A head is its slot + 1, and above it half of its
+        # token's hash, so that a search touches few records in vain; 0 is none. `newest` is, of a
+        # head, the newest write time in what was published of its token.
+        self.blocks = [Block(code, items * self.room) for code, items in _TABLES]
+        self._view()
         # Who may write rows must not choose where tokens stand.
         self.salt = int.from_bytes(os.urandom(8), "little") | 1
         self.used = 0  # Slots ever taken; beyond it the table is untouched.
+        self._reindex()
         self.free = 0  # First free slot + 1, linked through codes.LOCATIONS.
         self.locs = memoryview(array("q", bytes(8 * codes.LOCATION_WORDS * self.room)))
         self.locs_used = 0
@@ -196,11 +194,7 @@ class Records:
 
     def _reindex(self) -> None:
         """Make the indexes anew: once for many records is less than once for each."""
-        size = 2 * self.room
-        if len(self.slots) != size:
-            self.slots = Block("i", size).view()
-            self.heads = Block("Q", size).view()
-        for i in range(size):
+        for i in range(2 * self.room):
             self.slots[i] = -1
             self.heads[i] = 0
         for slot in range(self.used):
@@ -229,16 +223,21 @@ class Records:
         self.dropped = dropped
 
     def _grow(self) -> None:
-        self.words, self.links, self.newest = _NO_WORDS, _NO_LINKS, _NO_TIMES
+        self.words = self.heads = _NO_WORDS
+        self.links = self.slots = _NO_LINKS
+        self.newest = _NO_TIMES
         try:
-            self.words_block.grow(2 * codes.RECORD_WORDS * self.room)
-            self.links_block.grow(2 * self.room)
-            self.newest_block.grow(2 * self.room)
+            for block, (_, items) in zip(self.blocks, _TABLES, strict=True):
+                block.grow(2 * items * self.room)
         finally:
-            self.words, self.links = self.words_block.view(), self.links_block.view()
-            self.newest = self.newest_block.view()
+            self._view()
         self.room *= 2
         self._reindex()
+
+    def _view(self) -> None:
+        words, links, newest, slots, heads = [block.view() for block in self.blocks]
+        self.words, self.links, self.newest = words, links, newest
+        self.slots, self.heads = slots, heads
 
     def _become(self, slot: int, kind: int) -> None:
         base = slot * codes.RECORD_WORDS

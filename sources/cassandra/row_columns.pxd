@@ -24,13 +24,17 @@ cdef class RowColumns:
 
     cpdef use(self, Cutter cutter, int columns_max)
     cpdef forget(self)
+    @cython.final
     @cython.locals(kind=int64_t, column=int, timestamp=int64_t)
     cdef Py_ssize_t _gather(self, TablePlan plan, Py_ssize_t at) except -1
+    @cython.final
     @cython.locals(begin=Py_ssize_t, dropped=int64_t, kept=int)
     cdef Py_ssize_t _gather_complex(self, TablePlan plan, Py_ssize_t at, int column) except -1
     cdef Py_ssize_t _range_end(self, Py_ssize_t at) except -1
-    cdef int _is_path_cell(self, Py_ssize_t at) noexcept
-    cdef int _mention(self, int column, Py_ssize_t at) except -1
+    @cython.final
+    cdef inline int _is_path_cell(self, Py_ssize_t at) noexcept
+    @cython.final
+    cdef inline int _mention(self, int column, Py_ssize_t at) noexcept
     @cython.locals(at=Py_ssize_t)
     cdef int _has_note(self, TablePlan plan, int column, int64_t timestamp, int64_t ttl, int64_t expires) except -1
     cdef int _is_empty(self, TablePlan plan, int column, Py_ssize_t at) noexcept
