@@ -40,6 +40,7 @@ class Listed(msgspec.Struct, frozen=True):
     missing: bool
     bytes: int
     modified_ms: float
+    unwatched: bool = False
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -206,9 +206,8 @@ class AgentServer:
 
     def _listed(self, info: SegmentInfo) -> Listed:
         size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
-        return Listed(
-            file_of(info.segment_id), info.name, info.limit, info.missing, size, modified_ms
-        )
+        said = info.name, info.limit, info.missing, size, modified_ms, info.unwatched
+        return Listed(file_of(info.segment_id), *said)
 
     async def _range(self, request: web.Request) -> web.StreamResponse:
         name = _segment_name(request)

@@ -343,6 +343,7 @@ class LogCursor:
             present=[s.segment_id for s in self._listed],
             expected=self._unread,
             was_away=self._was_away,
+            unwatched=[s.segment_id for s in self._listed if s.unwatched],
         )
         if gap is not None:
             raise error_of(gap)

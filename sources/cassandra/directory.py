@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from headrace.sources.cassandra import needs, rescue
+from headrace.sources.cassandra import needs, rescue, watch
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
     LogUnreadableError,
@@ -32,14 +32,15 @@ class SegmentInfo:
     """One segment with CDC data, as listed; `segment_id` is its number in the log's `Manifest`.
 
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
-    there is only its index, and so it held CDC data that cannot be read any more. Nothing of it
-    that ends behind `until` is wanted.
+    there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
+    came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
     """
 
     segment_id: int
     name: str
     limit: int
     missing: bool = False
+    unwatched: bool = False
     until: int = END_OFFSET
 
     @property
@@ -189,6 +190,7 @@ class LogDirectory:
         numbers = self.manifest.note(indexed.keys())
         there = sorted(numbers[segment_id] for segment_id in logs.keys() & indexed.keys())
         newest, written = max(there, default=0), self._written(there, indexed)
+        breaks = () if self.hold is None else watch.load(self.hold).breaks
         # An index of the newest may come before its log, where something copies both.
         found = [
             SegmentInfo(
@@ -196,6 +198,7 @@ class LogDirectory:
                 indexed[file_of(number)],
                 written.get(number, NO_LIMIT),
                 missing=file_of(number) not in logs,
+                unwatched=file_of(number) in breaks,
             )
             for number in sorted(numbers[each] for each in indexed)
             if file_of(number) in logs or number < newest

@@ -41,18 +41,20 @@ _WORDS: Final = {
 }
 
 
-def gap_before(
+def gap_before(  # noqa: PLR0913 (a place, and the evidence)
     node: str,
     marker: Marker,
     *,
     present: Sequence[int],
     expected: Collection[int],
     was_away: bool,
+    unwatched: Collection[int] = (),
 ) -> StoredGap | None:
     """Return what is lost of a log between *marker* and the next segment to read.
 
     *present* are the ids that can be read, ascending; *expected* those that were listed and not
-    read. *was_away* says that nobody has looked at the log since *marker* was reached.
+    read. *was_away* says that nobody has looked at the log since *marker* was reached, and before
+    the *unwatched* ones whoever holds them did not.
     """
     later = next((n for n in present if n > marker.segment_id), None)
     lost = [n for n in expected if n > marker.segment_id and (later is None or n < later)]
@@ -60,8 +62,9 @@ def gap_before(
         return _gap(node, marker, MARKER, later, max([marker.segment_id, *lost]))
     if lost:
         return _gap(node, marker, VANISHED, later, max(lost))
-    unwatched = was_away and not any(n <= marker.segment_id for n in present)
-    if unwatched and later is not None and later > marker.segment_id + 1 and marker != START:
+    unseen = was_away and not any(n <= marker.segment_id for n in present)
+    unseen = unseen or (marker.offset == END_OFFSET and later in unwatched)
+    if unseen and later is not None and later > marker.segment_id + 1 and marker != START:
         return _gap(node, marker, POSSIBLE, later, later)
     return None
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from headrace.plugins import Clock, HeadraceError
-from headrace.sources.cassandra import needs, rescue
+from headrace.sources.cassandra import needs, rescue, watch
 from headrace.sources.cassandra.agent_protocol import HoldFigures
 from headrace.sources.cassandra.copies import OpenedSegment
 from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo, sizes_in
@@ -31,6 +31,7 @@ from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Need
 from headrace.sources.cassandra.segment import index_name, parse_name
+from headrace.sources.cassandra.watch import Watched
 
 TICK_MS: Final = 1_000
 RESCUE_MS: Final = 600_000  # So long copies may wait before their segment goes without them.
@@ -78,6 +79,7 @@ class Keeper:
         self._finished: deque[tuple[float, int]] = deque(maxlen=RATE_SEGMENTS)
         self._newest = 0
         self._full = False
+        self._known: Watched | None = None
         self._seen: dict[Path, dict[str, int]] = {}  # Files and their bytes, by folder.
 
     @property
@@ -153,6 +155,7 @@ class Keeper:
         with self._telling(self._log.path):
             here = self._segments_in(self._log.path)
         listed = {info.name: info for info in self._log.segments()}
+        self._watch(hold, here, listed.values())
         self._observe(listed.values())
         with self._telling(hold):
             self._full = not self._make_room(0)
@@ -161,7 +164,7 @@ class Keeper:
             for name in here:
                 if self._holds(hold, name) or self._take(hold, name):
                     self._take_index(hold, index_name(name))
-                    if name in listed and listed[name].final:
+                    if name in listed and listed[name].final and not self._is_witness(name):
                         self._remove(self._log.path, name)
             # What the node took away and never had an index for had no CDC data.
             for name in set(self._segments_in(hold)) - set(here) - listed.keys():
@@ -198,6 +201,28 @@ class Keeper:
         )
 
     # ---- holding ----
+
+    def _watch(self, hold: Path, here: Sequence[str], listed: Collection[SegmentInfo]) -> None:
+        """Note what is seen in `cdc_raw`, and whether some of it may have gone unseen."""
+        before, names = self._watched(), set(here)
+        now = before.after(
+            [file_of(each.segment_id) for each in listed if each.name in names],
+            {file_of(each.segment_id) for each in listed},
+        )
+        if now != before:
+            with self._telling(hold):
+                watch.save(hold, now)
+            self._known = now
+
+    def _watched(self) -> Watched:
+        if self._known is None and self._log.hold is not None:
+            self._known = watch.load(self._log.hold)
+        return self._known or Watched()
+
+    def _is_witness(self, name: str) -> bool:
+        """Say whether this one is to stay in `cdc_raw`, as the newest that was seen there."""
+        parsed = parse_name(name)
+        return parsed is not None and parsed[1] == self._watched().witness
 
     def _holds(self, hold: Path, name: str) -> bool:
         """Say whether *hold* has a link of the very file in `cdc_raw`."""
@@ -349,6 +374,7 @@ class Keeper:
             age_ms = max(0, now_ms - self._log.modified_ms(info))
             if (
                 info.final
+                and not self._is_witness(info.name)
                 and age_ms >= retention_ms
                 and self._may_go(info, noted, is_old=age_ms >= rescue_ms)
             ):

@@ -335,13 +335,13 @@ class RemoteLog:
     def segments(self) -> Sequence[SegmentInfo]:
         """Return the segments that hold CDC data now, by ascending number.
 
-        Which incarnation of the log each belongs to is for us to say: the agent may have lost with
-        the directory what it knew. Raises as `Agent.ask`.
+        Their incarnations are for us to say: an agent may forget. Raises as `Agent.ask`.
         """
-        told = self.told = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH)
-        self._listed = {each.name: each for each in told.segments}
-        numbers = self.manifest.note({each.id for each in told.segments})
-        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing) for e in told.segments]
+        self.told = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH)
+        told = self.told.segments
+        self._listed = {each.name: each for each in told}
+        numbers = self.manifest.note({each.id for each in told})
+        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing, e.unwatched) for e in told]
         found.sort(key=attrgetter("segment_id"))
         return found if self._until is None else list(ended(found, *self._until))
 

@@ -129,6 +129,8 @@ class Received:
     """Each time that it came."""
     rows: list[str] = field(default_factory=list)
     """The rows that a consumer has who folded everything, as sorted JSON."""
+    notices: list[dict[str, object]] = field(default_factory=list)
+    """Its control records."""
 
 
 def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
@@ -139,7 +141,11 @@ def received(bootstrap_servers: str, topic: str, schemas: Schemas) -> Received:
     tables = set()
     for message in committed(bootstrap_servers, topic):
         headers = dict(cast("list[tuple[str, bytes]]", message.headers()))
-        content, schema_id = message.value() or b"", headers["schemaId"]
+        content = message.value() or b""
+        if "headrace.control" in headers:
+            found.notices.append(json.loads(content))
+            continue
+        schema_id = headers["schemaId"]
         latest.take(content, headers)
         if schema_id not in readers:
             readers[schema_id] = reader_of(schemas.get(schema_id).value)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -99,6 +100,9 @@ _LOGBACK: Final = """\
   <root level="WARN"><appender-ref ref="OUT"/></root>
 </configuration>
 """
+# Where a node keeps its files.
+_FOLDERS: Final = ("data", "commitlog", "cdc_raw", "hints", "saved_caches")
+_JOIN_MS: Final = 5_000  # In which all nodes learn of one that comes, goes or moves.
 # A native protocol version 4 OPTIONS request, and the opcode of the answer to it.
 _OPTIONS: Final = b"\x04\x00\x00\x00\x05\x00\x00\x00\x00"
 _SUPPORTED: Final = 6
@@ -117,6 +121,8 @@ class Place:
     """Addresses; itself, when there are none."""
     bootstraps: bool = False
     """Streams what it owns from the others before it is a member."""
+    replaces: str = ""
+    """The address of the node whose place it takes, which does not run; its own one, too."""
 
 
 class Cassandra:
@@ -132,17 +138,23 @@ class Cassandra:
             place = Place(HOST, port, storage_port)
         (self._jmx_port,) = free_ports(1)
         self._folder = folder
-        self._ring_delay_ms = 10_000 if place.bootstraps else 100
+        self._ring_delay_ms = _JOIN_MS if place.bootstraps else 100
+        self._replaces = place.replaces
         self._process: ServerProcess | None = None
         self.release = release
         self.host, self.port = place.host, place.port
         self.cdc_raw, self.commitlog = folder / "cdc_raw", folder / "commitlog"
-        settings = _settings(folder) | _settings_of(place) | dict(release.settings)
-        if release.version.startswith("4.0."):
+        self._settings = _settings(folder) | _settings_of(place) | dict(release.settings)
+        self._write_settings()
+        (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+
+    def _write_settings(self) -> None:
+        settings = self._settings
+        if self.release.version.startswith("4.0."):
             settings = dict(_setting_40(name, value) for name, value in settings.items())
         # JSON is YAML too.
-        (folder / "cassandra.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-        (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+        path = self._folder / "cassandra.yaml"
+        path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
     @property
     def log(self) -> Path:
@@ -174,10 +186,23 @@ class Cassandra:
         self.release = replace(release, settings=self.release.settings)
         self.start()
 
+    def restart(self, **settings: object) -> None:
+        """End it politely, and start it with these settings besides its own."""
+        self.stop()
+        self._settings |= settings
+        self._write_settings()
+        self.start()
+
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would, if it runs."""
         if self._process is not None:
             self._process.kill()
+
+    def lose_disk(self) -> None:
+        """Lose all files, as one that does not run; it comes back in its own place."""
+        for name in _FOLDERS:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+        self._replaces = self.host
 
     def nodetool(self, *arguments: str) -> str:
         """Run Cassandra's own tool on it and return what it prints."""
@@ -211,7 +236,17 @@ class Cassandra:
             ),
             *("-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra-foreground=yes"),
             "-Dcassandra.batchlog.replay_timeout_in_ms=2000",
+            *self._replacing(),
             *("-cp", self.release.class_path(), "org.apache.cassandra.service.CassandraDaemon"),
+        ]
+
+    def _replacing(self) -> list[str]:
+        if not self._replaces:
+            return []
+        return [
+            f"-Dcassandra.replace_address_first_boot={self._replaces}",
+            # So long it watches whether the other one is alive.
+            f"-Dcassandra.broadcast_interval_ms={self._ring_delay_ms + 1_000}",
         ]
 
     def __enter__(self) -> Self:
@@ -233,10 +268,7 @@ def _settings(folder: Path) -> dict[str, object]:
         "endpoint_snitch": "SimpleSnitch",
         "auto_snapshot": False,
         "data_file_directories": [str(folder / "data")],
-        "commitlog_directory": str(folder / "commitlog"),
-        "cdc_raw_directory": str(folder / "cdc_raw"),
-        "hints_directory": str(folder / "hints"),
-        "saved_caches_directory": str(folder / "saved_caches"),
+        **{f"{name}_directory": str(folder / name) for name in _FOLDERS[1:]},
         "cdc_enabled": True,
         "cdc_total_space": "512MiB",
         "commitlog_sync": "periodic",

@@ -22,6 +22,7 @@ from servers.process import free_ports
 _SECONDS_MAX: Final = 180
 _POLL_SECONDS: Final = 0.2
 _TOKENS: Final = 1 << 64
+_NODES_MAX: Final = 6  # Over the life of a ring: each has an address of its own.
 # A write that a node missed is a hint, and a batch comes again, seconds later.
 _SETTINGS: Final = {
     "write_request_timeout": "5s",
@@ -42,11 +43,12 @@ class Ring:
     def __init__(self, folder: Path, releases: Sequence[Release] = (CURRENT,) * 3) -> None:
         """Make the nodes' folders in *folder*, one for each of *releases*."""
         self._folder = folder
-        hosts = [_host(number) for number in range(len(releases))]
-        self.port, self._storage_port = free_ports(2, (*hosts, _host(len(hosts))))
-        self._seeds = tuple(hosts)
+        hosts = [_host(number) for number in range(_NODES_MAX)]
+        self.port, self._storage_port = free_ports(2, hosts)
+        self._seeds = tuple(hosts[: len(releases)])
+        self._made_so_far = 0
         self.nodes = [
-            self._made(number, release, number * _TOKENS // len(releases))
+            self._made(release, number * _TOKENS // len(releases))
             for number, release in enumerate(releases)
         ]
 
@@ -83,10 +85,19 @@ class Ring:
 
     def add(self, token: int, *, release: Release = CURRENT) -> Cassandra:
         """Start a further node, which takes the range before *token*; return it as a member."""
-        node = self._made(len(self.nodes), release, token, bootstraps=True)
+        node = self._made(release, token, bootstraps=True)
         self.nodes.append(node)
         node.start()
         return node
+
+    def spare(self, node: Cassandra) -> Cassandra:
+        """Make a node that is to take the place of *node*, and do not start it."""
+        return self._made(node.release, 0, bootstraps=True, replaces=node.host)
+
+    def replace(self, node: Cassandra, spare: Cassandra) -> None:
+        """Start a spare one in the place of *node*, which does not run any more."""
+        self.nodes[self.nodes.index(node)] = spare
+        spare.start()
 
     def remove(self, node: Cassandra) -> None:
         """Have *node* give its range to the others and leave; its files stay."""
@@ -98,9 +109,14 @@ class Ring:
         """Return a driver's cluster that asks only *nodes*, by default those that began it."""
         return connected([node.host for node in nodes] or self._seeds, self.port)
 
+    def move(self, node: Cassandra, token: int) -> None:
+        """Give *node* the range before *token* instead of its own one."""
+        node.nodetool("move", "--", str(token - _TOKENS // 2))
+
     def _made(
-        self, number: int, release: Release, token: int, *, bootstraps: bool = False
+        self, release: Release, token: int, *, bootstraps: bool = False, replaces: str = ""
     ) -> Cassandra:
+        number, self._made_so_far = self._made_so_far, self._made_so_far + 1
         place = Place(
             _host(number),
             self.port,
@@ -108,6 +124,7 @@ class Ring:
             token=token - _TOKENS // 2,
             seeds=self._seeds,
             bootstraps=bootstraps,
+            replaces=replaces,
         )
         quick = replace(release, settings={**_SETTINGS, **release.settings})
         return Cassandra(self._folder / f"node{number + 1}", release=quick, place=place)

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Disposal
 from headrace.sources.cassandra.needs import HoldDeniedError, HoldError, Pending
 from headrace.sources.cassandra.segment import index_name
+from headrace.sources.cassandra.state import CdcState
 from holding import DELETE, Node, hold, job, keeper_of, name, past
 from node_logs import batches, open_all, source
 
@@ -36,6 +37,11 @@ def size_of(node: Node, number: int) -> int:
     return node.log.find(name(number)).stat().st_size
 
 
+def files(number: int) -> list[str]:
+    """Return the names of a segment and its index."""
+    return [name(number), index_name(name(number))]
+
+
 def keys_of(found: Batch) -> Iterator[str]:
     """Yield the keys of a batch's rows."""
     for record in found.records():
@@ -43,7 +49,10 @@ def keys_of(found: Batch) -> Iterator[str]:
 
 
 def test_a_segment_is_held_when_it_is_seen(node: Node) -> None:
-    """The hold has the very file and its index; what is live keeps Cassandra's link."""
+    """The hold has the very file and its index; what is live keeps Cassandra's link.
+
+    So does the newest with CDC data: while it is there, nothing behind it went unseen.
+    """
     keeper = keeper_of(node.log, DELETE)
     keeper.check()
     node.write(1, [b"a"], index="20")
@@ -58,8 +67,13 @@ def test_a_segment_is_held_when_it_is_seen(node: Node) -> None:
     node.complete(1)
     keeper.take()
 
-    assert [name(2)] == node.in_raw()
+    assert [*files(1), name(2)] == node.in_raw()
     assert [(1, True)] == [(info.segment_id, info.final) for info in node.log.segments()]
+
+    node.complete(2)
+    keeper.take()
+
+    assert files(2) == node.in_raw()
 
 
 def test_what_has_no_cdc_data_loses_our_link(node: Node) -> None:
@@ -98,6 +112,38 @@ def test_what_the_node_trims_is_read_all_the_same(node: Node, *, seen_live: bool
     made.close()
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_went_while_nobody_looked_is_a_gap_also_behind_what_is_held(
+    node: Node, *, is_lost: bool
+) -> None:
+    """I10: a held segment tells nothing of what the node took away behind it meanwhile.
+
+    While its newest one is still in `cdc_raw`, where the oldest go first, nothing did go.
+    """
+    options = job([node], gaps="expire")
+    node.write(1, [b"a"])
+    node.write(2, [b"b"], index="20")
+    made = source(options)
+    (split,) = made.plan()
+    *_, last = batches([made.open(split, None)])
+    made.close()
+
+    node.complete(2)
+    node.write(3, [b"c"])
+    node.write(5, [b"e"])
+    node.discard(1, 2, 3)
+    if is_lost:
+        node.trim(2, 3)
+    made = source(options)
+    found = list(batches([made.open(split, last.end)]))
+    made.close()
+
+    assert isinstance(found[-1].end, CdcState)
+    assert [(2, "possible")] * is_lost == [
+        (gap.begin.segment_id, gap.kind) for gap in found[-1].end.met_gaps
+    ]
+
+
 def test_a_job_reads_on_from_the_hold_and_lets_it_go(node: Node) -> None:
     """A worker without an agent links, reads, and disposes of what it committed."""
     clock = DrivenClock()
@@ -106,7 +152,7 @@ def test_a_job_reads_on_from_the_hold_and_lets_it_go(node: Node) -> None:
     node.write(2, [b"c"])
     (reader,) = open_all(made).values()
     found = list(batches([reader]))
-    assert [] == node.in_raw()
+    assert files(2) == node.in_raw()
     assert [1, 2] == node.held()
 
     reader.release(found[-1].end)
@@ -129,7 +175,7 @@ def test_a_job_that_keeps_touches_nothing(node: Node) -> None:
 
     assert 2 == len(found)
     assert [1] == node.held()
-    assert [name(2), index_name(name(2))] == node.in_raw()
+    assert [*files(1), *files(2)] == node.in_raw()
     made.close()
 
 
@@ -147,7 +193,7 @@ def test_a_replay_links_anew_what_was_let_go(node: Node) -> None:
     node.replay(2)
     keeper.take()
     assert [1, 2] == node.held()
-    assert [] == node.in_raw()
+    assert files(2) == node.in_raw()
 
     assert 1 == mine.dispose()
     assert [2] == node.held()
@@ -344,7 +390,7 @@ def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.Monkey
 
     keeper.tick()
     assert sorted([node.raw, node.hold]) == sorted(looked)
-    assert ([], [1, 2, 3]) == (node.in_raw(), node.held())
+    assert (files(3), [1, 2, 3]) == (node.in_raw(), node.held())
 
     node.write(4, [b"a"], index="1")
     figures = keeper.figures()

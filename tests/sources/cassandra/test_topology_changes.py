@@ -1,5 +1,6 @@
 """A ring, its replication and its level change, while a job runs and while it does not."""
 
+import shutil
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
@@ -17,10 +18,13 @@ from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write
 from headrace.sources.cassandra.schema import KeyspaceSchema
 from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, forged_nodes, open_all, source
+from serving import TOKEN, serving
 
 ROWS = [insert(b"key %d" % i, b"value") for i in range(20)]
 NODES = ("n1", "n2", "n3", "n4", "n5")
 HINTS_S = 600
+MINUTE_S = 60
+HOURS_MS = 6 * 3_600_000
 ROWS_EACH = 24
 # Tokens by node, and copies of a row, before and after a change; the last one is undone again.
 QUARTER = 1 << 62
@@ -203,6 +207,103 @@ def test_a_node_comes_into_the_ring(tmp_path: Path) -> None:
     assert 10 == job.read()
     assert 20 == job.books["mutations.agreed"]
     assert 0 == job.books["mutations.pending"]
+
+
+@pytest.mark.parametrize("was_read", [True, False], ids=["read", "unread"])
+def test_a_node_with_a_new_disk_takes_its_own_place(tmp_path: Path, *, was_read: bool) -> None:
+    """TP02: the same host id, address and tokens, and a log that begins anew.
+
+    While it has none the others are read. What only the lost log had is a copy less, and no more
+    than that; what was read of it counts.
+    """
+    job = Job(tmp_path, n1=ROWS[:5], n3=ROWS[:5])
+    assert 5 == job.read()
+    job.open(gaps="expire")
+    job.log({"n1": ROWS[5:10], "n2": ROWS[8:10], "n3": ROWS[5:8]})
+    published = job.read() if was_read else 0
+
+    shutil.rmtree(tmp_path / "n3")
+    published += job.read()
+    lost = 0 if was_read else 3
+    assert 5 - lost == published
+    job.log({"n1": ROWS[10:12], "n2": ROWS[10:], "n3": ROWS[12:]})
+
+    assert 10 == job.read()
+    assert lost == job.books["mutations.pending"]
+    job.add(ROWS[:10], "n3")  # As a repair or hints bring it.
+    assert lost == job.read()
+    assert (20, 0) == (job.books["mutations.agreed"], job.books["mutations.pending"])
+
+
+def test_a_log_that_was_away_for_hours_is_taken_in(tmp_path: Path) -> None:
+    """What waited for its copies is published then, once; what did not is surplus; none expires."""
+    job = Job(tmp_path)
+    job.log({"n1": ROWS[:10], "n2": ROWS[:5], "n3": ROWS})
+    with serving(tmp_path / "n3") as served:
+        port = served.port
+    nodes = {node: str(tmp_path / node) for node in NODES} | {"n3": {"url": served.url}}
+    job.open(nodes=nodes, agent_token=TOKEN)
+    published = [job.read()]
+    for _ in range(3):
+        job.clock.advance(HOURS_MS)
+        published.append(job.read())
+    job.add(ROWS[15:], "n2")  # Its hints for the third are lost with time.
+    job.clock.advance(HOURS_MS)
+    with serving(tmp_path / "n3", port=port):
+        published.append(job.read())
+        assert [5, 0, 0, 0, 10] == published
+        assert (15, 5, 0) == tuple(
+            job.books[f"mutations.{fate}"] for fate in ("agreed", "pending", "expired")
+        )
+        assert 5 == job.books["entries.n3.surplus"]
+        job.source.close()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_goes_while_no_agent_answers_may_be_a_gap(tmp_path: Path, *, is_lost: bool) -> None:
+    """I10: the job ran, but nobody saw what the node removed, unless what was read is still there.
+
+    The oldest go first. What has its copies elsewhere comes all the same.
+    """
+    job = Job(tmp_path)
+    nodes: dict[str, object] = {node: str(tmp_path / node) for node in NODES}
+    with serving(tmp_path / "n3") as served:
+        port = served.port
+        nodes["n3"] = {"url": served.url}
+        job.open(nodes=nodes, agent_token=TOKEN, gaps="expire")
+        job.add(ROWS[:5], "n1", "n3")
+        published = job.read()
+    job.add(ROWS[5:10], "n1", "n3")
+    job.add(ROWS[10:], "n1", "n2", "n3")
+    job.clock.advance(HOURS_MS)
+    published += job.read()
+    if is_lost:
+        for path in (tmp_path / "n3").glob("CommitLog-*"):
+            if str(job.segment_id) not in path.name:
+                path.unlink()
+
+    job.clock.advance(HOURS_MS)
+    with serving(tmp_path / "n3", port=port):
+        published += job.read()
+        job.source.close()
+    (state,) = job.at.values()
+    assert isinstance(state, CdcState)
+    assert [("n3", "possible")] * is_lost == [(gap.node, gap.kind) for gap in state.met_gaps]
+    assert (15 if is_lost else 20) == published
+
+
+def test_a_node_was_down_for_longer_than_hints_are_kept(tmp_path: Path) -> None:
+    """At ALL what it never gets has expired, counted; what comes late after all is published."""
+    job = Job(tmp_path)
+    job.open(consistency="ALL", expiry_seconds=MINUTE_S, memory_seconds=MINUTE_S)
+    job.add(ROWS[:10], "n1", "n2")
+    assert 0 == job.read(MINUTE_S + 20)
+
+    job.add([*ROWS[:5], *ROWS[10:]], "n3")
+    assert 5 == job.read()
+    assert (5, 5) == (job.books["mutations.agreed"], job.books["mutations.expired"])
+    job.add(ROWS[10:], "n1", "n2")
+    assert 10 == job.read()
 
 
 def test_a_ring_is_retired_after_the_hint_window(tmp_path: Path) -> None:

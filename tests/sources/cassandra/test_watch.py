@@ -1,0 +1,43 @@
+"""What a keeper saw last, and where it lost sight."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.sources.cassandra import watch
+from headrace.sources.cassandra.errors import LogUnreadableError
+from headrace.sources.cassandra.watch import Watched
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [
+        pytest.param([], Watched(5, (3,)), id="nothing-is-there-yet"),
+        pytest.param([5], Watched(5, (3,)), id="nothing-new"),
+        pytest.param([4, 5, 9], Watched(9, (3,)), id="the-witness-is-there"),
+        pytest.param([7, 9], Watched(9, (3, 7)), id="the-oldest-went-and-who-knows-what-else"),
+        pytest.param([1, 2], Watched(2, (3, 1)), id="the-log-begins-anew"),
+    ],
+)
+def test_a_break_is_where_the_newest_one_seen_is_gone(here: list[int], expected: Watched) -> None:
+    """The oldest go first, so all behind it may be gone; before it is there was nothing to see."""
+    assert expected == Watched(5, (3,)).after(here, {1, 3, 7})
+    assert Watched(here[-1] if here else None) == Watched().after(here, {*here})
+
+
+def test_a_break_is_forgotten_with_its_segment() -> None:
+    """Whoever comes later never had what was before it."""
+    assert Watched(9, (7,)) == Watched(9, (3, 7)).after([9], {7, 9})
+
+
+def test_it_is_kept_in_the_hold(tmp_path: Path) -> None:
+    """Also when who watched is another process; a file that is something else is named."""
+    assert Watched() == watch.load(tmp_path / "none yet")
+    watch.save(tmp_path, Watched(9, (3, 7)))
+    assert Watched(9, (3, 7)) == watch.load(tmp_path)
+
+    (path,) = tmp_path.iterdir()
+    path.write_text("[")
+    with pytest.raises(LogUnreadableError) as caught:
+        watch.load(tmp_path)
+    assert str(path) == caught.value.place
