@@ -19,7 +19,6 @@ from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.keeper import TICK_MS, Disposal
 from headrace.sources.cassandra.needs import HoldDeniedError, HoldError, Pending
 from headrace.sources.cassandra.segment import index_name
-from headrace.sources.cassandra.state import CdcState
 from holding import DELETE, Node, hold, job, keeper_of, name, past
 from node_logs import batches, open_all, source
 
@@ -49,10 +48,7 @@ def keys_of(found: Batch) -> Iterator[str]:
 
 
 def test_a_segment_is_held_when_it_is_seen(node: Node) -> None:
-    """The hold has the very file and its index; what is live keeps Cassandra's link.
-
-    So does the newest with CDC data: while it is there, nothing behind it went unseen.
-    """
+    """What is live, and the newest with CDC data, keep Cassandra's link of the very file."""
     keeper = keeper_of(node.log, DELETE)
     keeper.check()
     node.write(1, [b"a"], index="20")
@@ -110,38 +106,6 @@ def test_what_the_node_trims_is_read_all_the_same(node: Node, *, seen_live: bool
 
     assert 3 == len(found)
     made.close()
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_what_went_while_nobody_looked_is_a_gap_also_behind_what_is_held(
-    node: Node, *, is_lost: bool
-) -> None:
-    """I10: a held segment tells nothing of what the node took away behind it meanwhile.
-
-    While its newest one is still in `cdc_raw`, where the oldest go first, nothing did go.
-    """
-    options = job([node], gaps="expire")
-    node.write(1, [b"a"])
-    node.write(2, [b"b"], index="20")
-    made = source(options)
-    (split,) = made.plan()
-    *_, last = batches([made.open(split, None)])
-    made.close()
-
-    node.complete(2)
-    node.write(3, [b"c"])
-    node.write(5, [b"e"])
-    node.discard(1, 2, 3)
-    if is_lost:
-        node.trim(2, 3)
-    made = source(options)
-    found = list(batches([made.open(split, last.end)]))
-    made.close()
-
-    assert isinstance(found[-1].end, CdcState)
-    assert [(2, "possible")] * is_lost == [
-        (gap.begin.segment_id, gap.kind) for gap in found[-1].end.met_gaps
-    ]
 
 
 def test_a_job_reads_on_from_the_hold_and_lets_it_go(node: Node) -> None:

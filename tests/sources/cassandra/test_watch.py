@@ -6,7 +6,10 @@ import pytest
 
 from headrace.sources.cassandra import watch
 from headrace.sources.cassandra.errors import LogUnreadableError
+from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.watch import Watched
+from holding import Node, job
+from node_logs import batches, source
 
 
 @pytest.mark.parametrize(
@@ -41,3 +44,36 @@ def test_it_is_kept_in_the_hold(tmp_path: Path) -> None:
     with pytest.raises(LogUnreadableError) as caught:
         watch.load(tmp_path)
     assert str(path) == caught.value.place
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_went_while_nobody_looked_is_a_gap_also_behind_what_is_held(
+    tmp_path: Path, *, is_lost: bool
+) -> None:
+    """I10: a held segment tells nothing of what the node took away behind it meanwhile.
+
+    While its newest one is still in `cdc_raw`, where the oldest go first, nothing did go.
+    """
+    node = Node(tmp_path / "n1")
+    options = job([node], gaps="expire")
+    node.write(1, [b"a"])
+    node.write(2, [b"b"], index="20")
+    made = source(options)
+    (split,) = made.plan()
+    *_, last = batches([made.open(split, None)])
+    made.close()
+
+    node.complete(2)
+    node.write(3, [b"c"])
+    node.write(5, [b"e"])
+    node.discard(1, 2, 3)
+    if is_lost:
+        node.trim(2, 3)
+    made = source(options)
+    found = list(batches([made.open(split, last.end)]))
+    made.close()
+
+    assert isinstance(found[-1].end, CdcState)
+    assert [(2, "possible")] * is_lost == [
+        (gap.begin.segment_id, gap.kind) for gap in found[-1].end.met_gaps
+    ]
