@@ -25,7 +25,7 @@ RUN = (
     f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import deaf; deaf.obey_deaf();"
     "from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-SECONDS_MAX = 10 if VARIABLE in os.environ else 60  # Nobody needs to wait for what is deaf.
+SECONDS_MAX = 10 if VARIABLE in os.environ else 120  # Nobody needs to wait for what is deaf.
 POLL_SECONDS = 0.01
 WINDOW_BYTES = 1_500
 RING_WINDOW_BYTES = 10_000

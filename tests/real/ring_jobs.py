@@ -22,7 +22,7 @@ from committed import committed
 from headrace.connector.serde.records import reader_of
 from headrace.connector.streams.latest import LatestRows, Schemas
 
-SECONDS_MAX: Final = 180
+SECONDS_MAX: Final = 300
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

@@ -22,7 +22,8 @@ HEADRACE: Final = (
     "-c",
     "import sys; from headrace.connector.cli import main; sys.exit(main())",
 )
-STOP_SECONDS_MAX: Final = 30
+STOP_SECONDS_MAX: Final = 120
+BROKER_SECONDS_MAX: Final = 60
 POLL_SECONDS: Final = 0.1
 READS_MAX: Final = 10_000
 
@@ -93,7 +94,11 @@ class Listener:
         self._schemas: JobSchemas | None = None
         partitions: Mapping[int, object] = {}
         while not partitions:
-            partitions = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            partitions = (
+                self._consumer.list_topics(topic, timeout=BROKER_SECONDS_MAX)
+                .topics[topic]
+                .partitions
+            )
         self._places = [TopicPartition(topic, number, 0) for number in partitions]
         self._consumer.assign(self._places)
 
@@ -114,7 +119,10 @@ class Listener:
 
     def published(self) -> int:
         """Return how many messages the topic has."""
-        offsets = (self._consumer.get_watermark_offsets(place, 10) for place in self._places)
+        offsets = (
+            self._consumer.get_watermark_offsets(place, BROKER_SECONDS_MAX)
+            for place in self._places
+        )
         return sum(high for _, high in offsets)
 
     def close(self) -> None:

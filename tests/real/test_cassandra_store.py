@@ -28,7 +28,7 @@ from rig import Rig
 pytestmark = pytest.mark.real
 
 KEYSPACE = "Kept"
-RECONNECT_SECONDS_MAX = 60
+RECONNECT_SECONDS_MAX = 180
 
 
 class CassandraDriver(StoreDriver):

@@ -26,7 +26,7 @@ from stream import HEADRACE
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX: Final = 90
+SECONDS_MAX: Final = 180
 PAUSE_SECONDS: Final = 0.02
 ORDERS = "DATA_SOURCE cdc ON TABLE shop.orders"
 SECRETS = "DATA_SOURCE cdc ON TABLE shop.secrets"
@@ -131,7 +131,7 @@ class Topics:
         for name in names:
             partitions: Any = {}
             while not partitions:
-                partitions = self._consumer.list_topics(name, timeout=10).topics[name].partitions
+                partitions = self._consumer.list_topics(name, timeout=60).topics[name].partitions
             places += [TopicPartition(name, number, 0) for number in partitions]
         self._consumer.assign(places)
 

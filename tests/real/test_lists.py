@@ -31,7 +31,7 @@ from headrace.sources.cassandra.values import to_python
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX: Final = 90
+SECONDS_MAX: Final = 180
 STATEMENTS: Final = (
     (
         "CREATE KEYSPACE listed WITH replication = "

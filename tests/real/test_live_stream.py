@@ -28,7 +28,7 @@ from headrace.sources.cassandra.state import CdcState, Marker
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX = 90
+SECONDS_MAX = 180
 FILLERS = 4_000
 FILLER = "x" * 700  # Together some three segments.
 T = 1_700_000_000_000_000

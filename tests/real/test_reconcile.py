@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 
 KEYS = 40
 GRACE_SECONDS = 2
-SYNC_SECONDS = 1.5  # Of the nodes' logs, with room.
+SYNC_SECONDS = 2  # Of the nodes' logs, with room.
 Names = set[tuple[str, int]]
 STATEMENTS = (
     (

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 
 PACKAGE = "@kafkajs/confluent-schema-registry@3"
 INSTALL_SECONDS_MAX = 300
-RUN_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 180
 SCRIPT = """
 const { SchemaRegistry } = require('@kafkajs/confluent-schema-registry');
 (async () => {

@@ -12,7 +12,7 @@ from stream import Worker
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX = 60
+SECONDS_MAX = 180
 ROWS = 40  # Between two statements.
 CREATE = (
     (

@@ -116,7 +116,7 @@ def _execute(state: Path, statements: str) -> None:
         [*HEADRACE, "exec", "--state", str(state), "-e", statements],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     if done.returncode:

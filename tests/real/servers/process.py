@@ -10,9 +10,9 @@ from typing import Final, Self
 
 from servers.maven import ServerError
 
-START_SECONDS_MAX: Final = 120
+START_SECONDS_MAX: Final = 300
 STOP_SECONDS_MAX: Final = 60
-_TOOL_SECONDS_MAX: Final = 120
+_TOOL_SECONDS_MAX: Final = 300
 _POLL_SECONDS: Final = 0.1
 _TAIL_CHARACTERS: Final = 3_000
 
