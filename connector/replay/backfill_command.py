@@ -14,6 +14,7 @@ from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.planning import planned
+from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable
 from headrace.connector.replay.selection import Selection, token_range
 from headrace.connector.replay.shards import SourceSpec
@@ -41,8 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"run {run.run}: {len(plan.shards)} ranges of {given.table}\n")
         if given.plan:
             return 0
-        with engine(given.master) as used:
-            execute(table, run, used.perform)
+        measures = RunMeasures(run.run)
+        with engine(given.master) as used, telling(given, text.name, measures):
+            execute(table, run, used.perform, measures)
         sys.stdout.write(summary(run, table.shards(run.run)))
     finally:
         table.close()
@@ -78,4 +80,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to-folder", metavar="DIR", default="", help="Parquet files instead")
     parser.add_argument("--suffix", default="", help="of the topics, if not the live ones")
     parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
+    add_metrics(parser)
     return parser

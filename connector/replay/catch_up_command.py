@@ -18,6 +18,7 @@ from headrace.connector.replay.catching_up import (
 )
 from headrace.connector.replay.engine import Engine, engine
 from headrace.connector.replay.errors import ShardFailedError, bad_option
+from headrace.connector.replay.run_metrics import CatchUpMeasures, add_metrics, telling
 from headrace.connector.replay.shards import inside
 from headrace.connector.runtime.commands import stopped_by_signals
 
@@ -46,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="look again and again, until SIGTERM")
     parser.add_argument("--plan", action="store_true", help="only say which splits lag")
     parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
+    add_metrics(parser)
 
 
 def catch_up(given: argparse.Namespace) -> int:
@@ -66,12 +68,15 @@ def catch_up(given: argparse.Namespace) -> int:
         until=given.until,
         chunk_bytes=given.chunk_bytes,
     )
-    stopped = threading.Event()
+    stopped, measures = threading.Event(), CatchUpMeasures()
     with contextlib.ExitStack() as stack, stopped_by_signals(stopped.set):
+        stack.enter_context(telling(given, text.name, measures))
         stack.enter_context(inside(str(text.directory)))
         used: Engine | None = None
         while not stopped.is_set():
-            with contextlib.closing(Driver(text, job, orders, stopped)) as driver:
+            with contextlib.closing(
+                Driver(text, job, orders, stopped=stopped, measures=measures)
+            ) as driver:
                 lagging = driver.lagging()
                 _tell(lagging)
                 if given.plan:

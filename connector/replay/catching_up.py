@@ -19,6 +19,7 @@ from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.replay.microbatches import ALL_BYTES, Part, offset_of, position_at
 from headrace.connector.replay.part_work import PartReport, PartWork
+from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.leases import Lease, LeaseKeeper, tell_ownership
@@ -90,7 +91,13 @@ class Driver:
     """Catches up splits of a job, in the job's directory. For one thread."""
 
     def __init__(
-        self, text: JobText, job: Job, orders: Orders, stopped: threading.Event | None = None
+        self,
+        text: JobText,
+        job: Job,
+        orders: Orders,
+        *,
+        stopped: threading.Event | None = None,
+        measures: CatchUpMeasures | None = None,
     ) -> None:
         """Open the job's store. Once *stopped* is set it ends after the chunk at hand.
 
@@ -102,6 +109,7 @@ class Driver:
         self._log = structlog.stdlib.get_logger().bind(job=job.name)
         self._clock = SystemClock()
         self._stopped = stopped or threading.Event()
+        self._measures = measures or CatchUpMeasures()
         self._lease_ms, poll_ms = lease_times(job)
         self._poll_seconds = poll_ms / 1000
         self._owner = this_process()
@@ -114,6 +122,7 @@ class Driver:
         self._plan = self._store.plans().in_force
         self._keeper = LeaseKeeper(self._store, self._owner, self._clock, lease_ms=self._lease_ms)
         self._held: dict[str, _Held] = {}
+        self._measures.held = self._held
         self._waiting: set[str] = set()
         self.came_to = CaughtUp()
         self._check()
@@ -132,6 +141,8 @@ class Driver:
             asked = state.split in self._orders.splits
             if asked or (not self._orders.splits and size_bytes > self._orders.lag_bytes):
                 found[state.split] = size_bytes
+        self._measures.lag_bytes = found
+        self._measures.note()
         return found
 
     def run(self, splits: Sequence[str], engine: Engine) -> CaughtUp:
@@ -305,6 +316,7 @@ class Driver:
         changes = sum(c.cut for report in reports for c in report.counters.values())
         self.came_to.chunks += 1
         self.came_to.changes += changes
+        self._measures.step(split, changes)
         self._log.info("chunk_committed", split=split, changes=changes, tasks=len(reports))
         held.budget.spend(len(commit.losses), self._clock.monotonic_ms())
         if offset_of(held.position) == offset_of(before):

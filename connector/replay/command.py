@@ -17,6 +17,7 @@ from headrace.connector.replay.errors import ArchiveGapError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
 from headrace.connector.replay.planning import Bounds, Planned, planned
+from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.selection import Selection, time_us, token_range
 from headrace.connector.replay.shards import SourceSpec
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
             case "plan":
                 return _plan(given, text, table)
             case "run":
-                return _run(given, table)
+                return _run(given, text, table)
             case "status":
                 return _status(given, table)
             case _:
@@ -71,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("job", type=Path, metavar="JOB.yaml")
         each.add_argument("run", metavar="RUN")
         each.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
+        if verb == "run":
+            add_metrics(each)
     status = verbs.add_parser("status", help="show runs, or the shards of one")
     status.add_argument("job", type=Path, metavar="JOB.yaml")
     status.add_argument("run", metavar="RUN", nargs="?")
@@ -167,10 +170,11 @@ def _print_plan(run: Run, plan: Planned, *, as_json: bool) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _run(given: argparse.Namespace, table: RunTable) -> int:
+def _run(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
-    with engine(given.master) as used:
-        execute(table, run, used.perform)
+    measures = RunMeasures(run.run)
+    with engine(given.master) as used, telling(given, text.name, measures):
+        execute(table, run, used.perform, measures)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return 0

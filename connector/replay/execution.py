@@ -14,6 +14,7 @@ import structlog
 
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.work import Work
 
@@ -64,9 +65,11 @@ class Progress:
 
 
 def execute(
-    table: RunTable, run: Run, perform: Performer, *, progress: Progress | None = None
+    table: RunTable, run: Run, perform: Performer, measures: RunMeasures | None = None
 ) -> Counter[ShardState]:
     """Work off the shards that did not pass yet; return how many are in which state.
+
+    *measures* are told of each.
 
     Raises:
         RunBusyError: another process executes it.
@@ -80,29 +83,34 @@ def execute(
             for row in table.shards(run.run)
             if row.state is not ShardState.PASS and row.attempt < ATTEMPTS_MAX
         ]
-        shown = progress or Progress(len(works))
+        shown, measured = Progress(len(works)), measures or RunMeasures(run.run)
+        states = {row.shard.number: row.state for row in table.shards(run.run)}
         log.info("replay_started", shards=len(works), kind=run.kind)
 
         def begun(work: Work) -> None:
             table.begin(run.run, work.shard.number, work.attempt)
+            states[work.shard.number] = ShardState.STARTED
+            measured.step(Counter(states.values()))
 
         def ended(work: Work, report: ShardReport) -> None:
             state = ShardState.FAIL if report.problem else ShardState.PASS
             table.end(run.run, report, state)
+            states[report.number] = state
+            measured.step(Counter(states.values()), report)
             if report.problem:
                 log.error("shard_failed", shard=work.shard.number, error=report.problem)
             shown.step(report)
 
         perform(works, begun=begun, ended=ended)
-        states = Counter(row.state for row in table.shards(run.run))
-        log.info("replay_ended", **{state.value.lower(): states[state] for state in ShardState})
+        came_to = Counter(row.state for row in table.shards(run.run))
+        log.info("replay_ended", **{state.value.lower(): came_to[state] for state in ShardState})
     failed = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]
     if failed:
         first = failed[0].report.get("problem", "")
         numbers = ", ".join(str(row.shard.number) for row in failed[:10])
         raise ShardFailedError(
-            f"{len(failed)} of {states.total()} shards failed; the first: {first}",
+            f"{len(failed)} of {came_to.total()} shards failed; the first: {first}",
             place=f"run {run.run}: shards {numbers}",
             hint="the others are done: mend what is wrong and run it again",
         )
-    return states
+    return came_to

@@ -1,0 +1,145 @@
+"""The measures of bulk work while it runs: served for Prometheus, or written to a file for it."""
+
+import argparse
+import contextlib
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.obs.metrics import Metrics, metrics_address
+from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.runs import ShardState
+from headrace.plugins import ConfigError, Problem
+from headrace.plugins.measures import Measure, counter, exposition, gauge
+
+_KIB: Final = 1024
+
+
+@dataclass(slots=True)
+class RunMeasures:
+    """What a run came to so far, in this process; shards by their states, of all processes."""
+
+    run: str
+    states: Mapping[ShardState, int] = field(default_factory=dict)
+    fates: Counter[str] = field(default_factory=Counter)
+    size_bytes: int = 0
+    cpu_seconds: float = 0
+    note: Callable[[], None] = lambda: None
+
+    def step(self, states: Mapping[ShardState, int], report: ShardReport | None = None) -> None:
+        """Count a shard that began or ended."""
+        self.states = states
+        if report is not None:
+            self.fates["delivered"] += report.delivered
+            self.fates["rejected"] += report.rejected
+            self.fates["quarantined"] += report.quarantined
+            self.size_bytes += report.size_bytes
+            self.cpu_seconds += report.cpu_seconds
+        self.note()
+
+    def measures(self) -> Iterable[Measure]:
+        """Return them."""
+        run = {"run": self.run}
+        shards = [({**run, "state": s.value}, float(self.states.get(s, 0))) for s in ShardState]
+        fates = ("delivered", "rejected", "quarantined")
+        return [
+            gauge("headrace_run_shards", "Shards of a run by state.", shards),
+            counter(
+                "headrace_run_changes_total",
+                "Changes of shards that ended.",
+                [({**run, "fate": fate}, float(self.fates[fate])) for fate in fates],
+            ),
+            counter(
+                "headrace_run_bytes_total", "Values of the same.", [(run, float(self.size_bytes))]
+            ),
+            counter(
+                "headrace_run_cpu_seconds_total", "CPU of the same.", [(run, self.cpu_seconds)]
+            ),
+            _driver_memory(run),
+        ]
+
+
+@dataclass(slots=True)
+class CatchUpMeasures:
+    """What catching up came to so far, in this process."""
+
+    chunks: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    lag_bytes: Mapping[str, int] = field(default_factory=dict)
+    held: Iterable[str] = ()
+    note: Callable[[], None] = lambda: None
+
+    def step(self, split: str, changes: int) -> None:
+        """Count a chunk that was committed."""
+        self.chunks[split] += 1
+        self.changes[split] += changes
+        self.note()
+
+    def measures(self) -> Iterable[Measure]:
+        """Return them."""
+
+        def by_split(found: Mapping[str, int]) -> list[tuple[Mapping[str, str], float]]:
+            return [({"split": split}, float(count)) for split, count in dict(found).items()]
+
+        held = dict.fromkeys(list(self.held), 1)
+        return [
+            gauge("headrace_catch_up_held", "1 for a split held by it.", by_split(held)),
+            gauge(
+                "headrace_catch_up_lag_bytes", "As it was found to lag.", by_split(self.lag_bytes)
+            ),
+            counter("headrace_catch_up_chunks_total", "Chunks committed.", by_split(self.chunks)),
+            counter("headrace_catch_up_changes_total", "Changes of them.", by_split(self.changes)),
+            _driver_memory({}),
+        ]
+
+
+def _driver_memory(labels: Mapping[str, str]) -> Measure:
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    doc = "The most memory that the driver has used."
+    return gauge("headrace_driver_memory_bytes_max", doc, [(labels, float(used))])
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Give *parser* the options that `telling` reads."""
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there meanwhile")
+    parser.add_argument(
+        "--metrics-file", type=Path, metavar="PATH", help="write them there at each step"
+    )
+
+
+@contextlib.contextmanager
+def telling(
+    given: argparse.Namespace, job: str, told: RunMeasures | CatchUpMeasures
+) -> Iterator[None]:
+    """Serve and write what *told* has, as *given* asks; the file keeps what it was in the end.
+
+    Raises:
+        ConfigError: the address is none, or the file cannot be written.
+        MetricsAddressError: the address is taken.
+
+    """
+    with contextlib.ExitStack() as stack:
+        if given.metrics:
+            address = metrics_address(given.metrics, key="--metrics")
+            stack.enter_context(contextlib.closing(Metrics(address, told.measures, job)))
+        if given.metrics_file:
+            path: Path = given.metrics_file.absolute()
+            told.note = lambda: _write(path, exposition(told.measures(), job=job))
+            told.note()
+            stack.callback(told.note)
+        yield
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Replace a file, so that who reads it never sees half of it."""
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_bytes(text)
+        half.replace(path)
+    except OSError as error:
+        said = f"{path}: {error.strerror}"
+        raise ConfigError([Problem("--metrics-file", said, "a folder that is there")]) from error

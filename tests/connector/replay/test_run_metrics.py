@@ -1,0 +1,90 @@
+"""Measures of bulk work: in a file, and served while it runs."""
+
+import json
+import urllib.request
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gap_jobs import GapJob
+from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.run_metrics import RunMeasures, telling
+from headrace.connector.replay.runs import ShardState
+from rest_server import free_port
+
+Samples = dict[tuple[str, ...], float]
+
+
+def samples(text: str) -> Samples:
+    """Return what a text says, by name and the labels that tell."""
+    return {
+        (each.name, *(v for k, v in sorted(each.labels.items()) if k != "job")): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def test_a_run_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says in the end how many shards are in which state, and how many changes went out."""
+    job, place = GapJob(tmp_path), tmp_path / "run.prom"
+    job.log(1, range(30))
+    assert 0 == job.replay("plan", "--json", "--accept-gaps", "--shards", "3", "--to-folder", "out")
+    run = json.loads(capsys.readouterr().out)["run"]
+    more = ("--master", "none", "--metrics-file", str(place))
+    assert 0 == job.replay("run", run, *more)
+
+    found = samples(place.read_text())
+    assert 3 == found["headrace_run_shards", run, "PASS"]
+    assert 30 == found["headrace_run_changes_total", "delivered", run]
+    assert 0 == found["headrace_run_shards", run, "STARTED"]
+    assert 0 < found["headrace_run_cpu_seconds_total", run]
+    assert [place] == list(tmp_path.glob("*run.prom*"))
+
+
+def test_catching_up_writes_a_file(tmp_path: Path) -> None:
+    """It says what was committed of each split."""
+    job, place = GapJob(tmp_path), tmp_path / "lag.prom"
+    job.log(1, range(10))
+    assert 0 == job.run()
+    job.log(2, range(10, 40))
+    more = ("--master", "none", "--lag-bytes", "0", "--metrics-file", str(place))
+    assert 0 == job.replay("catch-up", *more)
+
+    found = samples(place.read_text())
+    changes = [found["headrace_catch_up_changes_total", split] for split in ("1-of-2", "2-of-2")]
+    assert 30 == sum(changes)
+    assert 1 == found["headrace_catch_up_chunks_total", "1-of-2"]
+
+
+def test_served_while_it_runs() -> None:
+    """The same is served, until the work ends."""
+    told, port = RunMeasures("r1"), free_port()
+    given = Namespace(metrics=f"127.0.0.1:{port}", metrics_file=None)
+    with telling(given, "orders", told):
+        told.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+
+    assert 'job="orders"' in text
+    found = samples(text)
+    assert (2, 7) == (
+        found["headrace_run_shards", "r1", "PASS"],
+        found["headrace_run_changes_total", "delivered", "r1"],
+    )
+
+
+@pytest.mark.parametrize(
+    "option", [("--metrics", "10.0.0.1:9404"), ("--metrics-file", "/nowhere/at/all.prom")]
+)
+def test_what_cannot_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+) -> None:
+    """An address that others can reach, and a file that cannot be written, are refused."""
+    job = GapJob(tmp_path)
+    job.log(1, range(1))
+    assert 0 == job.run()
+
+    assert 2 == job.replay("catch-up", "--master", "none", *option)
+    assert f"{option[0]}: " in capsys.readouterr().err
