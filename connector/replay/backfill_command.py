@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.command import summary
+from headrace.connector.replay.command import rate_of, summary
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import bad_option
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     target = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
     plan = planned(spec, selection, shards=given.shards)
-    target = replace(target, rate=given.rate / len(plan.shards))
+    target = replace(target, rate=rate_of(given))
     run = Run.new("backfill", target, {"table": given.table, "shards": len(plan.shards)})
     table = RunTable(text.state)
     try:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         measures = RunMeasures(run.run)
         with engine(given.master) as used, telling(given, text.name, measures):
-            execute(table, run, used.perform, measures)
+            execute(table, run, used.perform, measures, width=used.width)
         sys.stdout.write(summary(run, table.shards(run.run)))
     finally:
         table.close()

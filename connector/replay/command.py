@@ -107,7 +107,7 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     )
     bounds = Bounds(after=given.after, until=given.until)
     plan = planned(spec, selection, bounds=bounds, shards=given.shards)
-    target = replace(target, rate=given.rate / len(plan.shards))
+    target = replace(target, rate=rate_of(given))
     run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
@@ -132,6 +132,14 @@ def selection_of(given: argparse.Namespace) -> Selection:
         tokens=(token_range(given.token_range),) if given.token_range else (),
         keys=keys_in(given.keys_file) if given.keys_file else frozenset(),
     )
+
+
+def rate_of(given: argparse.Namespace) -> float:
+    """Return the changes per second that `--rate` allows; 0 is no bound."""
+    rate: float = given.rate
+    if not 0 <= rate < float("inf"):
+        raise bad_option("--rate", f"expected changes per second, found {rate:g}", "0: no bound")
+    return rate
 
 
 def _operations(text: str) -> frozenset[str]:
@@ -174,7 +182,7 @@ def _run(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     run = table.run(given.run)
     measures = RunMeasures(run.run)
     with engine(given.master) as used, telling(given, text.name, measures):
-        execute(table, run, used.perform, measures)
+        execute(table, run, used.perform, measures, width=used.width)
     rows = table.shards(run.run)
     sys.stdout.write(summary(run, rows))
     return 0

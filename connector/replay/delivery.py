@@ -17,7 +17,13 @@ from headrace.connector.job import Job, JobText, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.parquet import ParquetFiles, file_name
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import Shard, batches, inside, opened
+from headrace.connector.replay.shards import (
+    BATCH_RECORDS_MAX,
+    Shard,
+    batches,
+    inside,
+    opened,
+)
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.serde import Encoder
@@ -32,7 +38,6 @@ from headrace.plugins import (
 )
 
 NOTES_MAX: Final = 20  # Of one shard.
-PAUSE_SECONDS_MAX: Final = 60.0
 _PROBLEM_CHARS_MAX: Final = 2_000
 
 
@@ -40,8 +45,8 @@ _PROBLEM_CHARS_MAX: Final = 2_000
 class Target:
     """Where changes go: `path`, a folder of Parquet files in `format`, or the sink `sink`.
 
-    With `suffix` records go to topics of that ending. `rate` bounds the changes per second of one
-    task; 0 is no bound. Paths are relative to `directory`.
+    With `suffix` records go to topics of that ending. `rate` bounds the changes per second, of a
+    run or of one task of it; 0 is no bound. Paths are relative to `directory`.
     """
 
     directory: str
@@ -132,7 +137,8 @@ def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardRep
 
 def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rate: float) -> None:
     started = time.monotonic()
-    for batch in batches(source, shard):
+    second = max(1, min(BATCH_RECORDS_MAX, int(rate))) if rate else BATCH_RECORDS_MAX
+    for batch in batches(source, shard, records_max=second):
         report.schemas += [
             {"table": s.table, "text": s.text, "key": s.key, "value": s.value}
             for s in batch.schemas()
@@ -149,8 +155,7 @@ def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rat
         report.delivered += len(encoded)
         report.books = batch.end.books()
         if rate:
-            ahead_seconds = report.delivered / rate - (time.monotonic() - started)
-            time.sleep(min(max(0.0, ahead_seconds), PAUSE_SECONDS_MAX))
+            time.sleep(max(0.0, report.delivered / rate - (time.monotonic() - started)))
     outlet.finish()
     report.rejected = outlet.rejected
     report.delivered -= outlet.rejected

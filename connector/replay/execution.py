@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TextIO
 
 import structlog
@@ -65,11 +65,16 @@ class Progress:
 
 
 def execute(
-    table: RunTable, run: Run, perform: Performer, measures: RunMeasures | None = None
+    table: RunTable,
+    run: Run,
+    perform: Performer,
+    measures: RunMeasures | None = None,
+    *,
+    width: int = 1,
 ) -> Counter[ShardState]:
     """Work off the shards that did not pass yet; return how many are in which state.
 
-    *measures* are told of each.
+    *measures* are told of each. *width* tasks at once share the rate that the target allows.
 
     Raises:
         RunBusyError: another process executes it.
@@ -78,11 +83,14 @@ def execute(
     """
     log = structlog.stdlib.get_logger().bind(run=run.run)
     with table.executing(run.run):
-        works = [
-            Work(row.shard, run.target, run.run, row.attempt + 1)
+        waiting = [
+            row
             for row in table.shards(run.run)
             if row.state is not ShardState.PASS and row.attempt < ATTEMPTS_MAX
         ]
+        rate = run.target.rate / max(1, min(width, len(waiting)))
+        target = replace(run.target, rate=rate)
+        works = [Work(row.shard, target, run.run, row.attempt + 1) for row in waiting]
         shown, measured = Progress(len(works)), measures or RunMeasures(run.run)
         states = {row.shard.number: row.state for row in table.shards(run.run)}
         log.info("replay_started", shards=len(works), kind=run.kind)

@@ -109,8 +109,10 @@ def opened(shard: Shard, *, spectator: bool = True) -> Iterator[Source]:
             source.close()
 
 
-def batches(source: Source, shard: Shard) -> Iterator[Batch]:
-    """Yield all that the shard's split has, bounded by what one batch may hold.
+def batches(
+    source: Source, shard: Shard, *, records_max: int = BATCH_RECORDS_MAX
+) -> Iterator[Batch]:
+    """Yield all that the shard's split has, about *records_max* at a time.
 
     Raises:
         HeadraceError: the source cannot be read on.
@@ -120,7 +122,7 @@ def batches(source: Source, shard: Shard) -> Iterator[Batch]:
     if split is None:
         hint = "the source is configured otherwise than when this was planned: plan anew"
         raise bad_option("split", f"the source has no split {shard.split!r}", hint)
-    yield from _read(source, split, shard)
+    yield from _read(source, split, shard, records_max)
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
@@ -140,10 +142,10 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     )
 
 
-def _read(source: Source, split: Split, shard: Shard) -> Iterator[Batch]:
+def _read(source: Source, split: Split, shard: Shard, records_max: int) -> Iterator[Batch]:
     resume = None if shard.resume is None else source.decode_position(shard.resume)
     reader = source.open(split, resume)
-    demand = Demand(records_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES_MAX, linger_ms=LINGER_MS)
+    demand = Demand(records_max=records_max, bytes_max=BATCH_BYTES_MAX, linger_ms=LINGER_MS)
     idle = 0
     try:
         while idle < IDLE_READS:

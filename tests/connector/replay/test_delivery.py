@@ -1,6 +1,7 @@
 """What a task does with a shard, over the source of files: any source will do."""
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -92,3 +93,16 @@ def test_missing_directory(shard: Shard, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="on every machine"):
         planned(lost, Selection())
+
+
+def test_the_rate_is_kept(shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task waits after each second's worth of changes, so that it is never ahead of its rate."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    target = Target(directory=str(tmp_path), path="out", format="json", rate=4)
+    report = deliver(shard, target, run="r1", attempt=1)
+
+    assert ("", ROWS) == (report.problem, report.delivered)
+    assert ROWS / 4 == sum(slept)
+    assert 1 >= max(slept)

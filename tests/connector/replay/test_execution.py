@@ -1,0 +1,73 @@
+"""How a run is worked off: who shares its rate, and how it tells how far it is."""
+
+import io
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gap_jobs import GapJob
+from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.execution import Begun, Ended, Progress, execute
+from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.connector.replay.work import Work
+
+SHARDS = 6
+
+
+class Terminal(io.StringIO):
+    """Text that goes to a person."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.mark.parametrize(("width", "rate"), [(1, 12.0), (3, 4.0), (100, 2.0)])
+def test_tasks_share_the_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], width: int, rate: float
+) -> None:
+    """As many as run at once share what is allowed: not all shards, of which most wait."""
+    job = GapJob(tmp_path)
+    job.log(1, range(3))
+    options = ("--json", "--accept-gaps", "--shards", str(SHARDS), "--rate", "12")
+    assert 0 == job.replay("plan", *options, "--to-folder", "out")
+    name = json.loads(capsys.readouterr().out)["run"]
+    found: list[float] = []
+
+    def perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
+        for work in works:
+            begun(work)
+            found.append(work.target.rate)
+            ended(work, ShardReport(number=work.shard.number))
+
+    with closing(RunTable(tmp_path / "state.db")) as table:
+        states = execute(table, table.run(name), perform, width=width)
+
+    assert ([rate] * SHARDS, SHARDS) == (found, states[ShardState.PASS])
+
+
+@pytest.mark.parametrize("rate", ["-1", "nan", "inf"])
+def test_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str) -> None:
+    """What is no number of changes per second is refused."""
+    job = GapJob(tmp_path)
+    job.log(1, range(3))
+
+    assert 2 == job.replay("plan", "--accept-gaps", "--rate", rate)
+    assert "--rate: expected changes per second" in capsys.readouterr().err
+
+
+def test_progress_on_a_terminal_and_elsewhere() -> None:
+    """A person sees a bar that grows in its line; a log gets lines, the last one always."""
+    bar, log = Progress(2, Terminal()), Progress(2, io.StringIO())
+    for shown in (bar, log):
+        shown.step(ShardReport(number=1, delivered=5))
+        shown.step(ShardReport(number=2, delivered=6, problem="lost"))
+
+    told = bar.stream.getvalue() if isinstance(bar.stream, io.StringIO) else ""
+    assert ["", f"[{'#' * 15:<30}] 1 of 2 shards, 5 changes, 0 failed"] == told.split("\r")[:2]
+    assert told.endswith(f"[{'#' * 30}] 2 of 2 shards, 11 changes, 1 failed\n")
+    lines = log.stream.getvalue() if isinstance(log.stream, io.StringIO) else ""
+    assert "2 of 2 shards, 11 changes, 1 failed" == lines.splitlines()[-1]
