@@ -246,11 +246,13 @@ class Source(ABC):
         *,
         until: Position | None = None,
         tokens: Sequence[tuple[int, int]] = (),
+        elapsed_ms: int = 0,  # noqa: ARG002 (for those that override this)
     ) -> None:
         """Read a part only: nothing behind *until*, and of the keys those in *tokens*.
 
         A range of tokens goes from after its first up to and with its second; `plan` leaves out
-        the splits that hold none. Called once, before `plan` and `open`, for bulk work.
+        the splits that hold none. Called once, before `plan` and `open`, for bulk work. Where age
+        matters, *elapsed_ms* pass at the end of the part, whatever the clock says.
 
         Raises:
             ConfigError: the source cannot.

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,7 +21,7 @@ import msgspec
 
 from headrace.connector.job import JobText
 from headrace.connector.replay.errors import RunBusyError
-from headrace.connector.stores import Loss, StateLostError
+from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
     Document,
@@ -34,6 +35,7 @@ Offset = Mapping[str, Any]
 
 SUFFIX: Final = ".spark"
 _NAME_CHARS: Final = 32
+_WHOLE: Final = "restore the checkpoint folder as a whole; or remove it as a whole, and begin anew"
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -43,6 +45,15 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     split: str
     head: bytes | None
     chunks: dict[str, bytes]
+    counters: dict[str, TableCounts] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a split knows: its position, None at the beginning, and what it has read by then."""
+
+    position: EncodedPosition | None = None
+    counters: Counters = field(default_factory=dict)
 
 
 class States:
@@ -52,19 +63,20 @@ class States:
         """Use *folder*, which every machine has."""
         self._folder = folder
 
-    def store(self, offset: Offset, split: str, position: EncodedPosition | None) -> None:
-        """Keep the position of *split* at *offset*, whole or not at all; again is the same.
+    def store(self, offset: Offset, split: str, known: Known) -> None:
+        """Keep what *split* knows at *offset*, whole or not at all; again is the same.
 
         Raises:
             MissingRequirementError: the folder cannot be written.
 
         """
+        position = known.position
         head, chunks = (None, {}) if position is None else (position.head, dict(position.chunks))
-        content = msgspec.msgpack.encode(_Kept(_text(offset), split, head, chunks))
-        _write(self._path(offset, split), content)
+        kept = _Kept(_text(offset), split, head, chunks, dict(known.counters))
+        _write(self._path(offset, split), msgspec.msgpack.encode(kept))
 
-    def load(self, offset: Offset, split: str) -> EncodedPosition | None:
-        """Return the position of *split* at *offset*; None is the beginning.
+    def load(self, offset: Offset, split: str) -> Known:
+        """Return what *split* knows at *offset*.
 
         Raises:
             StateLostError: there is none, or it cannot be read: nothing may be guessed from here.
@@ -79,7 +91,8 @@ class States:
             raise _lost(path, split, str(error)) from error
         if (kept.offset, kept.split) != (_text(offset), split):
             raise _lost(path, split, f"it is of split {kept.split} at {kept.offset}")
-        return None if kept.head is None else EncodedPosition(kept.head, kept.chunks)
+        position = None if kept.head is None else EncodedPosition(kept.head, kept.chunks)
+        return Known(position, kept.counters)
 
     def forget_before(self, offset: Offset) -> None:
         """Forget the offsets that were stored before *offset*: no batch begins there any more."""
@@ -104,6 +117,7 @@ class Checkpoint:
         self.states = States(folder / "states")
         self._lost = folder / "set-aside"
         self._schemas = folder / "schemas"
+        self._delivered = folder / "delivered"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -134,6 +148,57 @@ class Checkpoint:
         if losses:
             content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
             _write(self._lost / f"{name}.jsonl", content)
+
+    def committed(self) -> tuple[int, Offset] | None:
+        """Return the number of the last batch that Spark committed, and where it ends, if any did.
+
+        Raises:
+            StateLostError: it committed a batch, but does not tell where that ends.
+
+        """
+        numbers = [int(each.name) for each in self.spark.glob("commits/[0-9]*")]
+        if not numbers:
+            return None
+        path = self.spark / "offsets" / str(max(numbers))
+        try:
+            offset: Offset = json.loads(path.read_text().splitlines()[-1])
+        except (OSError, ValueError, IndexError) as error:
+            raise StateLostError(
+                f"where the last batch ends cannot be read: {error}", place=str(path), hint=_WHOLE
+            ) from error
+        return max(numbers), offset
+
+    def count_delivered(self, batch: int, counted: Sequence[Counters]) -> None:
+        """Add what a batch delivered, of each split by its place in the plan; again is the same.
+
+        Raises:
+            StateLostError: what the batch before delivered is not there any more.
+
+        """
+        before = self.delivered(batch - 1) or [{}] * len(counted)
+        both = zip(before, counted, strict=True)
+        content = [add_counters(old, new) for old, new in both]
+        _write(self._delivered / str(batch), msgspec.msgpack.encode(content))
+        for path in self._delivered.glob("[0-9]*"):
+            if int(path.name) < batch - 1:  # The one before stays: a batch may be repeated.
+                path.unlink(missing_ok=True)
+
+    def delivered(self, batch: int) -> Sequence[Counters]:
+        """Return what was delivered up to the end of *batch*, of each split by its place.
+
+        Raises:
+            StateLostError: it cannot be read.
+
+        """
+        if batch < 0:
+            return []
+        path = self._delivered / str(batch)
+        try:
+            found = msgspec.msgpack.decode(path.read_bytes(), type=list[dict[str, TableCounts]])
+        except (OSError, msgspec.MsgspecError) as error:
+            said = f"what was delivered up to batch {batch} cannot be read: {error}"
+            raise StateLostError(said, place=str(path), hint=_WHOLE) from error
+        return found
 
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Keep what tells how records are read."""
@@ -197,5 +262,5 @@ def _lost(path: Path, split: str, said: str) -> StateLostError:
     return StateLostError(
         f"what split {split} knew where this batch begins cannot be read: {said}",
         place=str(path),
-        hint="restore the checkpoint folder as a whole; or remove it as a whole, and begin anew",
+        hint=_WHOLE,
     )

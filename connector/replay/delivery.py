@@ -15,7 +15,8 @@ import structlog
 
 from headrace.connector.job import Job, JobText, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.parquet import ParquetFiles, file_name
+from headrace.connector.replay.files import file_name
+from headrace.connector.replay.parquet import ParquetFiles
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import (
     BATCH_RECORDS_MAX,
@@ -108,8 +109,11 @@ class ShardReport:
 class Outlet(Protocol):
     """What takes a shard's records."""
 
-    rejected: int
     notes: list[str]
+
+    @property
+    def rejected(self) -> int:
+        """How many records were refused for good."""
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Return the batch's records in the target's form."""

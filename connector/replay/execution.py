@@ -8,12 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol, TextIO
 
 import structlog
 
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.files import forget_begun
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.work import Work
@@ -111,6 +113,8 @@ def execute(
 
         perform(works, begun=begun, ended=ended)
         came_to = Counter(row.state for row in table.shards(run.run))
+        if set(came_to) == {ShardState.PASS} and run.target.path:
+            forget_begun(Path(run.target.directory) / run.target.path, run.run)
         log.info("replay_ended", **{state.value.lower(): came_to[state] for state in ShardState})
     failed = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]
     if failed:

@@ -1,27 +1,33 @@
 """Where the micro-batches of a job begin and end, and what one task does of each. Needs no Spark.
 
-An offset tells for each part of the source how far it was read; what is remembered there is in the
-checkpoint, by split.
+An offset tells for each part of the source how far it was read, and for how long all of it was read
+to its end; what is remembered there is in the checkpoint, by split.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.connector.replay.checkpoint import Checkpoint, Offset
+from headrace.connector.replay.checkpoint import Checkpoint, Known, Offset
 from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, inside, opened
-from headrace.plugins import Batch, Position, Source
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.stores import Counters, add_counters
+from headrace.plugins import Batch, Clock, Position, Source
 
 ALL_BYTES: Final = 1 << 62
+STEP_MS: Final = 10_000
+"""Split time grows by so much at once: each step is a batch, if nothing else is."""
 _PARTS: Final = "parts"
+_RESTED_MS: Final = "rested_ms"
 _EARLIEST: Final = "earliest"
 
 
-def offset_of(position: Position | None) -> Offset:
+def offset_of(position: Position | None, rested_ms: int = 0) -> Offset:
     """Return *position* as Spark keeps it; None is the beginning."""
     shown = [] if position is None else position.describe()
-    return {_PARTS: [[dict(partition), dict(place)] for partition, place in shown]}
+    parts = [[dict(partition), dict(place)] for partition, place in shown]
+    return {_PARTS: parts, _RESTED_MS: rested_ms}
 
 
 def position_at(source: Source, offset: Offset) -> Position | None:
@@ -49,14 +55,23 @@ class Course:
     """Plans the micro-batches of a job. The driver's part: it lists files and opens none."""
 
     def __init__(
-        self, spec: SourceSpec, checkpoint: Checkpoint, *, start: str, job_key: bytes
+        self,
+        spec: SourceSpec,
+        checkpoint: Checkpoint,
+        *,
+        start: str,
+        job_key: bytes,
+        clock: Clock | None = None,
     ) -> None:
         """Open nothing yet; *start* is where a job begins that has read nothing."""
         self._spec = spec
         self._checkpoint = checkpoint
         self._start = start
         self._job_key = job_key
+        self._clock = clock or SystemClock()
         self._made: Source | None = None
+        self._rests: tuple[Offset, int] | None = None  # Where nothing was new, and when.
+        self._ends = False
 
     def initial(self) -> Offset:
         """Return where the first batch begins, and let every split begin there."""
@@ -69,14 +84,28 @@ class Course:
         offset = offset_of(position)
         for split in splits:
             encoded = None if position is None else position.encode()
-            self._checkpoint.states.store(offset, split.split_id, encoded)
+            self._checkpoint.states.store(offset, split.split_id, Known(encoded))
         return offset
 
     def ahead(self, start: Offset, size_bytes: int = ALL_BYTES) -> Offset:
-        """Return where a batch of about *size_bytes* ends; *start* itself when nothing is new."""
+        """Return where a batch of about *size_bytes* ends; *start* itself when nothing is new.
+
+        That time has passed is new, too: only while everything was read that was durable.
+        """
+        now_ms = self._clock.monotonic_ms()  # What was durable then is seen.
         with inside(self._spec.directory):
             source = self._source()
-            return offset_of(source.ahead(position_at(source, start), size_bytes))
+            reached = source.ahead(position_at(source, start), size_bytes)
+            rests = not self._ends and _is_same(source.ahead(reached, ALL_BYTES), reached)
+        rested_ms = 0
+        if rests and self._rests is not None and self._rests[0] == start:
+            rested_ms = now_ms - self._rests[1]
+        grown_ms = min(rested_ms, STEP_MS)  # Of a longer time in which nobody looked.
+        offset = offset_of(reached, start.get(_RESTED_MS, 0) + grown_ms)
+        if offset[_PARTS] == start[_PARTS] and not _steps(start, offset):
+            offset = start
+        self._rests = (offset, now_ms - (rested_ms if offset is start else 0)) if rests else None
+        return offset
 
     def end_here(self) -> None:
         """Go no further than what is there now: what is logged later is not read."""
@@ -84,6 +113,7 @@ class Course:
             source = self._source()
             source.plan()
             source.limit(until=source.ahead(None, ALL_BYTES))
+        self._ends = True
 
     def parts(self, start: Offset, end: Offset) -> Sequence[Part]:
         """Return the work of a batch: a part for each split."""
@@ -98,6 +128,7 @@ class Course:
                     split=split.split_id,
                     source=self._spec,
                     until=None if until is None else until.encode(),
+                    elapsed_ms=_steps(start, end) * STEP_MS,
                     job_key=self._job_key,
                 ),
                 start=start,
@@ -118,33 +149,61 @@ class Course:
         return self._made
 
 
-def read(part: Part, checkpoint: Checkpoint) -> Iterator[Batch]:
-    """Yield what a split has up to the end of the batch; then keep what it knows there.
+class Reading:
+    """One task's part of a micro-batch. For one thread."""
 
-    Raises:
-        StateLostError: what it knew at the start is not there any more.
-        LogShortError: a log shows less than when the batch was planned.
-        HeadraceError: the source cannot be read on, as at a gap.
+    def __init__(self, part: Part, checkpoint: Checkpoint) -> None:
+        """Look for what the split knew at the start.
 
-    """
-    states, split = checkpoint.states, part.shard.split
-    resume = states.load(part.start, split)
-    shard = replace(part.shard, resume=resume)
-    # What this split needs of the logs is noted there, as a worker does (I5).
-    with opened(shard, spectator=False) as source:
-        was_short = is_short(source, part)
-        for batch in batches(source, shard):
-            resume = batch.end.encode()
-            yield batch
-        if was_short or is_short(source, part):
-            raise LogShortError(
-                "the logs end before the batch does",
-                place=f"split {split}",
-                hint="the batch is repeated; look whether all nodes' logs are there",
-            )
-    states.store(part.end, split, resume)
+        Raises:
+            StateLostError: it is not there any more.
+
+        """
+        self._part = part
+        self._checkpoint = checkpoint
+        self._known = checkpoint.states.load(part.start, part.shard.split)
+
+    def count(self, counters: Counters) -> None:
+        """Count what became of a batch's changes (I3)."""
+        counted = add_counters(self._known.counters, counters)
+        self._known = replace(self._known, counters=counted)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield what the split has up to the end of the part; then keep what it knows there.
+
+        Raises:
+            LogShortError: a log shows less than when the batch was planned.
+            HeadraceError: the source cannot be read on, as at a gap.
+
+        """
+        part = self._part
+        shard = replace(part.shard, resume=self._known.position)
+        # What this split needs of the logs is noted there, as a worker does (I5).
+        with opened(shard, spectator=False) as source:
+            was_short = is_short(source, part)
+            for batch in batches(source, shard):
+                self._known = replace(self._known, position=batch.end.encode())
+                yield batch
+            if was_short or is_short(source, part):
+                raise LogShortError(
+                    "the logs end before the batch does",
+                    place=f"split {shard.split}",
+                    hint="the batch is repeated; look whether all nodes' logs are there",
+                )
+        self._checkpoint.states.store(part.end, shard.split, self._known)
 
 
 def is_short(source: Source, part: Part) -> bool:
     """Say whether the logs, which are to end where the batch does, end before."""
-    return offset_of(source.ahead(position_at(source, part.start), ALL_BYTES)) != part.end
+    reached = source.ahead(position_at(source, part.start), ALL_BYTES)
+    return bool(offset_of(reached)[_PARTS] != part.end[_PARTS])
+
+
+def _is_same(one: Position, other: Position) -> bool:
+    return offset_of(one) == offset_of(other)
+
+
+def _steps(start: Offset, end: Offset) -> int:
+    """Return by how many steps split time grows between two offsets."""
+    before, after = (int(each.get(_RESTED_MS, 0)) // STEP_MS for each in (start, end))
+    return after - before

@@ -3,17 +3,15 @@
 A file is named after its run and shard, so a shard that is done again replaces what it wrote.
 """
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.connector.replay.columns import ARROW_SCHEMA, record_batch
+from headrace.connector.replay.files import begun_name, folder_name
 from headrace.connector.replay.shards import encoded_changes
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, EncodedRecords, MissingRequirementError
@@ -38,7 +36,7 @@ class ParquetFiles:
         self._folder = folder
         self._name = name
         self._encoder = encoder
-        self._begun = f".{name}-{uuid4().hex[:8]}.part"  # Two attempts may overlap.
+        self._begun = begun_name(name)
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
 
@@ -64,7 +62,7 @@ class ParquetFiles:
             writer.close()
         for table in self._writers:
             self._path(table, self._begun).replace(self._path(table, f"{self._name}.parquet"))
-        done = {_folder_name(table) for table in self._writers}
+        done = {folder_name(table) for table in self._writers}
         for stale in self._folder.glob(f"*/{self._name}.parquet"):
             if stale.parent.name not in done:
                 stale.unlink()
@@ -103,18 +101,4 @@ class ParquetFiles:
         return self._writers[table]
 
     def _path(self, table: str, name: str) -> Path:
-        return self._folder / _folder_name(table) / name
-
-
-def files_of(folder: Path, run: str, shard: int) -> Sequence[Path]:
-    """Return the files that a shard of a run has left."""
-    return sorted(folder.glob(f"*/{file_name(run, shard)}.parquet"))
-
-
-def file_name(run: str, shard: int) -> str:
-    """Return what the files of a shard are called, without their ending."""
-    return f"{run}-{shard:05d}"
-
-
-def _folder_name(table: str) -> str:
-    return quote(table, safe="")
+        return self._folder / folder_name(table) / name

@@ -4,6 +4,7 @@ At least once: what a sink may take again later is sent again, whole; a shard th
 sends its records again, with the same keys and the headers of its attempt.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -58,7 +59,7 @@ class Sending:
 
         *lose* takes the records that the sink refused for good.
         """
-        self.rejected = 0
+        self.refused: Counter[str] = Counter()  # For good, by table.
         self.notes: list[str] = []
         self._sink = sink
         self._encoder = encoder
@@ -73,6 +74,11 @@ class Sending:
         self._records = 0
         self._number = 0
         self._writer = sink.open()
+
+    @property
+    def rejected(self) -> int:
+        """How many records the sink refused for good."""
+        return self.refused.total()
 
     def encode(self, batch: Batch) -> EncodedRecords:
         """Encode as the sink wants it."""
@@ -135,7 +141,8 @@ class Sending:
             self._records -= count
             refused = [f for f in failures if f.disposition is Disposition.REJECT]
             if delivered + len(refused) == count:
-                self.rejected += len(refused)
+                tables = sent.delivery.encoded.tables
+                self.refused.update(tables[failure.index] for failure in refused)
                 told = [f"{f.code}: {f.message}" for f in refused]
                 self.notes += told[: max(0, NOTES_MAX - len(self.notes))]
                 for failure in refused:

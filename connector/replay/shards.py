@@ -83,6 +83,7 @@ class Shard:
     """A split of `source`, cut into `splits` parts: what lies after `resume` and up to `until`.
 
     Positions are as the source encodes them. `job_key` is needed where `resume` is a job's.
+    Where age matters, `elapsed_ms` pass at the end.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Shard:
     selection: Selection = field(default_factory=Selection)
     resume: EncodedPosition | None = None
     until: EncodedPosition | None = None
+    elapsed_ms: int = 0
     job_key: bytes = field(default=b"", repr=False)
 
 
@@ -103,7 +105,9 @@ def opened(shard: Shard, *, spectator: bool = True) -> Iterator[Source]:
         try:
             until = None if shard.until is None else source.decode_position(shard.until)
             if until is not None or shard.selection.tokens:
-                source.limit(until=until, tokens=shard.selection.tokens)
+                source.limit(
+                    until=until, tokens=shard.selection.tokens, elapsed_ms=shard.elapsed_ms
+                )
             yield source
         finally:
             source.close()

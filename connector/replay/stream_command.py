@@ -24,8 +24,10 @@ from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import StreamFailedError, bad_option
 from headrace.connector.replay.session import session
 from headrace.connector.replay.shards import SourceSpec, inside
+from headrace.connector.replay.stream_books import StreamMeasures, stream_books
 from headrace.connector.replay.streaming import AS_SINK
-from headrace.connector.runtime.commands import stopped_by_signals
+from headrace.connector.runtime.commands import balance, metrics_served, stopped_by_signals
+from headrace.connector.runtime.summary import books_text
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError, Problem
 
@@ -46,28 +48,37 @@ def main(given: argparse.Namespace) -> int:
         HeadraceError: by what stopped it.
 
     """
-    for key in ("summary_json", "metrics"):
-        if getattr(given, key):
-            raise bad_option(f"--{key.replace('_', '-')}", "is a worker's", "leave it out")
+    if given.summary_json:
+        raise bad_option(
+            "--summary-json", "is a worker's", "`headrace verify --json` has the books"
+        )
     if given.batch_bytes is not None and given.batch_bytes < 1:
         raise bad_option("--batch-bytes", f"expected a number above 0, found {given.batch_bytes}")
     path: Path = given.job_file.absolute()
     text, job = job_text(path, given.job), read_job(path, given.job)
     checkpoint = checkpoint_of(text.state, text.name)
     stopped = threading.Event()
+    source = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
     with checkpoint.running(), stopped_by_signals(stopped.set):
-        _check(text, job)
+        job_key = _check(text, job, source)
+        measures = StreamMeasures(source, job_key, checkpoint) if given.metrics else None
         settings = {"spark.sql.streaming.numRecentProgressUpdates": str(_KEPT_BATCHES)}
-        with session(given.master, settings) as spark:
+        with (
+            metrics_served(measures.all if measures else tuple, lambda: job.name, given.metrics),
+            session(given.master, settings) as spark,
+        ):
             query = _begin(spark, path, job, checkpoint, given)
-            batches, records = _follow(query, stopped, job)
+            batches, records = _follow(query, stopped, job, measures)
     if given.until_idle:
+        books = stream_books(source, job_key, checkpoint)
+        sys.stdout.write(books_text(books))
         sys.stdout.write(f"run: {records} records in {batches} micro-batches\n")
+        balance(books)
     return 0
 
 
-def _check(text: JobText, job: Job) -> None:
-    """Find before Spark starts what would stop every task.
+def _check(text: JobText, job: Job, source: SourceSpec) -> bytes:
+    """Find before Spark starts what would stop every task; return the job's key.
 
     Raises:
         ConfigError: the job asks for what only a worker does; or a worker ran it.
@@ -91,7 +102,7 @@ def _check(text: JobText, job: Job) -> None:
             problems.append(Problem("sink", "exactly once is for workers", hint))
     store = job.open_store()
     try:
-        store.job_key()
+        job_key = store.job_key()
         if any(state.position is not None for state in store.states()):
             said = f"a worker ran {text.name}, whose position is in {text.state.name}"
             problems.append(Problem("job", said, "give it another name to run it on Spark"))
@@ -99,7 +110,6 @@ def _check(text: JobText, job: Job) -> None:
         store.close()
     if problems:
         raise ConfigError(problems)
-    source = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
     with inside(source.directory):
         made = source.open()
         try:
@@ -107,6 +117,7 @@ def _check(text: JobText, job: Job) -> None:
             made.ahead(None, 0)
         finally:
             made.close()
+    return job_key
 
 
 def _begin(
@@ -129,7 +140,9 @@ def _begin(
     return writer.queryName(job.name).start()
 
 
-def _follow(query: StreamingQuery, stopped: threading.Event, job: Job) -> tuple[int, int]:
+def _follow(
+    query: StreamingQuery, stopped: threading.Event, job: Job, measures: StreamMeasures | None
+) -> tuple[int, int]:
     """Wait for the end; return how many batches there were, of how many records.
 
     Raises:
@@ -145,7 +158,11 @@ def _follow(query: StreamingQuery, stopped: threading.Event, job: Job) -> tuple[
                 if progress.batchId > told and progress.numInputRows:
                     told = progress.batchId
                     batches, records = batches + 1, records + progress.numInputRows
+                    if measures is not None:
+                        measures.note(progress.numInputRows, progress.batchDuration)
                     log.info("micro_batch", batch=told, records=progress.numInputRows)
+            if measures is not None:
+                measures.look()
             if ended:
                 return batches, records
             if stopped.is_set():

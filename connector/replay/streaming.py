@@ -5,8 +5,9 @@ records go to the sink without a shuffle: each key keeps its order.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,13 +29,13 @@ from headrace.connector.replay.checkpoint import Checkpoint, Offset, checkpoint_
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.microbatches import ALL_BYTES, Course, Part, read
+from headrace.connector.replay.microbatches import ALL_BYTES, Course, Part, Reading
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import NO_TOKEN, SourceSpec, inside
-from headrace.connector.runtime.ledger import quarantined
+from headrace.connector.runtime.ledger import tally
 from headrace.connector.runtime.tolerance import ErrorPolicy, NotToleratedError
 from headrace.connector.serde import Encoder
-from headrace.connector.stores import Loss
+from headrace.connector.stores import Counters, Loss, TableCounts
 from headrace.plugins import (
     Batch,
     EncodedRecords,
@@ -64,10 +65,14 @@ class PartPartition(InputPartition):
 
 @dataclass
 class Delivered(WriterCommitMessage):
-    """What one task has delivered."""
+    """What one task has delivered, of each table."""
 
-    records: int
-    rejected: int
+    counters: Counters
+
+    @property
+    def rejected(self) -> int:
+        """How many records the sink refused for good."""
+        return sum(each.dead_lettered for each in self.counters.values())
 
 
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -112,14 +117,17 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with inside(str(text.directory)), sink_and_encoder(text.sink, text.name) as made:
             sink, encoder = made
             aside = _Aside(checkpoint, sink, "read")
-            for batch in read(partition.part, checkpoint):
+            reading = Reading(partition.part, checkpoint)
+            for batch in reading.batches():
                 schemas = batch.schemas()
                 encoder.announce(schemas)
                 checkpoint.keep_schemas(schemas)
                 encoded = _encoded(encoder, batch)
-                for loss in quarantined(encoded, place):
+                counters, losses = tally(encoded, place)
+                for loss in losses:
                     aside.take(loss)
                 aside.keep()
+                reading.count({t: replace(c, delivered=0) for t, c in counters.items()})
                 if len(encoded):
                     yield sink_batch(encoded)
 
@@ -147,16 +155,22 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def deliver_rows(sending: Sending, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
     """Deliver a task's rows; return when all are settled."""
-    records = 0
+    taken: Counter[str] = Counter()
     try:
         for rows in iterator:
             encoded = encoded_rows(rows)
-            records += len(encoded)
+            taken.update(encoded.tables)
             sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
         sending.finish()
     finally:
         sending.close()
-    return Delivered(records, sending.rejected)
+    refused = sending.refused
+    return Delivered(
+        {
+            t: TableCounts(delivered=n - refused[t], dead_lettered=refused[t])
+            for t, n in taken.items()
+        }
+    )
 
 
 class SinkStream(DataSourceStreamArrowWriter):
@@ -177,7 +191,9 @@ class SinkStream(DataSourceStreamArrowWriter):
             return delivered
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Do nothing more: all is settled."""
+        """Count what was delivered (I3); all of it is settled."""
+        counted = [each.counters if isinstance(each, Delivered) else {} for each in messages]
+        self._checkpoint.count_delivered(batchId, counted)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Leave what was delivered: the batch comes again, and consumers know changes by name."""

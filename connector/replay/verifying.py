@@ -13,7 +13,7 @@ from headrace.connector.replay.columns import record_batch
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.execution import Performer
-from headrace.connector.replay.parquet import files_of
+from headrace.connector.replay.files import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.shards import batches, encoded_changes, opened
 from headrace.connector.replay.sums import Sum

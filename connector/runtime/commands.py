@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -14,10 +14,12 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job, read_job
+from headrace.connector.replay.checkpoint import checkpoint_of
+from headrace.connector.replay.stream_books import stream_states
 from headrace.connector.runtime.allocator import return_large_blocks
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.committed import committed_books
+from headrace.connector.runtime.committed import books_of, committed_books
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import (
     books_differences,
@@ -29,6 +31,7 @@ from headrace.connector.runtime.summary import (
 from headrace.connector.runtime.supervisor import parent_gone
 from headrace.connector.stores import StateFileError
 from headrace.plugins import ConfigError, Context, FatalError, Problem
+from headrace.plugins.measures import Measure
 
 BOOKS_DIFFER_STATUS: Final = 4
 ANY_PORT: Final = "127.0.0.1:0"
@@ -81,7 +84,10 @@ def run_main(arguments: Sequence[str]) -> int:
     if given.with_parent:
         parent_gone(host.stop)
     place = ANY_PORT if given.with_parent else given.metrics
-    with stopped_by_signals(host.stop), metrics_served(host, place) as port:
+    with (
+        stopped_by_signals(host.stop),
+        metrics_served(host.measures, lambda: host.name, place) as port,
+    ):
         if given.with_parent:
             sys.stdout.write(f"{port}\n")  # The parent asks there.
             sys.stdout.flush()
@@ -98,20 +104,22 @@ def run_main(arguments: Sequence[str]) -> int:
         )
     if report.failures:
         raise report.failures[0]
-    _balance(books_differences(report.books))
+    balance(report.books)
     return 0
 
 
 @contextlib.contextmanager
-def metrics_served(host: Host, place: str | None) -> Iterator[int]:
-    """Serve the metrics of what *host* runs at *place*, if it is one; give the port."""
+def metrics_served(
+    measures: Callable[[], Iterable[Measure]], job: Callable[[], str], place: str | None
+) -> Iterator[int]:
+    """Serve the measures of *job* at *place*, if it is one; give the port."""
     if place is None:
         yield 0
         return
     # Only here: it takes a tenth of a second to import.
     from headrace.connector.obs.metrics import Metrics, metrics_address  # noqa: PLC0415
 
-    metrics = Metrics(metrics_address(place, key="--metrics"), host.measures, host.name)
+    metrics = Metrics(metrics_address(place, key="--metrics"), measures, job())
     try:
         yield metrics.port
     finally:
@@ -130,25 +138,7 @@ def verify_main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     given = parser.parse_args(arguments)
     job = enter(given.job_file, given.job)
-    store = job.open_store(create=False)
-    try:
-        if not store.leases():
-            raise StateFileError(
-                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
-            )
-        context = Context(
-            job=job.name,
-            clock=SystemClock(),
-            job_key=store.job_key(),
-            log=structlog.stdlib.get_logger(),
-        )
-        source = job.source(job.source_config, context)
-        try:
-            books = committed_books(store, source, thorough=True)
-        finally:
-            source.close()
-    finally:
-        store.close()
+    books = _committed(job)
     wrong = books_differences(books)
     if given.json:
         sys.stdout.write(json.dumps(verdict_of(job.name, books), indent=1) + "\n")
@@ -158,6 +148,33 @@ def verify_main(arguments: Sequence[str]) -> int:
     for line in wrong:
         sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
     return BOOKS_DIFFER_STATUS if wrong else 0
+
+
+def _committed(job: Job) -> Sequence[SplitBooks]:
+    """Return the books of a job, whichever engine runs it."""
+    store = job.open_store(create=False)
+    try:
+        checkpoint = checkpoint_of(job.state, job.name)
+        if not store.leases() and checkpoint.committed() is None:
+            raise StateFileError(
+                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
+            )
+        context = Context(
+            job=job.name,
+            clock=SystemClock(),
+            job_key=store.job_key(),
+            log=structlog.stdlib.get_logger(),
+            spectator=True,
+        )
+        source = job.source(job.source_config, context)
+        try:
+            if not store.leases():
+                return books_of(stream_states(checkpoint, source), source, thorough=True)
+            return committed_books(store, source, thorough=True)
+        finally:
+            source.close()
+    finally:
+        store.close()
 
 
 def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
@@ -208,6 +225,8 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _balance(wrong: Sequence[str]) -> None:
+def balance(books: Sequence[SplitBooks]) -> None:
+    """Raise BooksDifferError if an equation of *books* does not hold."""
+    wrong = books_differences(books)
     if wrong:
         raise BooksDifferError("; ".join(wrong), hint="`headrace verify` prints the books")

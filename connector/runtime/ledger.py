@@ -132,7 +132,7 @@ class Ledger:
     def add(self, batch: Batch, encoded: EncodedRecords) -> Shipment:
         """Append a batch under the next number. Without records it is settled at once."""
         self._last_seq += 1
-        counters, losses = _tally(self._split, self._last_seq, encoded)
+        counters, losses = tally(encoded, f"split {self._split}, batch {self._last_seq}")
         size_bytes = max(batch.size_bytes, sum(map(len, encoded.values)))
         shipment = Shipment(
             self._last_seq, batch, encoded, counters, losses, len(encoded), size_bytes
@@ -285,8 +285,11 @@ class _Part(Batch):
         return compress(self._whole.records(), self._keep)
 
 
-def _tally(split: str, seq: int, encoded: EncodedRecords) -> tuple[Counters, list[Loss]]:
-    """Count the changes per table (I3), as if all were delivered, and keep what cannot be."""
+def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
+    """Count the changes per table (I3), as if all were delivered, and keep what cannot be.
+
+    *place* is for what could not be made into records and has none of its own.
+    """
     tables = encoded.tables
     counts: dict[str, int] = {}
     if tables and tables.count(tables[0]) == len(tables):  # Four times faster than a Counter.
@@ -297,7 +300,7 @@ def _tally(split: str, seq: int, encoded: EncodedRecords) -> tuple[Counters, lis
     if encoded.filtered:
         left_out = {t: TableCounts(cut=n, filtered=n) for t, n in encoded.filtered.items()}
         counters = add_counters(counters, left_out)
-    losses = quarantined(encoded, f"split {split}, batch {seq}")
+    losses = quarantined(encoded, place)
     if losses:
         lost = TableCounts(cut=len(losses), quarantined=len(losses))
         counters = add_counters(counters, {"": lost})

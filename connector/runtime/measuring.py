@@ -52,8 +52,12 @@ class JobMeasures:
         runs = self._pipeline.runs
         yield from _flow(runs, self._clock)
         yield from _times(self._pipeline.stats)
-        yield from _changes(runs)
-        yield from _books(runs)
+        yield from book_measures(
+            [
+                SplitBooks(r.split, r.position.books() if r.position else {}, r.counters)
+                for r in runs
+            ]
+        )
         yield gauge(
             "headrace_split_state",
             "1 for the state that a split is seen in.",
@@ -77,17 +81,7 @@ class JobMeasures:
     def _lag(self, runs: Sequence[SplitRun]) -> Iterable[Measure]:
         with self._asking:
             self._look(runs)
-        labelled = [({"split": s, **part.partition}, part) for s, part in self._backlogs]
-        yield gauge(
-            "headrace_backlog_bytes",
-            "What is to be read behind the committed position.",
-            [(labels, part.size_bytes) for labels, part in labelled],
-        )
-        yield gauge(
-            "headrace_backlog_files",
-            "The files that it is in.",
-            [(labels, part.files) for labels, part in labelled],
-        )
+        yield from backlog_measures(self._backlogs)
 
     def _look(self, runs: Sequence[SplitRun]) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -150,30 +144,38 @@ def _times(tally: Tally) -> Iterator[Measure]:
     )
 
 
-def _changes(runs: Sequence[SplitRun]) -> Iterator[Measure]:
+def backlog_measures(backlogs: Sequence[tuple[str, Backlog]]) -> Iterator[Measure]:
+    """Return what splits have before them."""
+    labelled = [({"split": split, **part.partition}, part) for split, part in backlogs]
+    yield gauge(
+        "headrace_backlog_bytes",
+        "What is to be read behind the committed position.",
+        [(labels, part.size_bytes) for labels, part in labelled],
+    )
+    yield gauge(
+        "headrace_backlog_files",
+        "The files that it is in.",
+        [(labels, part.files) for labels, part in labelled],
+    )
+
+
+def book_measures(splits: Sequence[SplitBooks]) -> Iterator[Measure]:
+    """Return the books as committed, and whether they balance (I3)."""
     yield counter(
         "headrace_changes_total",
         "Changes by what became of them, as committed; cut is the sum of the others.",
         [
-            ({"split": run.split, "table": table, "fate": fate}, count)
-            for run in runs
-            for table, counts in run.counters.items()
+            ({"split": each.split, "table": table, "fate": fate}, count)
+            for each in splits
+            for table, counts in each.counters.items()
             for fate, count in dataclasses.asdict(counts).items()
         ],
     )
-
-
-def _books(runs: Sequence[SplitRun]) -> Iterator[Measure]:
-    """Return the source's books as committed, and whether they balance (I3)."""
-    books = {r.split: r.position.books() for r in runs if r.position is not None}
-    counters = {run.split: run.counters for run in runs}
+    books = {each.split: each.books for each in splits if each.books}
     yield gauge(
         "headrace_books_differ",
         "Equations of a split's committed books that do not hold: more than 0 is a bug.",
-        [
-            ({"split": split}, len(differences(SplitBooks(split, book, counters[split]))))
-            for split, book in books.items()
-        ],
+        [({"split": each.split}, len(differences(each))) for each in splits if each.books],
     )
     yield gauge(
         "headrace_mutations_pending",

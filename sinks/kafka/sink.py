@@ -7,7 +7,6 @@ from confluent_kafka import KafkaException
 from headrace.plugins import (
     CheckResult,
     ConfigError,
-    Context,
     Encoding,
     Finding,
     Problem,
@@ -26,41 +25,37 @@ class KafkaSink(Sink):
 
     schemes = ("kafka",)
     config_class = KafkaConfig
+    config: KafkaConfig
     heeds_topics = True
-
-    def __init__(self, config: KafkaConfig, context: Context) -> None:
-        """Keep the configuration."""
-        self._config = config
-        self._context = context
 
     def encoding(self) -> Encoding:
         """Ask for what the options say."""
-        return self._config.encoding()
+        return self.config.encoding()
 
     def topic_of(self, table: str) -> str:
         """Return the topic of a table."""
-        return Topics(self._config, self._context.clock, "").of(table)
+        return Topics(self.config, self.context.clock, "").of(table)
 
     def parts(self, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
         """Return the partitions of the topics of *tables*."""
         from headrace.sinks.kafka.reading import partitions  # noqa: PLC0415 (seldom needed)
 
         topics = list(dict.fromkeys(self.topic_of(table) + suffix for table in tables))
-        return partitions(self._config, topics)
+        return partitions(self.config, topics)
 
     def read_back(self, part: str) -> Iterator[Sequence[Stored]]:
         """Read a partition from its beginning to its end, without a group."""
         from headrace.sinks.kafka.reading import messages  # noqa: PLC0415 (seldom needed)
 
-        return messages(self._config, part)
+        return messages(self.config, part)
 
     def check(self) -> Sequence[Finding]:
         """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""
         from headrace.sinks.kafka.check import ClusterCheck  # noqa: PLC0415 (seldom needed)
 
         try:
-            check_hosts(self._config.hosts)
-            return ClusterCheck(self._config).findings()
+            check_hosts(self.config.hosts)
+            return ClusterCheck(self.config).findings()
         except EgressError as error:
             return [Finding("connection", CheckResult.FAILED, error.message, error.hint)]
         except KafkaException as error:
@@ -76,8 +71,8 @@ class KafkaSink(Sink):
             TopicMissingError: the cluster has no such topic and does not make it.
 
         """
-        check_hosts(self._config.hosts)  # Before librdkafka connects, which it does at once.
-        writer = KafkaWriter(self._config, self._context)
+        check_hosts(self.config.hosts)  # Before librdkafka connects, which it does at once.
+        writer = KafkaWriter(self.config, self.context)
         try:
             writer.connect()
         except BaseException:
@@ -88,7 +83,7 @@ class KafkaSink(Sink):
     @property
     def is_transactional(self) -> bool:
         """Whether `exactly.once` is set."""
-        return self._config.exactly_once
+        return self.config.exactly_once
 
     def open_split(self, split: str) -> KafkaTransactions:
         """Return the writer of *split*; its first `begin` finds out whether all is as it must be.
@@ -98,8 +93,8 @@ class KafkaSink(Sink):
             EgressError: a broker is where nothing of ours may go.
 
         """
-        check_hosts(self._config.hosts)
-        return KafkaTransactions(self._config, self._context, split)
+        check_hosts(self.config.hosts)
+        return KafkaTransactions(self.config, self.context, split)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:

@@ -64,6 +64,8 @@ class Parts:
         self.context = context
         self.count = count
         self.part = RingPart(count)
+        self.elapsed_ms: int | None = None
+        """By how much split time grows, instead of by the clock."""
         self.cdc_bytes_max: int | None = None
         """How large each node's `cdc_raw` may become, if one of them told."""
         self._reported: set[bytes | str] = set()
@@ -331,6 +333,7 @@ class Parts:
             bears=AgentUnavailableError if self.context.spectator else LogUnreadableError,
         )
         made.listed = self._follow_streams
+        made.elapsed_ms = self.elapsed_ms
         made.records_max = self.split_records_max
         return made
 

@@ -124,6 +124,7 @@ class Pump:
         self.records_max = _NO_BOUND  # Of a split; above it nothing is read on (line 25).
         self.stopped_by: LogGapError | None = None
         self.listed: Callable[[], None] | None = None  # Called when logs were listed.
+        self.elapsed_ms: int | None = None  # By how much split time grows instead of by the clock.
         self._is_bounded = False
         self._gap_policy = gaps
         self._patience = patience
@@ -457,20 +458,28 @@ class Pump:
     def _grow_time(self) -> None:
         """Let split time grow by the clock, but only while all logs are read to their end.
 
-        Of a time in which nobody looked, as when the machine slept, the first seconds count.
+        Of a time in which nobody looked, as when the machine slept, the first seconds count. Bulk
+        work is told the time: what it reads again gives the same again.
         """
+        caught_up = [n for n in self._owned if self.is_caught_up(n)]
+        if self.elapsed_ms is not None:
+            if caught_up:
+                self._grow(self.elapsed_ms, caught_up)
+                self.elapsed_ms = 0
+            return
         now_ms = self._now_ms()
         listed_ms = [c.fetched_ms for c in self.cursors if c.node not in self.unreachable]
         fresh_until_ms = min(listed_ms, default=0) + FETCHED_MS_MAX
-        caught_up = [n for n in self._owned if self.is_caught_up(n)]
         if not caught_up or now_ms > fresh_until_ms:
             self._caught_up_ms = None
             return
         if self._caught_up_ms is not None:
-            grown_ms = min(now_ms, self._fresh_until_ms) - self._caught_up_ms
-            for number in caught_up:
-                self._owned[number].agreement.tau += grown_ms
+            self._grow(min(now_ms, self._fresh_until_ms) - self._caught_up_ms, caught_up)
         self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
+
+    def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._owned[number].agreement.tau += grown_ms
 
 
 def _pair(marker: Marker) -> tuple[int, int]:

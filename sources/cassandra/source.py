@@ -142,10 +142,18 @@ class CassandraSource(Source):
         return CdcState(0, 0, tuple(nodes), tuple(keyspaces), {}, {})
 
     def limit(
-        self, *, until: Position | None = None, tokens: Sequence[tuple[int, int]] = ()
+        self,
+        *,
+        until: Position | None = None,
+        tokens: Sequence[tuple[int, int]] = (),
+        elapsed_ms: int = 0,
     ) -> None:
-        """End every log at its marker in *until*, and leave out other tokens."""
+        """End every log at its marker in *until*, and leave out other tokens.
+
+        Split time grows by *elapsed_ms* when the logs are read to these ends.
+        """
         assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
+        self._parts.elapsed_ms = elapsed_ms
         self._parts.part = RingPart(self._parts.count, tuple(tokens))
         if until is not None:
             self._parts.know(until)

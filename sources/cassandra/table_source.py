@@ -129,9 +129,14 @@ class TableSource(Source):
         return [Split(f"{after}:{until}") for after, until in parts if after < until]
 
     def limit(
-        self, *, until: Position | None = None, tokens: Sequence[tuple[int, int]] = ()
+        self,
+        *,
+        until: Position | None = None,
+        tokens: Sequence[tuple[int, int]] = (),
+        elapsed_ms: int = 0,
     ) -> None:
-        """Read only these ranges of tokens; a table has no position to end at."""
+        """Read only these ranges of tokens; a table has no position to end at, and nothing ages."""
+        del elapsed_ms
         if until is not None:
             raise ConfigError([Problem("--until", "a table has no positions")])
         self._tokens = tokens

@@ -118,11 +118,16 @@ class GapJob:
 
     def books(self, *arguments: str) -> Mapping[str, int]:
         """Return the source's books, which must balance, of all splits together."""
+        books: Mapping[str, int] = self.verdict(*arguments)["total"]["books"]
+        return books
+
+    def verdict(self, *arguments: str) -> Json:
+        """Return what `headrace verify` tells of books that balance."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             assert 0 == self._main("verify", "--json", *arguments)
-        books: Mapping[str, int] = json.loads(printed.getvalue())["total"]["books"]
-        return books
+        verdict: Json = json.loads(printed.getvalue())
+        return verdict
 
     def _main(self, verb: str, *arguments: str, before: Sequence[str] = ()) -> int:
         try:

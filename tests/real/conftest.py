@@ -10,9 +10,12 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
 from guarded import guarded_node
+from pyspark.sql import SparkSession
 from servers.cassandra import Cassandra
 from servers.kafka import Kafka
 from servers.ring import Ring
+
+from headrace.connector.replay.session import session as spark_session
 
 _APART = {"ring", "guarded", "test_ring_upgrade", "test_live_hold", "test_random_writes"}
 
@@ -51,6 +54,13 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Run one Kafka broker. Whoever pauses it lets it go on."""
     with Kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Run one Spark in this process; a task that dies is tried once more."""
+    with spark_session("local[2,2]") as running:
         yield running
 
 

@@ -3,82 +3,45 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pyspark
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from servers.process import free_ports
+from spark_jobs import (
+    NAMES,
+    RING,
+    WAIT_SECONDS_MAX,
+    Names,
+    by_worker,
+    headrace,
+    in_parquet,
+    ring_job,
+)
 
 from corpora import recording
 from headrace.connector.cli import main
-from headrace.connector.replay.columns import record_batch
-from headrace.connector.replay.session import session
-from node_logs import everything
 
 pytestmark = pytest.mark.real
-
-RING = "5.0-ring"
-NODES = ("node1", "node2", "node3")
-WAIT_SECONDS_MAX = 180
-Names = Counter[tuple[object, ...]]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Run one session in this process."""
-    with session("local[2]") as running:
-        yield running
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """Return a job over a recorded ring."""
-    path = tmp_path / "job.yaml"
-    given = {
-        "job": "ring",
-        "state": "state.db",
-        "source": {"plugin": "cassandra", **options()},
-        "sink": {"plugin": "null"},
-    }
-    path.write_text(yaml.safe_dump(given))
-    return path
-
-
-def options() -> dict[str, object]:
-    """Return the options of a job over the ring."""
-    folder = recording(RING)
-    nodes = {node: str(folder / "segments" / node) for node in NODES}
-    return {"nodes": nodes, "schema": str(folder / "schema.cql")}
-
-
-def by_worker() -> Names:
-    """Return the changes that a worker makes of the ring, by what names them."""
-    found: Names = Counter()
-    for batch in everything(options()):
-        rows = record_batch(batch.encode("avro"))
-        columns = [rows.column(rows.schema.names.index(n)).to_pylist() for n in _NAMES]
-        found.update(zip(*columns, strict=True))
-    return found
-
-
-_NAMES = ("table", "operation", "key", "mutation", "index")
+    return ring_job(tmp_path, "ring", {"plugin": "null"})
 
 
 def names_of(changes: DataFrame) -> Names:
     """Return the changes of a query, by what names them."""
-    rows = changes.select(*_NAMES).collect()
+    rows = changes.select(*NAMES).collect()
     return Counter(
         tuple(bytes(part) if isinstance(part, bytearray) else part for part in row) for row in rows
     )
@@ -144,10 +107,7 @@ def test_a_mistake_is_named(spark: SparkSession) -> None:
 
 def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of segments written to `headrace.sink` reach the sink of the job."""
-    given = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **options()}}
-    given["sink"] = {"plugin": "files", "path": "out.jsonl"}
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(given))
+    path = ring_job(tmp_path, "j", {"plugin": "files", "path": "out.jsonl"})
     changes = spark.read.format("headrace.segments").option("format", "json")
     frame = changes.option("job", str(path)).load().where("operation = 'UPDATE'")
 
@@ -177,8 +137,7 @@ def test_replay_on_spark(
     assert any(path.endswith("_cdc.idx") for path in opened)  # These say how far a log is.
     assert not any(path.endswith(".log") for path in opened)
 
-    rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
-    assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+    assert by_worker() == in_parquet(job.parent / "out")
     assert 0 == main(["replay", "verify", str(job), run])
 
 
@@ -206,9 +165,8 @@ def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -
     with ExitStack() as stack:
         master = cluster(stack, job.parent)
         command = ["replay", "run", str(job), run, "--master", master]
-        program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
         child = subprocess.run(  # noqa: S603 (our own interpreter)
-            [sys.executable, "-c", program],
+            headrace(command),
             check=False,
             capture_output=True,
             text=True,
@@ -216,98 +174,7 @@ def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -
         )
 
     assert 0 == child.returncode, child.stderr
-    rows = pq.read_table(job.parent / "out", columns=list(_NAMES))
-    assert by_worker() == Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
-
-
-def stream_job(folder: Path, job: str) -> Path:
-    """Return a job over the recorded ring, in four splits, into a file named as the job is."""
-    path = folder / f"{job}.yaml"
-    given = {
-        "job": job,
-        "state": "state.db",
-        "source": {"plugin": "cassandra", **options(), "splits": 4},
-        "sink": {"plugin": "files", "path": f"{job}.jsonl"},
-    }
-    path.write_text(yaml.safe_dump(given))
-    return path
-
-
-def lines_of(job: Path) -> int:
-    """Return how many records the sink of a job has by now."""
-    sink = job.with_suffix(".jsonl")
-    return sink.read_bytes().count(b"\n") if sink.exists() else 0
-
-
-def delivered(job: Path) -> Counter[str]:
-    """Return what the sink of a job has, without what is another one's whoever reads."""
-    found: Counter[str] = Counter()
-    for line in job.with_suffix(".jsonl").read_text().splitlines():
-        document = json.loads(line)
-        for name in ("copies", "node", "segment", "position"):
-            del document[name]
-        found[json.dumps(document, sort_keys=True)] += 1
-    return found
-
-
-def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
-    """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0."""
-    assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
-    of_worker, of_spark = stream_job(tmp_path, "worker"), stream_job(tmp_path, "stream")
-    assert 0 == main(["run", str(of_worker), "--until-idle"])
-    wanted = delivered(of_worker)
-
-    def end() -> None:
-        until = time.monotonic() + WAIT_SECONDS_MAX
-        while lines_of(of_spark) < wanted.total() and time.monotonic() < until:
-            time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    watch = threading.Thread(target=end)
-    watch.start()
-    try:
-        status = main(["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"])
-    finally:
-        watch.join()
-
-    assert (0, wanted) == (status, delivered(of_spark))
-    assert 3 < batches_of(of_spark)
-
-
-def batches_of(job: Path) -> int:
-    """Return how many micro-batches were planned."""
-    folder = job.with_name("state.db.spark") / job.stem / "offsets" / "offsets"
-    return len(list(folder.glob("[0-9]*")))
-
-
-def test_a_stream_that_was_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """What a killed driver left undone is done, and only its last batch comes twice."""
-    assert spark is SparkSession.getActiveSession()
-    job = stream_job(tmp_path, "killed")
-    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
-    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
-    with (tmp_path / "killed.log").open("w") as log:
-        child = subprocess.Popen(  # noqa: S603 (our own interpreter)
-            [sys.executable, "-c", program], stdout=log, stderr=log, start_new_session=True
-        )
-        until = time.monotonic() + WAIT_SECONDS_MAX
-        committed = tmp_path / "state.db.spark" / "killed" / "offsets" / "commits" / "0"
-        first = 0
-        while not first or lines_of(job) == first:  # Up to the midst of the second batch.
-            assert child.poll() is None, (tmp_path / "killed.log").read_text()
-            assert time.monotonic() < until
-            first = first or (lines_of(job) if committed.exists() else 0)
-            time.sleep(0.02)
-        os.killpg(child.pid, signal.SIGKILL)  # Its Java too.
-        child.wait()
-    unfinished = lines_of(job) - first
-
-    assert 0 == main(command)
-
-    whole = delivered(job)
-    assert by_worker().total() == len(whole)
-    assert 2 >= max(whole.values())
-    assert whole.total() - len(whole) <= unfinished
+    assert by_worker() == in_parquet(job.parent / "out")
 
 
 def cluster(stack: ExitStack, folder: Path) -> str:

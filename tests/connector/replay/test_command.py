@@ -115,6 +115,7 @@ def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert 0 == execute(job, run)
     assert [ShardState.PASS] * FILES == states(job, run)
     assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+    assert not list((job.parent / "out").glob("*/.*"))
     capsys.readouterr()
     assert 0 == main(["replay", "verify", str(job), run, "--master", "none"])
 

@@ -13,11 +13,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from gap_jobs import GapJob
-from headrace.connector.replay.checkpoint import Offset, States
+from headrace.connector.job import job_text
+from headrace.connector.replay.checkpoint import Known, Offset, States, checkpoint_of
 from headrace.connector.replay.columns import encoded_rows, sink_batch
 from headrace.connector.replay.errors import LogShortError
+from headrace.connector.replay.shards import SourceSpec
 from headrace.connector.replay.sources import SegmentSource
-from headrace.connector.replay.streaming import SegmentStream, SinkStream
+from headrace.connector.replay.stream_books import StreamMeasures
+from headrace.connector.replay.streaming import Delivered, SegmentStream, SinkStream
 from headrace.connector.replay.topics import SinkTarget
 from headrace.connector.runtime.tolerance import NotToleratedError
 from headrace.connector.stores import StateLostError
@@ -33,6 +36,7 @@ class ByHand:
         self.reader = self.started()
         self.at: Offset = self.reader.initialOffset()
         self.batches = 0
+        self.folder = job.folder / "state.db.spark" / "orders"
 
     def started(self) -> SegmentStream:
         """Return what Spark makes when a query starts."""
@@ -51,10 +55,13 @@ class ByHand:
 
     def deliver(self, end: Offset) -> None:
         """Read and write a batch, each part as a task somewhere else does."""
+        told = []
         for partition in self.reader.partitions(self.at, end):
             reader, mine = pickle.loads(pickle.dumps((self.started(), partition)))  # noqa: S301 (our own)
             writer = SinkStream({"job": self.options["job"]})
-            writer.write(reader.read(mine))
+            told.append(writer.write(reader.read(mine)))
+        SinkStream({"job": self.options["job"]}).commit(list(told), self.batches)
+        self.log("offsets", json.dumps(end))
 
     def step(self) -> bool:
         """Take a batch; say whether there was one."""
@@ -63,9 +70,16 @@ class ByHand:
             return False
         self.reader.commit(self.at)
         self.deliver(end)
+        self.log("commits", "{}")
         self.at = end
         self.batches += 1
         return True
+
+    def log(self, kind: str, line: str) -> None:
+        """Note a batch as Spark does in its checkpoint."""
+        path = self.folder / "offsets" / kind / str(self.batches)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"v1\n{line}")
 
     def run(self) -> None:
         """Take all there is."""
@@ -101,6 +115,80 @@ def test_what_a_worker_delivers(job: GapJob, batch_bytes: int, batches: int) -> 
     job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
     assert 0 == job.run()
     assert Counter(map(told, job.documents())) == by_spark
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 40])
+def test_books(job: GapJob, batch_bytes: int) -> None:
+    """`headrace verify` proves what Spark committed by the books that a worker keeps (I3)."""
+    job.change(splits=2)
+    stream = ByHand(job, batch_bytes=batch_bytes)
+    end = stream.next_end()
+    stream.deliver(end)
+    stream.begin_again()  # A batch that comes again counts once.
+    stream.run()
+    on_spark = job.verdict()
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
+    assert 0 == job.run()
+
+    by_worker = job.verdict()
+    assert len(EXPECTED) == sum(t["delivered"] for t in on_spark["total"]["tables"].values())
+    assert whoever_is_first(by_worker["total"]) == whoever_is_first(on_spark["total"])
+    assert by_worker["splits"].keys() == on_spark["splits"].keys()
+
+
+def whoever_is_first(told: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
+    """Return books without what depends on whose log was read first."""
+    fates = (".first", ".counted", ".surplus")
+    return {
+        **told,
+        "books": {
+            name: count
+            for name, count in told["books"].items()
+            if not (name.startswith("entries.") and name.endswith(fates))
+        },
+    }
+
+
+def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """What got lost between reading and writing shows in the books."""
+    stream = ByHand(job, batch_bytes=1 << 40)
+    stream.step()
+    SinkStream({"job": stream.options["job"]}).commit([Delivered({})], 0)
+
+    assert 4 == job.call("verify")
+    assert "[books_differ]: " in capsys.readouterr().err
+
+
+def test_measures(job: GapJob) -> None:
+    """The driver tells of its batches, and of the books as they were committed last."""
+    text, stream = job_text(job.path, None), ByHand(job)
+    spec = SourceSpec(given=dict(text.source), directory=str(job.folder), job=text.name)
+    measures = StreamMeasures(spec, bytes(16), checkpoint_of(text.state, text.name))
+    measures.look()
+    before = {each.name for each in measures.all()}
+    stream.run()
+    measures.note(len(EXPECTED), 1_500)
+    measures.look()
+
+    found = {each.name: each.samples for each in measures.all()}
+    fates = {labels["fate"]: count for labels, count in found["headrace_changes_total"]}
+    assert 3 == len(before)
+    assert (({}, len(EXPECTED)),) == found["headrace_micro_batch_records_total"]
+    assert (len(EXPECTED), len(EXPECTED)) == (fates["cut"], fates["delivered"])
+    assert {0} == {count for _, count in found["headrace_books_differ"]}
+    assert {0} == {count for _, count in found["headrace_backlog_bytes"]}
+
+
+def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint that lacks what was delivered is no whole one."""
+    stream = ByHand(job)
+    stream.step()
+    shutil.rmtree(stream.folder / "delivered")
+
+    with pytest.raises(StateLostError, match="delivered up to batch 0"):
+        stream.step()
+    assert 1 == job.call("verify")
+    assert "[state_lost]" in capsys.readouterr().err
 
 
 def told(document: Mapping[str, object]) -> str:
@@ -178,8 +266,8 @@ def test_damaged_states_are_named(tmp_path: Path, damage: str) -> None:
     states = States(tmp_path)
     here: Offset = {"parts": [[{"node": "n"}, {"at": 1}]]}
     there: Offset = {"parts": []}
-    states.store(here, "1", None)
-    states.store(there, "1", None)
+    states.store(here, "1", Known())
+    states.store(there, "1", Known())
     one, other = tmp_path.glob("*/1")
     one.write_bytes(one.read_bytes()[:-1] if damage == "torn" else other.read_bytes())
 

@@ -13,6 +13,7 @@ import pyspark_headrace_topic
 from headrace.connector.replay.columns import encoded_rows, record_batch
 from headrace.connector.replay.streaming import Delivered
 from headrace.connector.replay.topics import SinkTarget, SinkWriter
+from headrace.connector.stores import TableCounts
 from headrace.plugins import ConfigError, EncodedRecords
 
 COLUMNS = StructType(
@@ -58,15 +59,18 @@ def test_a_tasks_rows_are_delivered(job: str) -> None:
         {"table": ["t", "t"], "key": [b"a", b"b"], "value": [b"1", b"2"]}
     )
 
-    assert Delivered(4, 0) == writer.write(iter([rows, rows]))
+    delivered = Delivered({"t": TableCounts(delivered=4)})
+    assert delivered == writer.write(iter([rows, rows]))
     assert "1\n2\n1\n2\n" == (Path(job).parent / "out.jsonl").read_text()
-    writer.commit([Delivered(4, 0)])
+    writer.commit([delivered])
 
 
 def test_refused_records_fail_the_query(job: str) -> None:
     """What a sink refused for good is told by the commit."""
     with pytest.raises(Exception, match="2 records were refused"):
-        SinkWriter({"job": job}).commit([Delivered(4, 0), Delivered(1, 2)])
+        SinkWriter({"job": job}).commit(
+            [Delivered({}), Delivered({"t": TableCounts(delivered=1, dead_lettered=2)})]
+        )
 
 
 @pytest.mark.parametrize("overwrite", [True, False])

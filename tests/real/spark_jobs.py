@@ -1,0 +1,109 @@
+"""Jobs over a recorded ring for Spark: what a worker makes of it, and commands to be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+import yaml
+
+from corpora import recording
+from headrace.connector.replay.columns import record_batch
+from node_logs import everything
+
+RING: Final = "5.0-ring"
+NODES: Final = ("node1", "node2", "node3")
+NAMES: Final = ("table", "operation", "key", "mutation", "index")
+WAIT_SECONDS_MAX: Final = 180
+Names = Counter[tuple[object, ...]]
+
+
+def options() -> dict[str, object]:
+    """Return the options of a job over the ring."""
+    folder = recording(RING)
+    nodes = {node: str(folder / "segments" / node) for node in NODES}
+    return {"nodes": nodes, "schema": str(folder / "schema.cql")}
+
+
+def ring_job(folder: Path, job: str, sink: Mapping[str, object], **source: object) -> Path:
+    """Return a job over the ring, in a file named as the job is."""
+    path = folder / f"{job}.yaml"
+    given = {
+        "job": job,
+        "state": "state.db",
+        "source": {"plugin": "cassandra", **options(), **source},
+        "sink": dict(sink),
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def stream_job(folder: Path, job: str) -> Path:
+    """Return a job over the ring, in four splits, into a file named as the job is."""
+    return ring_job(folder, job, {"plugin": "files", "path": f"{job}.jsonl"}, splits=4)
+
+
+def by_worker() -> Names:
+    """Return the changes that a worker makes of the ring, by what names them."""
+    found: Names = Counter()
+    for batch in everything(options()):
+        rows = record_batch(batch.encode("avro"))
+        columns = [rows.column(rows.schema.names.index(n)).to_pylist() for n in NAMES]
+        found.update(zip(*columns, strict=True))
+    return found
+
+
+def in_parquet(folder: Path) -> Names:
+    """Return the changes in a folder of Parquet files, by what names them."""
+    rows = pq.read_table(folder, columns=list(NAMES))
+    return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def lines_of(job: Path) -> int:
+    """Return how many records the sink of a job has by now."""
+    sink = job.with_suffix(".jsonl")
+    return sink.read_bytes().count(b"\n") if sink.exists() else 0
+
+
+def delivered(job: Path) -> Counter[str]:
+    """Return what the sink of a job has, without what is another one's whoever reads."""
+    lines = job.with_suffix(".jsonl").read_text().splitlines()
+    return Counter(map(told, lines))
+
+
+def told(document: str | bytes) -> str:
+    """Return what a change says, whoever read it."""
+    found = json.loads(document)
+    for name in ("copies", "node", "segment", "position"):
+        del found[name]
+    return json.dumps(found, sort_keys=True)
+
+
+def headrace(command: list[str]) -> list[str]:
+    """Return what runs a command in a process of its own."""
+    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
+    return [sys.executable, "-c", program]
+
+
+def killed(command: list[str], log: Path, when: Callable[[], bool]) -> None:
+    """Run a command until *when* is true; then kill it, and its Java and all tasks too."""
+    until = time.monotonic() + WAIT_SECONDS_MAX
+    with log.open("w") as told_here:
+        child = subprocess.Popen(  # noqa: S603 (our own interpreter)
+            headrace(command), stdout=told_here, stderr=told_here, start_new_session=True
+        )
+        try:
+            while not when():
+                assert child.poll() is None, log.read_text()
+                assert time.monotonic() < until
+                time.sleep(0.02)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

@@ -1,0 +1,231 @@
+"""What runs on Spark to its end: micro-batches, killed drivers and tasks, and a real broker."""
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from spark_jobs import (
+    WAIT_SECONDS_MAX,
+    by_worker,
+    delivered,
+    in_parquet,
+    killed,
+    lines_of,
+    ring_job,
+    stream_job,
+    told,
+)
+
+from deliveries import consume
+from headrace.connector.cli import main
+from headrace.connector.replay.checkpoint import checkpoint_of
+from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.connector.replay.streaming import SegmentStream
+
+pytestmark = pytest.mark.real
+
+
+def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
+    """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0."""
+    assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
+    of_worker, of_spark = stream_job(tmp_path, "worker"), stream_job(tmp_path, "stream")
+    assert 0 == main(["run", str(of_worker), "--until-idle"])
+    wanted = delivered(of_worker)
+
+    def end() -> None:
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        while lines_of(of_spark) < wanted.total() and time.monotonic() < until:
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watch = threading.Thread(target=end)
+    watch.start()
+    try:
+        status = main(["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"])
+    finally:
+        watch.join()
+
+    assert (0, wanted) == (status, delivered(of_spark))
+    assert 3 < len(offsets_of(of_spark))
+
+
+def offsets_of(job: Path) -> list[dict[str, object]]:
+    """Return where the micro-batches of a job end, as Spark's checkpoint has it."""
+    folder = job.with_name("state.db.spark") / job.stem / "offsets" / "offsets"
+    files = sorted(folder.glob("[0-9]*"), key=lambda path: int(path.name))
+    return [json.loads(file.read_text().splitlines()[-1]) for file in files]
+
+
+def test_a_stream_that_was_killed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a killed driver left undone is done, and only its last batch comes twice.
+
+    What the checkpoint tells at the end is the end of the logs, and the books count all once.
+    """
+    assert spark is SparkSession.getActiveSession()
+    job = stream_job(tmp_path, "killed")
+    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
+    committed = tmp_path / "state.db.spark" / "killed" / "offsets" / "commits" / "0"
+    first = 0
+
+    def in_the_second_batch() -> bool:
+        nonlocal first
+        first = first or (lines_of(job) if committed.exists() else 0)
+        return bool(first) and lines_of(job) > first
+
+    killed(command, tmp_path / "killed.log", in_the_second_batch)
+    unfinished = lines_of(job) - first
+
+    assert 0 == main(command)
+
+    whole = delivered(job)
+    assert by_worker().total() == len(whole)
+    assert 2 >= max(whole.values())
+    assert whole.total() - len(whole) <= unfinished
+    reader = SegmentStream({"job": str(job), "format": "sink"})
+    last = offsets_of(job)[-1]
+    assert last == reader.latestOffset(last, ReadAllAvailable())
+    states = checkpoint_of(tmp_path / "state.db", "killed").states
+    parts = reader.partitions(last, last)
+    assert all(states.load(last, part.part.shard.split).position for part in parts)
+    reader.stop()
+    capsys.readouterr()
+    assert 0 == main(["verify", str(job), "--json"])
+    verdict = json.loads(capsys.readouterr().out)
+    assert len(whole) == sum(table["delivered"] for table in verdict["total"]["tables"].values())
+
+
+def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Plan a run of four shards, each of which takes a second and a half, two at once."""
+    rate = str(by_worker().total() / 3)
+    plan = ["replay", "plan", str(job), "--to-folder", "out", "--shards", "4", "--rate", rate]
+    assert 0 == main([*plan, "--json", *options])
+    return str(json.loads(capsys.readouterr().out)["run"])
+
+
+def states(job: Path, run: str) -> list[ShardState]:
+    """Return the states of a run's shards."""
+    table = RunTable(job.parent / "state.db")
+    try:
+        return [row.state for row in table.shards(run)]
+    except sqlite3.OperationalError:  # It is being written to.
+        return []
+    finally:
+        table.close()
+
+
+def test_a_replay_that_was_killed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run whose driver and tasks were killed is ended by a second one; nothing is there twice."""
+    assert spark is SparkSession.getActiveSession()
+    job = ring_job(tmp_path, "ring", {"plugin": "null"})
+    run = planned(job, capsys)
+    command = ["replay", "run", str(job), run]
+
+    def in_the_middle() -> bool:
+        seen = states(job, run)
+        return ShardState.PASS in seen and bool(list(tmp_path.glob("out/*/.*.part")))
+
+    killed([*command, "--master", "local[2]"], tmp_path / "killed.log", in_the_middle)
+    before = states(job, run)
+
+    assert 0 == main(command)
+
+    assert {ShardState.PASS, ShardState.STARTED} <= set(before)
+    assert [ShardState.PASS] * 4 == states(job, run)
+    assert by_worker() == in_parquet(tmp_path / "out")
+    assert [] == list(tmp_path.glob("out/*/.*.part"))
+    assert 0 == main(["replay", "verify", str(job), run])
+
+
+def test_a_task_that_was_killed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task that dies in the middle of a shard is tried again by Spark; the run goes through."""
+    assert spark is SparkSession.getActiveSession()
+    job = ring_job(tmp_path, "ring", {"plugin": "null"})
+    run = planned(job, capsys)
+    victims: list[int] = []
+
+    def kill() -> None:
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        while not victims and time.monotonic() < until:
+            victims.extend(writing(tmp_path / "out")[:1])
+            time.sleep(0.02)
+        os.kill(victims[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        status = main(["replay", "run", str(job), run])
+    finally:
+        killer.join()
+
+    assert (0, 1) == (status, len(victims))
+    assert by_worker() == in_parquet(tmp_path / "out")
+
+
+def writing(folder: Path) -> list[int]:
+    """Return the processes that have a file in *folder* open, but this one."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            pid = int(link.parts[2])
+            if pid != os.getpid() and link.readlink().is_relative_to(folder):
+                found.append(pid)
+    return found
+
+
+def test_kafka(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> None:
+    """A real broker gets the messages of a worker from micro-batches, and the rows of a frame."""
+    topics = {name: f"{name}-{uuid4().hex}" for name in ("worker", "stream")}
+    jobs = {
+        name: ring_job(tmp_path, name, kafka_sink(bootstrap_servers, topic), splits=4)
+        for name, topic in topics.items()
+    }
+    assert 0 == main(["run", str(jobs["worker"]), "--until-idle"])
+    wanted = messages(bootstrap_servers, topics["worker"])
+
+    stream = ["run", str(jobs["stream"]), "--engine", "spark", "--until-idle"]
+    assert 0 == main([*stream, "--batch-bytes", "3145728"])
+    rows = spark.read.format("headrace.segments").option("format", "json")
+    frame = rows.option("job", str(jobs["stream"])).load()
+    writer = frame.write.format("headrace.sink").option("job", str(jobs["stream"]))
+    writer.option("suffix", ".copy").mode("append").save()
+
+    assert by_worker().total() == wanted.total()
+    assert wanted == messages(bootstrap_servers, topics["stream"])
+    of_frame: Counter[tuple[object, ...]] = Counter(
+        (bytes(row.key), told(row.value), bytes(row.schema_id)) for row in frame.collect()
+    )
+    assert of_frame == messages(bootstrap_servers, topics["stream"] + ".copy")
+
+
+def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:
+    """Return a sink into a topic, in JSON."""
+    return {
+        "plugin": "kafka",
+        "bootstrap.servers": bootstrap_servers,
+        "topic": topic,
+        "format": "json",
+    }
+
+
+def messages(bootstrap_servers: str, topic: str) -> Counter[tuple[object, ...]]:
+    """Return the messages of a topic: key, what the value says, and the id of the schema."""
+    return Counter(
+        (message.key(), told(message.value() or b""), dict(message.headers() or ())["schemaId"])
+        for message in consume(bootstrap_servers, topic)
+    )
