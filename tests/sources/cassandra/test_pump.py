@@ -130,6 +130,31 @@ def test_a_segment_held_open_is_read_to_its_end(tmp_path: Path) -> None:
     assert values(3, 4) == all_of(readers)
 
 
+@pytest.mark.parametrize("open_one_goes", [True, False])
+def test_what_went_unseen_behind_an_open_segment_may_be_a_gap(
+    tmp_path: Path,
+    open_one_goes: bool,  # noqa: FBT001 (a parameter)
+) -> None:
+    """Whoever removed the name of what is read made room: ids that follow can be gone, too.
+
+    While it keeps its name nothing behind it was removed: an id that is missing had no CDC data.
+    """
+    options = options_of(tmp_path, consistency="ONE", splits=1)
+    made = segment([rows(0, 3), rows(3, 4)])
+    path = write_segment(tmp_path / "node1", made.content, index=str(made.section_ends[0]))
+    readers = open_all(source(options))
+    assert values(0, 3) == all_of(readers)
+
+    write(tmp_path, "node1", 2, range(8, 9))
+    if open_one_goes:
+        for each in (path, path.with_name(f"{path.stem}_cdc.idx")):
+            each.unlink()
+        with pytest.raises(LogGapError, match=f"segments from {SEGMENT_ID + 1} on are missing"):
+            all_of(readers)
+    else:
+        assert values(3, 4) + values(8, 1) == all_of(readers)
+
+
 def test_no_split_reads_on_in_a_version_it_cannot_read(tmp_path: Path) -> None:
     """Every split is told, each time; none passes over the entries that it cannot see."""
     options = options_of(tmp_path)
