@@ -22,7 +22,7 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
     found = space_measures(directories(parts.config.nodes), parts.cdc_bytes_max)
     pump = parts.reading
     if pump is not None:
-        away, absent = set(pump.unreachable), pump.absent
+        away, absent = set(pump.unreachable), pump.absent()
         read = [({"node": cursor.node}, cursor.read_bytes) for cursor in pump.cursors]
         found += [
             counter("headrace_log_read_bytes_total", "Read of a log, unpacked.", read),

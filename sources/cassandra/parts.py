@@ -396,7 +396,7 @@ class Parts:
     def report(self) -> None:
         """Warn once of each damaged place, and of each table id that the schema lacks."""
         self._report_unreachable(self.pump.unreachable)
-        self._report_absent(self.pump.absent)
+        self._report_absent(self.pump.absent())
         self._report_incarnations()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:

@@ -443,13 +443,11 @@ class Pump:
         """Return the logs that split *number* could not read to their ends."""
         return dict(self._owned[number].absences.stored)
 
-    @property
-    def absent(self) -> frozenset[str]:
-        """The logs that some split goes without."""
-        away = self.unreachable.keys()
-        return frozenset(
-            node for node in away for o in self._owned.values() if o.absences.is_absent(node)
-        )
+    def absent(self, number: int | None = None) -> frozenset[str]:
+        """Return the logs that split *number* goes without, or some split. Any thread may ask."""
+        owned = list(self._owned.values()) if number is None else [self._owned[number]]
+        away = tuple(self.unreachable)
+        return frozenset(n for n in away if any(each.absences.is_absent(n) for each in owned))
 
     def unread_since(self, number: int, tau: int) -> frozenset[str]:
         """Return the logs that split *number* did not read to their ends after *tau* (line 9)."""

@@ -132,7 +132,9 @@ class CassandraReader(Reader):
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
-        kept = self._memory.keep(taken, caught_up=caught_up, any_absent=bool(pump.absent))
+        kept = self._memory.keep(
+            taken, caught_up=caught_up, any_absent=bool(pump.absent(self._number))
+        )
         lost = [*kept, *self._damaged()]
         self._alarm()
         outbox = self._parts.part.keep(taken)

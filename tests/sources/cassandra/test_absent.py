@@ -104,6 +104,12 @@ def test_only_a_node_of_the_job_can_be_named(tmp_path: Path) -> None:
         job_in(tmp_path, absent=["nobody"])
 
 
+def test_what_waits_is_remembered_no_shorter_than_the_rest(tmp_path: Path) -> None:
+    """W >= M (line 5), or a late copy would begin a record beside one that still waits."""
+    with pytest.raises(ConfigError, match="expiry_seconds: is less than memory_seconds"):
+        job_in(tmp_path, expiry_seconds=59, memory_seconds=60)
+
+
 def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
     """Its copies are late copies of what is remembered: nothing is published twice."""
     job = job_in(tmp_path, consistency="ONE")
@@ -231,8 +237,25 @@ def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
     assert (tmp_path / "c.away").exists()
 
 
-def test_a_version_waits_for_its_absent_log() -> None:
-    """It is not retired before all of its logs were read to their ends since (line 9)."""
+def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
+    """What its node logged may have been written under it, so it is not retired (line 9)."""
+    job = job_in(tmp_path, consistency="ONE", max_hint_window_seconds=20)
+    job.log("a", insert(b"at one"))
+    assert shown(b"at one") == job.read()
+    away(job, "c")
+    job.restart(consistency="QUORUM", absent=["c"])
+    job.wait(EXPIRY_S - 20)
+    job.log("a", insert(b"still at one"))
+    assert shown(b"still at one") == job.read()
+
+    back(job, "c")
+    job.wait(10)
+    job.log("a", insert(b"at quorum"))
+    assert [] == job.wait(10)
+
+
+def test_how_far_each_log_was_read() -> None:
+    """It is known by split time, until the log is read to its end again."""
     found = Absences(PATIENCE, {})
     found.missed("n", 0, tau=50)
 

@@ -101,7 +101,10 @@ def test_an_expired_mutation_is_dropped_or_published_with_its_copies(
 
 
 def test_pending_mutations_without_room_leave_with_their_bytes(tmp_path: Path) -> None:
-    """Line 25: the oldest give way to quarantine, are counted, and memory stays bounded."""
+    """Line 25: the oldest give way to quarantine, are counted, and memory stays bounded.
+
+    What was put aside can be sent again.
+    """
     empty = {node: tmp_path / node for node in NODES[1:]}
     for folder in empty.values():
         folder.mkdir()
@@ -116,6 +119,9 @@ def test_pending_mutations_without_room_leave_with_their_bytes(tmp_path: Path) -
     assert books["mutations.first"] == books["mutations.pending"] + len(quarantined)
     assert 0 == books["bytes_lost"]
     assert all(item.content for item in quarantined)
+    again = job.source.recover(quarantined[0])
+    assert again is not None
+    assert list(again.records())
 
 
 def test_a_lower_level_publishes_what_was_pending_at_a_higher_one() -> None:

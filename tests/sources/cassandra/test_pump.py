@@ -217,6 +217,21 @@ def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
     assert values(0, 1) == all_of(readers)
 
 
+def test_a_quiet_split_is_committed_now_and_then(tmp_path: Path) -> None:
+    """Line 32: time that passes is worth a commit of its own, if not each second of it."""
+    clock = DrivenClock()
+    (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
+    taus = []
+    for _ in range(12):
+        found = reader.read(DEMAND)
+        if isinstance(found, Batch):
+            assert isinstance(found.end, CdcState)
+            taus.append(found.end.tau)
+        clock.advance(5_000)
+
+    assert [0, 10_000, 20_000, 30_000, 40_000, 50_000] == taus
+
+
 def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:
     """While the machine slept nobody looked at the logs, so nothing is said about late copies."""
     clock = DrivenClock()
