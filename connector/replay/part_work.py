@@ -102,6 +102,7 @@ class _State(SqliteStore):
         """Let the part stand where it begins, and be claimed with the token of the driver."""
         shard, connection, owner = work.part.shard, connect(job.state), this_process()
         made = cls(connection, job.name)
+        connection.execute("PRAGMA synchronous = OFF")  # The task's own, and gone with it.
         made.schemas_seen = {}
         made.register([shard.split])
         if shard.resume is not None:
