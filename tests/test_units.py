@@ -1,6 +1,9 @@
 """The systemd units and the compose file start what there is."""
 
 import shlex
+import shutil
+import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,22 @@ def test_units_start_known_commands(path: Path, capsys: pytest.CaptureFixture[st
     assert [] == [a for a in arguments if a.startswith("--") and a not in described]
     assert service["User"] not in {"", "root"}
     assert "true" == service["NoNewPrivileges"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd's own tools")
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
+    """It knows every option and value; only the program is another one here."""
+    text = path.read_text().replace("/opt/headrace/bin/headrace", sys.executable)
+    (tmp_path / path.name).write_text(text)
+    done = subprocess.run(  # noqa: S603 (ours)
+        ["systemd-analyze", "verify", "--man=no", tmp_path / path.name],  # noqa: S607 (of the system)
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (0, []) == (done.returncode, [s for s in done.stderr.splitlines() if path.name in s])
 
 
 def test_there_are_units() -> None:

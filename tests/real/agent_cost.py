@@ -7,7 +7,7 @@ round the other way round, so that a slow minute of the machine hits all. Of eac
 p50 and a p99: printed are the median of the rounds, the least and the highest. A difference between
 ways that is less than that between rounds says nothing.
 
-PYTHONPATH=tests/helpers .venv/bin/python tests/real/agent_cost.py [--rounds 6] [--seconds 8]
+PYTHONPATH=tests/helpers .venv/bin/python tests/real/agent_cost.py [--rounds 5] [--seconds 8]
 """
 
 import argparse
@@ -121,7 +121,7 @@ def latencies_ms(session: Session, seconds: float) -> list[float]:
 def main() -> None:
     """Measure, or be the reader."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--read", help="used by this program itself")
     given = parser.parse_args()
@@ -149,7 +149,7 @@ def measure(rounds: int, seconds: float) -> None:
     for way, figures in found.items():
         p50, p99, rates = zip(*figures, strict=True)
         rate = statistics.median(rates) / 1e6
-        sys.stdout.write(f"{way:26} p50 {spread(p50)} ms  p99 {spread(p99)} ms  {rate:5.1f} MB/s\n")
+        sys.stdout.write(f"{way:28} p50 {spread(p50)} ms  p99 {spread(p99)} ms  {rate:5.1f} MB/s\n")
 
 
 def one_round(
