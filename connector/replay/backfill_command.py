@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.command import rate_of, summary
+from headrace.connector.replay.command import add_lake, in_lake, rate_of, summary
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import bad_option
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     target = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
     plan = planned(spec, selection, shards=given.shards)
-    target = replace(target, rate=rate_of(given))
+    target = in_lake(replace(target, rate=rate_of(given)), given)
     run = Run.new("backfill", target, {"table": given.table, "shards": len(plan.shards)})
     table = RunTable(text.state)
     try:
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
     parser.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
     parser.add_argument("--to-folder", metavar="DIR", default="", help="Parquet files instead")
+    add_lake(parser)
     parser.add_argument("--suffix", default="", help="of the topics, if not the live ones")
     parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
     add_metrics(parser)

@@ -16,6 +16,7 @@ from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ArchiveGapError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
+from headrace.connector.replay.lakes import LAKES, check_lake
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--shards", type=int, default=0, metavar="N", help="cut the work into N")
     plan.add_argument("--to-folder", metavar="DIR", default="", help="write Parquet files here")
     plan.add_argument("--format", choices=("avro", "json"), default="avro", help="of those files")
+    add_lake(plan)
     plan.add_argument("--into-live", action="store_true", help="into the topics of the job itself")
     plan.add_argument("--suffix", default=SIDE_SUFFIX, help="of the side topics (.replay)")
     plan.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
@@ -94,6 +96,28 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys-file", type=Path, metavar="PATH", help="a key per line, as JSON")
 
 
+def add_lake(parser: argparse.ArgumentParser) -> None:
+    """Give *parser* the options that say which tables files in a folder belong to."""
+    parser.add_argument("--lake", choices=sorted(LAKES), default="", help="tables in that folder")
+    parser.add_argument("--catalog", default="", metavar="NAME", help="of pyiceberg's, for iceberg")
+
+
+def in_lake(target: Target, given: argparse.Namespace) -> Target:
+    """Return *target* with the lake that the options of `add_lake` say.
+
+    Raises:
+        ConfigError: they do not go together.
+        LakeMissingError: its library is not there.
+
+    """
+    if not given.lake:
+        return target
+    if not target.path:
+        raise bad_option("--lake", "is of files in a folder", "give --to-folder")
+    check_lake(given.lake)
+    return replace(target, lake=given.lake, catalog=given.catalog)
+
+
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     selection = selection_of(given)
     spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
@@ -105,9 +129,9 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
         codec=given.format,
         suffix="" if given.into_live else given.suffix,
     )
+    target = in_lake(replace(target, rate=rate_of(given)), given)
     bounds = Bounds(after=given.after, until=given.until)
     plan = planned(spec, selection, bounds=bounds, shards=given.shards)
-    target = replace(target, rate=rate_of(given))
     run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")

@@ -15,7 +15,7 @@ import structlog
 
 from headrace.connector.job import Job, JobText, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.files import file_name
+from headrace.connector.replay.files import attempt_name, file_name
 from headrace.connector.replay.parquet import ParquetFiles
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import (
@@ -46,6 +46,7 @@ _PROBLEM_CHARS_MAX: Final = 2_000
 class Target:
     """Where changes go: `path`, a folder of Parquet files in `format`, or the sink `sink`.
 
+    With `lake` the files belong to tables of that kind, of `catalog` or of one in the folder.
     With `suffix` records go to topics of that ending. `rate` bounds the changes per second, of a
     run or of one task of it; 0 is no bound. Paths are relative to `directory`.
     """
@@ -56,6 +57,13 @@ class Target:
     sink: Mapping[str, Any] | None = None
     suffix: str = ""
     rate: float = 0
+    lake: str = ""
+    catalog: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of files."""
+        return Path(self.directory) / self.path
 
     @classmethod
     def of_job(
@@ -75,7 +83,8 @@ class Target:
     def describe(self) -> str:
         """Return it in words."""
         if self.sink is None:
-            return f"Parquet files in {self.path}"
+            kind = f"{self.lake} tables" if self.lake else "Parquet files"
+            return f"{kind} in {self.path}"
         topics = f"topics that end in {self.suffix}" if self.suffix else "the live topics"
         return f"sink {self.sink.get('plugin')}, {topics}"
 
@@ -170,8 +179,10 @@ def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rat
 def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Outlet]:
     if target.sink is None:
         files = ParquetFiles(
-            Path(target.directory) / target.path,
-            name=file_name(run, shard.number),
+            target.folder,
+            name=attempt_name(run, shard.number, attempt)
+            if target.lake
+            else file_name(run, shard.number),
             encoder=Encoder(Encoding(codec=target.format)),
         )
         try:

@@ -15,6 +15,18 @@ class SparkMissingError(MissingRequirementError):
     code = "spark_missing"
 
 
+class LakeMissingError(MissingRequirementError):
+    """The library of a lake's format is not installed."""
+
+    code = "lake_missing"
+
+
+class LakeError(FatalError):
+    """Files could not be made part of a table of a lake; the shard is not done."""
+
+    code = "lake_failed"
+
+
 class ShardFailedError(FatalError):
     """Shards of a run failed; the others are done. `headrace replay status` names them."""
 

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, Protocol, TextIO
 
 import structlog
@@ -19,6 +18,7 @@ from headrace.connector.replay.files import forget_begun
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.work import Work
+from headrace.plugins import HeadraceError
 
 LINE_EVERY_SECONDS: Final = 10.0
 ATTEMPTS_MAX: Final = 10
@@ -103,6 +103,8 @@ def execute(
             measured.step(Counter(states.values()))
 
         def ended(work: Work, report: ShardReport) -> None:
+            if not report.problem and target.lake:
+                report.problem = _joined(work)
             state = ShardState.FAIL if report.problem else ShardState.PASS
             table.end(run.run, report, state)
             states[report.number] = state
@@ -114,7 +116,7 @@ def execute(
         perform(works, begun=begun, ended=ended)
         came_to = Counter(row.state for row in table.shards(run.run))
         if set(came_to) == {ShardState.PASS} and run.target.path:
-            forget_begun(Path(run.target.directory) / run.target.path, run.run)
+            forget_begun(run.target.folder, run.run)
         log.info("replay_ended", **{state.value.lower(): came_to[state] for state in ShardState})
     failed = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]
     if failed:
@@ -126,3 +128,17 @@ def execute(
             hint="the others are done: mend what is wrong and run it again",
         )
     return came_to
+
+
+def _joined(work: Work) -> str:
+    """Let a shard's files belong to the tables of its lake; return why they do not, if so."""
+    # Only here: an extra.
+    from headrace.connector.replay.lakes import adopt, lake_of  # noqa: PLC0415
+
+    target = work.target
+    try:
+        lake = lake_of(target.lake, target.folder, target.catalog)
+        adopt(lake, target.folder, work.run, work.shard.number, work.attempt)
+    except HeadraceError as error:
+        return f"{error.code}: {error}"
+    return ""

@@ -16,6 +16,11 @@ def file_name(run: str, shard: int) -> str:
     return f"{run}-{shard:05d}"
 
 
+def attempt_name(run: str, shard: int, attempt: int) -> str:
+    """Return what the files of one attempt are called, where each attempt has files of its own."""
+    return f"{file_name(run, shard)}-{attempt:03d}"
+
+
 def begun_name(name: str) -> str:
     """Return how a file is called while it is written. Two attempts may overlap."""
     return f".{name}-{uuid4().hex[:8]}.part"

@@ -1,7 +1,7 @@
 """What a run delivered, compared with what it should have: derived once more, shard by shard."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,10 +58,18 @@ class Check(Work):
                 total = total.with_all(_members(record_batch(encoded)))
         return total
 
+    def _files(self) -> Iterable[Path]:
+        target, number = self.target, self.shard.number
+        if not target.lake:
+            return files_of(target.folder, self.run, number)
+        from headrace.connector.replay.lakes import lake_of, shard_files  # noqa: PLC0415 (an extra)
+
+        lake = lake_of(target.lake, target.folder, target.catalog)
+        return shard_files(lake, self.run, number)
+
     def _found(self) -> Sum:
         total = Sum()
-        folder = Path(self.target.directory) / self.target.path
-        for path in files_of(folder, self.run, self.shard.number):
+        for path in self._files():
             with pq.ParquetFile(path) as file:
                 for rows in file.iter_batches(columns=_COLUMNS):
                     total = total.with_all(_members(rows))
