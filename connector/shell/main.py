@@ -10,6 +10,7 @@ import getpass
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -198,5 +199,7 @@ def _prompt(session: Session, options: ShellOptions) -> None:
         known = session.cql.tables() if session.cql else ()
         return {TableName(keyspace, name): cdc for keyspace, name, cdc in known}
 
+    # What was started in the background, as by a script, is made to ignore it; here is somebody.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     lookout = Lookout(lambda: service_of(options, create=False), tables)
     Prompt(session, ShellHistory(options.history), lookout, colour=_is_coloured(options)).run()
