@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from children import (
+    LEASE_SECONDS,
+    SECONDS_MAX,
     WINDOW_BYTES,
     JobFolder,
     lines_job,
@@ -102,62 +104,66 @@ def test_second_terminate_ends_at_once(lines: JobFolder) -> None:
         until(lambda: bool(lines.changes()), "it never began")
         child.send_signal(signal.SIGTERM)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) in (0, 1)
+        assert child.wait(SECONDS_MAX) in (0, 1)
     assert 0 == lines.finish(), lines.log()
 
     assert everything() == set(lines.changes())
 
 
 def test_two_processes_share_and_one_inherits(lines: JobFolder) -> None:
-    """Two owners have four splits each; when one is killed the other has all at once.
+    """Two owners share the splits; when one is killed the other has all long before a lease ends.
 
-    The lease is a minute: only the proof that the owner is dead makes this fast. Every token is
-    then higher than before.
+    Only the proof that the owner is dead makes this fast: others have to see for all of a lease,
+    which is a minute, that nothing moves. Every token of the dead is then higher than before.
     """
     with lines.running() as first, lines.running():
-        until(lambda: lines.owned() == [4, 4], "they never shared")
+        until(lambda: lines.is_shared(owners=2, splits=FILES), "they never shared")
         before = lines.leases()
         write_lines(lines.path, FILES, range(LINES, 2 * LINES))
         killed = time.monotonic()
         first.kill()
         first.wait()
-        until(lambda: lines.owned() == [8], "nobody inherited")
+        until(lambda: lines.is_shared(owners=1, splits=FILES), "nobody inherited")
         taken_seconds = time.monotonic() - killed
         until(lambda: everything(2 * LINES) == set(lines.changes()), "something is missing")
     after = lines.leases()
 
-    assert taken_seconds < 10
-    taken = [split for split in after if after[split][1] > before[split][1]]
-    assert 4 == len(taken)
+    assert taken_seconds < LEASE_SECONDS * 2 / 3  # It was renewed a third of it before, perhaps.
+    (heir,) = {owner for owner, _ in after.values()}
+    left = [split for split, (owner, _) in before.items() if owner != heir]
+    assert left
+    assert all(after[split][1] > before[split][1] for split in left)
 
 
 def test_a_paused_owner_submits_nothing(lines: JobFolder) -> None:
     """An owner that was stopped past its lease wakes up, finds itself replaced, and is silent (I2).
 
     Its commits are refused, and what it reads afterwards reaches the sink through the other alone.
+    On a busy machine the other may be late as well; then no more than a window comes again.
     """
-    job_file = lines.path / "job.yaml"
-    job_file.write_text(job_file.read_text().replace("lease_seconds: 60", "lease_seconds: 1"))
+    lines.lease(seconds=2)
     with lines.running() as first:
         until(lambda: everything() == set(lines.changes()), "it never delivered")
-        until(lambda: lines.owned() == [FILES], "it never owned all")
+        until(lambda: lines.is_shared(owners=1, splits=FILES), "it never owned all")
         paused = {owner for owner, _ in lines.leases().values()}
         until(lambda: lines.pause(first), "it never ceased to write")
         with lines.running():
             until(
                 lambda: (
                     paused.isdisjoint(o for o, _ in lines.leases().values())
-                    and lines.owned() == [FILES]
+                    and lines.is_shared(owners=1, splits=FILES)
                 ),
                 "nobody took over",
             )
             write_lines(lines.path, FILES, range(LINES, LINES + 50))
             first.send_signal(signal.SIGCONT)
             until(lambda: everything(LINES + 50) == set(lines.changes()), "something is missing")
-            until(lambda: lines.owned() == [4, 4], "the first never came back")
+            until(lambda: lines.is_shared(owners=2, splits=FILES), "the first never came back")
 
+    late = max(0, lines.log().count('"split_taken_over"') - FILES)
     repeated = [change for change, count in lines.changes().items() if count > 1]
-    assert [] == [change for change in repeated if change not in everything()]
+    again = [change for change in repeated if change not in everything()]
+    assert len(again) <= late * (WINDOW_BYTES // len('{"file": 0, "n": 300}\n') + 1)
 
 
 def test_log_is_sparse(lines: JobFolder) -> None:

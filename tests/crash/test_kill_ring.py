@@ -58,7 +58,7 @@ def test_kill_amid_agreement_at_random_moments(ring: JobFolder, ring_changes: se
 def test_two_processes_share_a_ring(ring: JobFolder, ring_changes: set[object]) -> None:
     """Two owners of one ring, each with its splits, give together what one alone gives, once."""
     with ring.running() as first, ring.running() as second:
-        until(lambda: ring.owned() == [4, 4], "they never shared")
+        until(lambda: ring.is_shared(owners=2, splits=SPLITS), "they never shared")
         until(lambda: ring_changes == set(ring.changes()), "something is missing")
         assert (0, 0) == (stop(first), stop(second)), ring.log()
 
