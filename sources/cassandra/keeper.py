@@ -382,7 +382,10 @@ class Keeper:
                 self._put_away(info)
                 gone += 1
         with self._telling(self.notes):
-            rescue.keep_only(self.notes, {n for need in noted for n in need.copies})
+            # Who has not begun may find, in what was committed, that it needs them.
+            rescue.keep_only(
+                self.notes, lambda n: any(n in need.copies or need.whole(n) for need in noted)
+            )
         return gone
 
     def _may_go(self, info: SegmentInfo, noted: Sequence[Need], *, is_old: bool) -> bool:

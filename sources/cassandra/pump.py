@@ -189,7 +189,9 @@ class Pump:
             owned.gaps.append(self._met(owned, error.gap))
 
     def _met(self, owned: OwnedSplit, gap: StoredGap) -> StoredGap:
-        """Return *gap* as a split meets it: of some tokens it may have read more before."""
+        """Return *gap* as a split meets it: it may have read more before, or of some tokens."""
+        marker = self.markers(owned.number)[gap.node]
+        gap = msgspec.structs.replace(gap, begin=max(gap.begin, marker))
         spared = [e.arc for e in owned.ahead if e.markers.get(gap.node, START) >= gap.end]
         arc = arc_of(names(self.intake.splits)[owned.number])
         if not spared or arc is None:

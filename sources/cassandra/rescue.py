@@ -4,7 +4,7 @@ A few mutations can wait for hours, for a node that is down; they need not keep 
 Blocking file I/O.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,9 +49,9 @@ def load(folder: Path, segment_id: int, position: int) -> Rescued | None:
     return None if raw is None else Rescued(raw, file.messaging)
 
 
-def keep_only(folder: Path, segment_ids: Iterable[int]) -> None:
-    """Remove what was kept of other segments. Raises OSError."""
-    kept = {f"{_PREFIX}{segment_id}" for segment_id in segment_ids}
+def keep_only(folder: Path, is_needed: Callable[[int], bool]) -> None:
+    """Remove what was kept of segments that are not needed. Raises OSError."""
     for path in folder.glob(f"{_PREFIX}*"):
-        if path.name not in kept:
+        segment_id = path.name.removeprefix(_PREFIX)
+        if segment_id.isdecimal() and not is_needed(int(segment_id)):
             path.unlink(missing_ok=True)

@@ -98,7 +98,7 @@ class Judge(RecordJudge):
         line.records = self.records_in(end)
         line.made_ms = now_ms
         emitted = (f"mutations.{name}" for name in _EMITTED)
-        line.has_changes = any(line.books[n] > parent.books.get(n, 0) for n in emitted)
+        line.has_changes = any(line.books[n] > parent.books[n] for n in emitted)
         line.follow(line.version)
         self._look(line)
         self._lines[line.course, end.encode().head] = line
@@ -196,7 +196,9 @@ class Judge(RecordJudge):
             self._check_justified(line, change)
         if not line.flights:
             line.said = self._said(flight.rows())
-            self._check_repeats(line)
+            if not line.gave_way and not line.forgot_early:
+                self._check_repeats(line)
+            self._check_told(line, flight)
             self.check_streamed(line)
         line.flights.append(flight)
         self._check_window(line)
@@ -235,6 +237,12 @@ class Judge(RecordJudge):
             self.check(not repeats, f"line 36: {mutation} was said before")
             before |= mutation.content
             remembered |= mutation.content
+
+    def _check_told(self, line: Line, flight: Flight) -> None:
+        """I10: what becomes of a gap is told once."""
+        line.told = {(c.place, c.state) for c in flight.changes if c.row < 0}
+        before = {each for other in list(line.back())[1:] for each in other.told}
+        self.check(not line.told & before, f"I10: {line.told & before} was told before")
 
     def _check_window(self, line: Line) -> None:
         """I7: no more than a window is on its way."""
@@ -284,14 +292,16 @@ class Judge(RecordJudge):
             self._check_settled(each)
         self._check_tables(line, commit)
         kept = sum(loss.kind == "quarantined" for loss in commit.losses)
-        damaged = line.damaged.total() - before.damaged.total()
-        self.check(kept == damaged, f"I8: {damaged} damaged, the bytes of {kept} were kept")
+        lost = line.damaged.total() - before.damaged.total() + sum(x.gave_way for x in path)
+        self.check(kept == lost, f"I8: {lost} damaged or too many, the bytes of {kept} were kept")
         course.committed = line
         flights = [flight for each in path for flight in each.flights]
         self._arrived |= {c.row for f in flights for c in f.rows() if c.arrived or c.rejected}
         for name, record in line.records.items():
             if record.kind == codes.EXPIRED_DROPPED:
                 self.expired.add(self.mutation(name).content)
+        for each in path:
+            self.expired |= each.set_aside
 
     def _check_settled(self, line: Line) -> None:
         changes = [c for flight in line.flights for c in flight.changes]
@@ -328,8 +338,8 @@ class Judge(RecordJudge):
                 balanced and line.damaged[node] == told["damaged"],
                 f"I3: {read} entries of {node}, the books say {told}",
             )
-        outcomes = {name: books.get(f"mutations.{name}", 0) for name in _OUTCOMES}
-        opening, first = books.get("mutations.opening", 0), books["mutations.first"]
+        outcomes = {name: books[f"mutations.{name}"] for name in _OUTCOMES}
+        opening, first = books["mutations.opening"], books["mutations.first"]
         self.check(
             opening + first == sum(outcomes.values()),
             f"I3: {opening} at first, {first} first, {outcomes}",
@@ -347,11 +357,20 @@ class Judge(RecordJudge):
                     split = line.course.split
                     past = line.markers.get(node, NOWHERE) >= (segment, END)
                     self.check(past, f"I5: {node}'s segment {segment} went, {split} needs it")
-                    for name, record in line.records.items():
-                        held = record.kind in WAITING and (node, segment) in record.places
-                        self.check(not held, f"line 34: bytes of {self.mutation(name)} went")
+            for line in self.committed:
+                for name, record in line.records.items() if self._released[node] else ():
+                    for at in record.places if record.kind in WAITING else ():
+                        if at[0] == node and at[1] in self._released[node]:
+                            there = self.mutation(name).content in log.rescued(at[1])
+                            self.check(there, f"line 34: bytes of {self.mutation(name)} went")
 
     # ---- the end (line 35) ----
+
+    def check_rings(self) -> None:
+        """Line 2: in the end all splits go by the ring, the copies and the level of now."""
+        for line in self.committed:
+            right = line.version == self.ring.version
+            self.check(right, f"line 2: {line.course.split} goes by {line.version}")
 
     def check_end(self) -> None:
         """Check that all that agreed has arrived, or that its expiry was in the books."""

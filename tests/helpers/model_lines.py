@@ -86,6 +86,7 @@ class Line:
     were; `lost` were gone before they were read; a gap may stop it. `said` is its batch's.
     `version` is the ring that it knows to be in force, `superseded` the split time, at least and at
     most, since when others are not. Of the parts in `ahead` more was read than `markers` say.
+    `told` are the gaps it tells of, `set_aside` the contents that found no room (line 25).
     """
 
     course: Course
@@ -95,7 +96,7 @@ class Line:
     markers: Mapping[str, At] = field(default_factory=dict)
     ahead: Sequence[tuple[Part, Mapping[str, At]]] = ()
     records: Mapping[Digest, Known] = field(default_factory=dict)
-    books: Mapping[str, int] = field(default_factory=dict)
+    books: Counter[str] = field(default_factory=Counter)
     gaps: Collection[Passed] = ()
     is_stopped: bool = False
     superseded: Mapping[Version, tuple[int, int]] = field(default_factory=dict)
@@ -106,10 +107,25 @@ class Line:
     damaged: Counter[str] = field(default_factory=Counter)
     lost: list[tuple[str, Copy]] = field(default_factory=list)
     said: list[Mutation] = field(default_factory=list)
+    told: set[tuple[Place, str]] = field(default_factory=set)
+    set_aside: set[frozenset[int]] = field(default_factory=set)
     said_before: frozenset[int] = frozenset()  # Rows, by the plans before.
     flights: list["Flight"] = field(default_factory=list)
     origins: Sequence["Line"] = ()
     made_ms: int = 0
+
+    @property
+    def gave_way(self) -> int:
+        """How many mutations found no room while they waited, since the state before."""
+        return self._more("mutations.overflow")
+
+    @property
+    def forgot_early(self) -> int:
+        """How many were forgotten for want of room when they had been published, or expired."""
+        return self._more("memory_shortened")
+
+    def _more(self, name: str) -> int:
+        return self.books[name] - (self.parent.books[name] if self.parent else 0)
 
     def back(self) -> Iterator["Line"]:
         """Yield this and all before it of its plan, the last one first."""
@@ -181,7 +197,7 @@ class Line:
 
 @dataclass
 class Change:
-    """A record on its way to the sink; without rows it tells of a gap."""
+    """A record on its way to the sink; without rows it tells of a gap in a `state`."""
 
     row: int
     place: Place
@@ -189,6 +205,7 @@ class Change:
     key: int
     arrived: bool = False
     rejected: bool = False
+    state: str = ""
 
 
 @dataclass(eq=False)
@@ -211,7 +228,8 @@ def change_of(value: bytes) -> Change:
     told = json.loads(value)
     if "control" in told:
         begin = told["from"]
-        return Change(-1, (told["node"], begin["segment_id"], begin["position"]), 0, -1)
+        place = told["node"], begin["segment_id"], begin["position"]
+        return Change(-1, place, 0, -1, state=told["state"])
     place = told["node"], told["segment"], told["position"]
     return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])
 
@@ -232,7 +250,7 @@ def line_of(course: Course, version: Version, state: CdcState) -> Line:
         tau=state.tau,
         markers=_places(state.markers),
         ahead=[(Part(*each.arc), _places(each.markers)) for each in state.ahead],
-        books=dict(state.counters),
+        books=Counter(state.counters),
         gaps=gaps_in(state),
         is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
     )

@@ -5,6 +5,7 @@ comes in, a file beside it says so.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -28,6 +29,7 @@ END: Final = (1 << 31) - 1
 FIRST_SEGMENT: Final = 1_000
 _CRC_BYTES: Final = 4  # Behind an entry.
 _NOW_US: Final = 1_700_000_000_000_000
+_BEGAN_S: Final = _NOW_US // 1_000_000  # By the model's walls.
 _PARSED: Final = parse_schema(SCHEMA.format(replication={"class": "SimpleStrategy"}))
 
 
@@ -186,6 +188,7 @@ class NodeLog:
         for copy in self._marked():
             content[copy.end - _CRC_BYTES - 1] ^= copy.damaged
         self._path(self._segment).write_bytes(content)
+        os.utime(self._path(self._segment), (_BEGAN_S, _BEGAN_S))
         if durable_ms is not None:
             self._durable = made.durable
         if durable_ms is not None or not self._index_path(self._segment).exists():
@@ -218,6 +221,13 @@ class NodeLog:
         """Return the segments that had durable entries and are not there any more."""
         had = {copy.segment for copy in self.copies if copy.durable_ms is not None}
         return {segment for segment in had if not self._path(segment).exists()}
+
+    def rescued(self, segment: int) -> set[frozenset[int]]:
+        """Return what was kept of a segment that went: contents whose bytes are beside the log."""
+        path = self.folder / FOLDER / f".rescued-{segment}"
+        kept = path.read_bytes() if path.exists() else b""
+        there = (copy.mutation for copy in self.copies if copy.segment == segment)
+        return {mutation.content for mutation in there if raw(mutation) in kept}
 
     def begin_stream(self, rows: int, now_ms: int) -> None:
         """Tell that all *rows* so far may be written again from now on."""

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -41,6 +41,7 @@ class Machine(RuleBasedStateMachine):
     disposals: ClassVar[tuple[str, ...]] = ("keep", "delete")
     policies: ClassVar[tuple[str, ...]] = ()
     streamed: ClassVar[tuple[str, ...]] = ()
+    rooms: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self) -> None:
         """Make a folder, in memory if that can be."""
@@ -57,11 +58,13 @@ class Machine(RuleBasedStateMachine):
         rings = [Version(tuple(TOKENS.items()), self.factors[0], level) for level in self.levels]
         first = data.draw(st.sampled_from([ring for ring in rings if ring.is_possible]))
         disposal = data.draw(st.sampled_from(self.disposals))
-        more = {"expired": "publish"} if expired else {}
+        more: dict[str, Any] = {"expired": "publish"} if expired else {}
         if self.policies:
             more["gaps"] = data.draw(st.sampled_from(self.policies))
         if self.streamed:
             more["streamed"] = data.draw(st.sampled_from(self.streamed))
+        if self.rooms:
+            more["records_max"] = data.draw(st.sampled_from(self.rooms))
         self.world = World(self.folder, first, disposal=disposal, **more)
         self.world.start()
 
@@ -309,10 +312,20 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([15_000, 50_000, LONG_MS]))
     def rest(self, ms: int) -> None:
         """Write nothing for a while; all logs are watched."""
-        until_ms = self.now_ms + ms
-        while self.now_ms < until_ms:
-            self.world.calm(1)
-            self.world.clock.advance(REST_MS)
+        self._rest(ms)
+
+    @precondition(lambda self: self.world.running)
+    @precondition(has_room)
+    @rule(key=keys, more=st.booleans())
+    def come_late(self, key: int, more: bool) -> None:  # noqa: FBT001 (drawn)
+        """Let copies of a mutation come when it has expired."""
+        first, *others = self.replicas(key)
+        mutation = self.world.ring.write(key, 1, [first])
+        self.sync_all()
+        self._rest(LONG_MS)
+        self.world.ring.log(mutation, others if more else others[:1])
+        self.sync_all()
+        self.world.calm(2)
 
     # ---- what must hold ----
 
@@ -331,6 +344,12 @@ class Machine(RuleBasedStateMachine):
             if "world" in self.__dict__:
                 self.world.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _rest(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        while self.now_ms < until_ms:
+            self.world.calm(1)
+            self.world.clock.advance(REST_MS)
 
     def _written(self, which: int) -> Mutation:
         written = self.world.ring.written

@@ -10,6 +10,7 @@ from model_logs import Mutation
 from model_machine import PROCESSES_MAX, Machine, has_room, keys, numbers
 from model_process import LEASE_MS
 from model_ring import KEYS, ONE_CENTRE, TWO_CENTRES, Factors
+from model_world import RECORDS_MAX
 
 STREAMS_MAX: Final = 6  # In a schedule.
 ROWS_STREAMED_MAX: Final = 12  # Of a key.
@@ -39,25 +40,44 @@ class Replanned(Machine):
         self.world.splits = splits
         self.world.start()
 
-    @precondition(lambda self: len(self.world.running) == PROCESSES_MAX)
+    @precondition(lambda self: self.world.running)
     @precondition(has_room)
-    @rule(which=numbers, splits=counts)
-    def sleep_through_a_plan(self, which: int, splits: int) -> None:
-        """Stop a process amid its work until there is another plan, and let it wake."""
+    @rule(which=numbers, splits=counts, hears=st.booleans())
+    def sleep_through_a_plan(self, which: int, splits: int, hears: bool) -> None:  # noqa: FBT001 (drawn)
+        """Stop a process amid its work until there is another plan, and let it wake.
+
+        Unless it *hears*, its store does not answer at once.
+        """
         sleeper = self._process(which)
         for key in KEYS:
             self.world.ring.write(key, 1, self.replicas(key))
         self.sync_all()
         sleeper.step()
         with self.world.asleep(sleeper):
-            self._process(which + 1).kill(arrives=True)
+            for other in [each for each in self.world.running.values() if each != sleeper]:
+                other.kill(arrives=True)
             self.world.splits = splits
             self.world.clock.advance(2 * LEASE_MS)
             self.world.start()
             self.world.calm(2)
         while sleeper.flying:
             sleeper.settle(0, "deliver")
+        if not hears:
+            sleeper.renewals.append("fails")
         sleeper.step()
+
+    @precondition(has_room)
+    @rule(key=keys, splits=counts)
+    def replan_what_waits(self, key: int, splits: int) -> None:
+        """Let segments go in which copies wait, and begin anew with another number of splits."""
+        self.world.ring.write(key, 2, self.replicas(key)[:1])
+        for log in self.world.ring.nodes.values():
+            log.roll(self.now_ms)
+        self.world.calm(2)
+        self.sleep()
+        self.world.calm(3)
+        self.replan(splits=splits, arrives=True)
+        self.world.calm(2)
 
     @rule(splits=counts, faults=st.lists(st.sampled_from(["fails", "late", ""]), max_size=6))
     def fail_amid_a_plan(self, splits: int, faults: list[str]) -> None:
@@ -124,6 +144,7 @@ class Everything(Replanned, Streaming, Changing):
     """All that the others have, in one data centre and in two."""
 
     layouts: ClassVar[tuple[tuple[Factors, ...], ...]] = (ONE_CENTRE, TWO_CENTRES)
+    rooms: ClassVar[tuple[int, ...]] = (RECORDS_MAX, RECORDS_MAX, 40)
 
     @precondition(knows_the_ring)
     @precondition(Streaming.has_few_streams)

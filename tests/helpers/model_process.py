@@ -49,10 +49,8 @@ from headrace.plugins import (
     Sink,
     Split,
     Writer,
-    parse_config,
 )
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state import CdcState
 from model_judge import WINDOW_BYTES
@@ -69,7 +67,7 @@ RESTART_MS: Final = 1_000
 SLOW_MS: Final = 6_000
 BATCH_BYTES: Final = 300
 WAITS_MAX: Final = 200  # For a plan: more than three leases last.
-PLANNER: Final = "+"  # Behind the name of a process while it puts a plan in force.
+PLANNER: Final = "+"  # Behind the name of a worker while it puts a plan in force.
 T = TypeVar("T")
 
 _LIMITS: Final = Limits(
@@ -280,7 +278,7 @@ class Settling(Replanning):
         )
 
     def _put_in_force(self, store: Store, before: int, plan: Plan) -> bool:
-        owner = replace(self._process.owner, worker=f"{self._process.name}{PLANNER}")
+        owner = replace(self._process.owner, worker=f"{self._process.owner.worker}{PLANNER}")
         store.enroll(owner)
         try:
             keeper = self._process.keeper_of(owner)
@@ -348,15 +346,16 @@ class Process:
         self.store = self._store()
         self.owner = Owner(worker=name, host="h", boot="b", pid_space="p", pid=1, started=1)
         self._wish = Wish()
-        self._waited = 0
-        self._plan = 0
+        self._begun = self._waited = self._plan = 0
         self._run: Run | None = None
 
     def begin(self) -> None:
         """Go on by the plan in force, or one that takes its place, if that can be settled now."""
+        self._begun += 1  # Each time as another worker, as those of `Worker` are.
+        self.owner = replace(self.owner, worker=f"{self.name}@{self._begun}")
         job_key = self.store.job_key()
         context = Context(job=JOB, clock=self.clock, job_key=job_key, log=self.world.log)
-        source = WatchedSource(parse_config(CassandraConfig, self._options), context)
+        source = WatchedSource(self.world.config(self._options), context)
         sky = Sky(None, context)
         source.process = sky.process = self
         self._waited = 0
@@ -383,7 +382,7 @@ class Process:
         running = self.world.running
 
         def is_running(other: Owner) -> bool:
-            return other.worker.removesuffix(PLANNER) in running
+            return other.worker.partition("@")[0] in running
 
         return LeaseKeeper(
             self.store,
@@ -490,7 +489,7 @@ class Process:
             clock=self.clock,
             log=self.world.log,
             job=JOB,
-            worker=self.name,
+            worker=self.owner.worker,
             errors=replace(ErrorPolicy(retry_ms_max=1 << 40), tolerant=True),
             settle_ms_max=1 << 40,
             tick_ms=TICK_MS,

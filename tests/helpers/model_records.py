@@ -1,5 +1,6 @@
 """Judges the records in a state by those before it: lines 8 to 25 of docs/agreement.md."""
 
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import ClassVar, Final
 
@@ -53,9 +54,10 @@ class RecordJudge:
 
     def check_records(self, line: Line) -> None:
         """Check all records of a new state, and those that it has no more."""
-        gone = self.gone()
+        lost = self.gone()
         assert line.parent is not None
         before = line.parent.records
+        has_room = not (line.gave_way or line.forgot_early)
         for name, record in line.records.items():
             mutation = self.mutation(name)
             covered = line.covered[mutation.content]
@@ -63,17 +65,19 @@ class RecordJudge:
             is_new = name not in before or before[name].kind != record.kind
             if record.kind == codes.PENDING:
                 stays = self._meets(record.seen, mutation, _sure(line))
-                lacks_bytes = record.places <= gone
+                lacks_bytes = record.places <= lost
                 waits = lacks_bytes or self._waits_to_be_compared(line, mutation)
                 self.check(not stays or waits, f"line 17: {mutation} waits for nothing")
             elif record.kind == codes.EXPIRED_DROPPED:
                 self._check_expired(line, record, mutation, is_new=is_new)
-            elif record.kind == codes.CONTENT_KNOWN and is_new:
-                self._check_known(line, mutation)
-        for name, record in before.items():
-            if name not in line.records:
+            elif record.kind == codes.CONTENT_KNOWN and is_new and has_room:
+                self._check_known(line, mutation, record.seen)
+        gone = {name: record for name, record in before.items() if name not in line.records}
+        self._check_overflow(line, gone)
+        for name, record in gone.items():
+            if record.kind != codes.PENDING and has_room:
                 self._check_dropped(line, name, record)
-        for mutation in line.came:
+        for mutation in line.came if has_room else ():
             self.check(self.name(mutation) in line.records, f"I1: {mutation} left no trace")
 
     def _meets(self, hosts: frozenset[str], mutation: Mutation, versions: set[Version]) -> bool:
@@ -97,14 +101,14 @@ class RecordJudge:
 
     # ---- other bytes (lines 17, 19) ----
 
-    def _check_known(self, line: Line, mutation: Mutation) -> None:
+    def _check_known(self, line: Line, mutation: Mutation, seen: frozenset[str]) -> None:
         """Check that it was published before, or that only unwanted streams brought it."""
         now = (n for n, record in line.records.items() if record.kind in PUBLISHED)
         published = {row for name in now for row in self.mutation(name).rows}
         if mutation.content <= line.rows() | published:
             return
         copies = self._copies_before(line, mutation)
-        streamed = all(log.may_be_streamed(copy) for log, copy in copies)
+        streamed = all(log.may_be_streamed(copy) for log, copy in copies if log.name in seen)
         self.check(
             self._suppresses and streamed, f"line 19: {mutation} is left out, nobody published it"
         )
@@ -165,12 +169,21 @@ class RecordJudge:
 
     # ---- what is forgotten (lines 22, 23) ----
 
+    def _check_overflow(self, line: Line, gone: Mapping[Digest, Known]) -> None:
+        """Line 25: what waited is forgotten only where there was no room, and is counted.
+
+        It may have been published first, and then forgotten early.
+        """
+        forgotten = [self.mutation(name) for name in gone if gone[name].kind == codes.PENDING]
+        for mutation in forgotten[line.gave_way + line.forgot_early :]:
+            self.complain(f"line 22: {mutation} was pending and is forgotten")
+        if line.gave_way:
+            came = [mutation for mutation in line.came if self.name(mutation) not in line.records]
+            line.set_aside = {mutation.content for mutation in (*forgotten, *came)}
+
     def _check_dropped(self, line: Line, name: Digest, record: Known) -> None:
         """Check by times of the states before, which are never too late."""
         mutation = self.mutation(name)
-        if record.kind == codes.PENDING:
-            self.complain(f"line 22: {mutation} was pending and is forgotten")
-            return
         expected = {n for v in _sure(line) for n in v.replicas(mutation.key)}
         complete = record.kind != codes.EXPIRED_DROPPED and record.seen >= expected
         before = list(line.past(mutation.key))[1:]

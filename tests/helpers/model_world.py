@@ -1,7 +1,8 @@
 """A ring, a job that reads it, and the processes that run the job, all driven by one clock."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +11,9 @@ import structlog
 from headrace.connector.control.gaps import Acceptance, Gaps
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import HeadraceError
+from headrace.plugins import HeadraceError, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.errors import LogGapError
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.splits import names
@@ -24,17 +26,24 @@ SETTLED_MS: Final = 60_000  # More than a lease, and than other bytes wait for o
 PASSES_MAX: Final = 2_000
 _UNEXPECTED: Final = {"plugin_broken", "split_failed", "topology_unread", "streams_unread"}
 SPLITS: Final = 2  # When a job begins.
+RECORDS_MAX: Final = 200_000
 
 
 class World:
-    """See the module. `splits` is how many a process wants that starts now."""
+    """See the module.
 
-    def __init__(self, folder: Path, first: Version, **more: object) -> None:
+    `splits` is how many a process wants that starts now; all of them may remember *records_max*.
+    """
+
+    def __init__(
+        self, folder: Path, first: Version, *, records_max: int = RECORDS_MAX, **more: object
+    ) -> None:
         """Start nothing yet; *more* are options of the source."""
         self.folder = folder
         self.clock = DrivenClock()
         self.ring = Ring(folder, first)
         self.splits = SPLITS
+        self._records_max = records_max
         self.options: dict[str, object] = {
             "expiry_seconds": EXPIRY_S,
             "memory_seconds": MEMORY_S,
@@ -66,6 +75,10 @@ class World:
         process.faults.extend(faults)
         process.begin()
         return process
+
+    def config(self, options: Mapping[str, object]) -> CassandraConfig:
+        """Return what *options* say; there may be less room than anybody may ask for."""
+        return replace(parse_config(CassandraConfig, options), records_max=self._records_max)
 
     def accept(self, policy: str) -> None:
         """Let somebody stop all, and say that what was lost is not waited for."""
@@ -124,6 +137,7 @@ class World:
         while now_ms() < until_ms:
             self.calm(1)
             self.clock.advance(LEASE_MS // 2)
+        self.judge.check_rings()
         self.judge.verify()
         self.judge.check_end()
 

@@ -1,11 +1,24 @@
-"""Ways to break the rules of merged splits, of levels and of streams; see `sabotage`."""
+"""Ways to break the rules of plans, of levels and of streams; see `sabotage`."""
 
 # ruff: noqa: SLF001 (what is broken is inside)
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from headrace.sources.cassandra import merging, stored_rows, topology
+import model_ring
+from headrace.connector.stores import Commit, sqlite_state
+from headrace.plugins import HeadraceError
+from headrace.sources.cassandra import (
+    memory,
+    merging,
+    pump,
+    replicas,
+    stored_rows,
+    streams,
+    topology,
+)
+from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.memory import Memory
 from headrace.sources.cassandra.state import CdcState, StoredTopology
 from sabotage import Patch, Sabotage
@@ -105,6 +118,71 @@ def suppresses_all_that_waits(patch: Patch) -> None:
     patch.setattr(Memory, "_publish", publish)
 
 
+# ---- levels, copies and rings ----
+
+
+def alters_nothing(patch: Patch) -> None:
+    """Go on by the level that the job began with."""
+    real = model_ring.Ring.options
+
+    def options(self: model_ring.Ring, turn: int) -> dict[str, object]:
+        return real(self, turn) | {"consistency": self.first.level}
+
+    patch.setattr(model_ring.Ring, "options", options)
+
+
+def judges_what_was_by_what_is(patch: Patch) -> None:
+    """Ask of what was written before an ALTER as many copies as after it."""
+    real = replicas.Replicas.groups
+
+    def groups(
+        self: replicas.Replicas, split: int, superseded: Collection[topology.Topology]
+    ) -> Groups:
+        now = self.current
+        same = [replace(v, level=now.level, keyspaces=now.keyspaces) for v in superseded]
+        return real(self, split, same)
+
+    patch.setattr(replicas.Replicas, "groups", groups)
+
+
+# ---- streams ----
+
+
+def compares_streams_at_once(patch: Patch) -> None:
+    """Compare what may be a stream's as soon as it comes, whatever lies unread (line 17)."""
+    patch.setattr(memory, "CANONICAL_MS", 0)
+
+
+def knows_of_no_streams(patch: Patch) -> None:
+    """Take what comes in a stream for a write."""
+    patch.setattr(streams.Streams, "written_before", lambda *_: streams.NEVER)
+
+
+# ---- plans ----
+
+
+def takes_commits_of_ended_plans(patch: Patch) -> None:
+    """Take a commit of whoever owned a split, though its plan has ended."""
+    real = sqlite_state.StateWriter._judge
+
+    def judge(self: sqlite_state.StateWriter, commit: Commit) -> tuple[bool, HeadraceError | None]:
+        applied, error = real(self, commit)
+        query = "SELECT plan FROM heads WHERE job = ? AND split = ?"
+        row = self._connection.execute(query, (self._job, commit.split)).fetchone()
+        return applied, error if row == (commit.plan,) else None
+
+    patch.setattr(sqlite_state.StateWriter, "_judge", judge)
+
+
+def takes_what_one_part_read_for_all(patch: Patch) -> None:
+    """Let how far a part of a merged split was read count for its other tokens too."""
+    patch.setattr(pump._FurtherRead, "has_seen", _has_seen)
+
+
+def _has_seen(self: pump._FurtherRead, host: int, _token: int, segment: int, at: int) -> int:
+    return int(any((segment, at) <= markers[host] for _, markers in self._parts))
+
+
 # What must notice it: how the judge's words begin.
 PLANS: Final[Mapping[Sabotage, str]] = {
     takes_the_furthest_markers: "line 33",
@@ -113,10 +191,21 @@ PLANS: Final[Mapping[Sabotage, str]] = {
     merges_without_what_waits: "line 33",
     goes_on_with_old_books: "line 33",
     merges_the_newest_ring_alone: "line 33",
+    takes_what_one_part_read_for_all: "I1",
+    takes_commits_of_ended_plans: "line 27",
 }
 LEVELS: Final[Mapping[Sabotage, tuple[str, str]]] = {
     counts_other_centres: ("LOCAL_QUORUM", "line 3:"),
     asks_one_centre_of_each: ("EACH_QUORUM", "line 3:"),
     takes_one_copy_for_two: ("TWO", "line 3:"),
 }
-STREAMS: Final[Mapping[Sabotage, str]] = {suppresses_all_that_waits: "line 19"}
+STREAMS: Final[Mapping[Sabotage, str]] = {
+    suppresses_all_that_waits: "line 19",
+    compares_streams_at_once: "line 17",
+    knows_of_no_streams: "line 17",
+}
+# Those that show where the level, or how many copies there are, changes.
+ALTERED: Final[Mapping[Sabotage, str]] = {
+    alters_nothing: "line 2:",
+    judges_what_was_by_what_is: "line 17",
+}

@@ -21,10 +21,12 @@ from sabotage import (
     MORE,
     Sabotage,
 )
-from sabotage_plans import LEVELS, PLANS, STREAMS
+from sabotage_bounds import BOUNDS, CROWDED, LATE_INTERPRETED
+from sabotage_plans import ALTERED, LEVELS, PLANS, STREAMS
 
 EXAMPLES_MAX: Final = 200
 STEPS: Final = 50
+INTERPRETED: Final = {**LISTED_INTERPRETED, **LATE_INTERPRETED}
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement")
 
 
@@ -38,12 +40,12 @@ def said_of(
     words: str,
     patch: pytest.MonkeyPatch,
     machine: type[Machine] = Machine,
-    level: str = "QUORUM",
+    levels: tuple[str, ...] = ("QUORUM",),
 ) -> str:
     """Return what the model says of a rule that is broken; it looks for these *words* alone."""
     sabotage(patch)
     patch.setattr(Judge, "heeds", words)
-    patch.setattr(Machine, "levels", (level,))
+    patch.setattr(Machine, "levels", levels)
     patch.setattr(Machine, "disposals", ("delete",))
     with pytest.raises(BrokenError) as caught:
         run_state_machine_as_test(
@@ -69,9 +71,7 @@ def test_the_model_catches(sabotage: Sabotage, words: str, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
-@pytest.mark.parametrize(
-    ("sabotage", "words"), LISTED_INTERPRETED.items(), ids=map(name, LISTED_INTERPRETED)
-)
+@pytest.mark.parametrize(("sabotage", "words"), INTERPRETED.items(), ids=map(name, INTERPRETED))
 def test_the_model_catches_in_what_may_be_compiled(
     sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +114,7 @@ def test_the_model_catches_wrong_levels(
     """Mistakes with who is asked for a copy."""
     level, words = found
     monkeypatch.setattr(Everything, "layouts", (TWO_CENTRES,))
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything, level))
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything, (level,)))
 
 
 @pytest.mark.skipif(not COMPILED, reason="the same, but slower")
@@ -124,4 +124,33 @@ def test_the_model_catches_with_streams(
 ) -> None:
     """Mistakes with what nodes receive from others."""
     monkeypatch.setattr(Everything, "streamed", ("suppress",))
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), ALTERED.items(), ids=map(name, ALTERED))
+def test_the_model_catches_where_levels_change(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with an ALTER of the level or of the number of copies."""
+    levels = ("ONE", "QUORUM", "ALL")
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Changing, levels))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), BOUNDS.items(), ids=map(name, BOUNDS))
+def test_the_model_catches_what_is_kept_and_told_wrongly(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with bytes of segments that go, with the books, with time and with gaps."""
+    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
+@pytest.mark.parametrize(("sabotage", "words"), CROWDED.items(), ids=map(name, CROWDED))
+def test_the_model_catches_where_there_is_no_room(
+    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistakes with what gives way."""
+    monkeypatch.setattr(Everything, "rooms", (40,))
     assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))

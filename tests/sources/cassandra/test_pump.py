@@ -100,6 +100,31 @@ def test_a_segment_that_vanished_unread_is_a_gap(tmp_path: Path, read_before: bo
     assert f"node node1: segment {SEGMENT_ID}" == caught.value.place
 
 
+def test_each_split_meets_a_gap_where_it_stands(tmp_path: Path) -> None:
+    """Who had read a part of what is lost tells of the rest, however far back others go."""
+    options = options_of(tmp_path, gaps="expire")
+    first = write(tmp_path, "node1", 0, range(3))
+    behind = positions(open_all(source(options)))
+    second = write(tmp_path, "node1", 1, range(3, 6), "70")
+    ahead = positions(open_all(source(options), behind))
+    for path in (first, second):
+        path.unlink()
+    write(tmp_path, "node1", 2, range(6, 9))
+    readers = open_all(source(options), {"1-of-2": behind["1-of-2"], "2-of-2": ahead["2-of-2"]})
+    ends = {found.split: found.end for found in batches(readers.values())}
+
+    begun = {}
+    for split, end in ends.items():
+        assert isinstance(end, CdcState)
+        begun[split] = [gap.begin for gap in end.met_gaps]
+    assert begun == {
+        split: [at.markers["node1"]]
+        for split, at in (("1-of-2", behind["1-of-2"]), ("2-of-2", ahead["2-of-2"]))
+        if isinstance(at, CdcState)
+    }
+    assert begun["1-of-2"] < begun["2-of-2"]
+
+
 def test_a_segment_that_was_read_to_its_end_may_go(tmp_path: Path) -> None:
     """Whoever disposes of it robs nobody."""
     options = options_of(tmp_path)

@@ -48,6 +48,32 @@ def test_few_copies_do_not_keep_a_segment(node: Node) -> None:
     assert None is node.log.fetch(1, end, len(made))
 
 
+def test_what_was_saved_stays_for_who_has_not_begun(node: Node) -> None:
+    """A split of a new plan finds in its state which copies it needs, and says so only then."""
+    node.write(1, [b"a"])
+    node.write(2, [b"d"])
+    clock = DrivenClock()
+    mine = Hold(keeper_of(node.log, DELETE, clock), "orders")
+    made = insert(b"a", b"a")
+    content = node.log.find(name(1)).read_bytes()
+    end = content.index(made) + len(made) + 4
+    pending = {1: [(end, len(made))]}
+    mine.register("1-of-1", past(2), pending)
+    for number in (1, 2):
+        os.utime(node.raw / name(number), ((clock.wall_ms() - RESCUE_MS) / 1000,) * 2)
+    assert 1 == mine.dispose()
+
+    mine.withdraw(["1-of-1"])
+    mine.register_all(["1-of-2", "2-of-2"])
+    mine.dispose()
+
+    assert (made, 12) == node.log.fetch(1, end, len(made))
+    mine.register("1-of-2", past(2), pending)
+    mine.register("2-of-2", past(2), {})
+    mine.dispose()
+    assert (made, 12) == node.log.fetch(1, end, len(made))
+
+
 def test_many_copies_keep_it(node: Node) -> None:
     """Where much of a segment waits, it stays whole."""
     node.write(1, [b"a"])
