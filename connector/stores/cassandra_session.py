@@ -37,6 +37,7 @@ from headrace.plugins import ConfigError, MissingRequirementError, Problem, opti
 VERSION: Final = 1
 SERVICE: Final = "headrace.store"  # Under which `configs` has the version of the tables.
 CONNECT_SECONDS_MAX: Final = 10
+SCHEMA_SECONDS_MAX: Final = 60
 CONCURRENT_MAX: Final = 32
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
@@ -346,15 +347,22 @@ def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) ->
     name = '"' + config.keyspace.replace('"', '""') + '"'
     for table, column in added:
         with contextlib.suppress(InvalidRequest):  # Another process was faster.
-            session.execute(f"ALTER TABLE {name}.{table} ADD {column} {ADDED[table, column]}")
+            _change(session, f"ALTER TABLE {name}.{table} ADD {column} {ADDED[table, column]}")
     if not missing:
         return
-    session.execute(
+    copies = config.replication_factor
+    _change(
+        session,
         f"CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = "
-        f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {config.replication_factor}}}"
+        f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}",
     )
     for table in missing:
-        session.execute(f"CREATE TABLE IF NOT EXISTS {name}.{table} ({TABLES[table]}")
+        _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({TABLES[table]}")
+
+
+def _change(session: Session, statement: str) -> None:
+    """Change the schema, which all nodes have to agree on: longer than another statement takes."""
+    session.execute(statement, timeout=SCHEMA_SECONDS_MAX)
 
 
 def _reason(error: Exception) -> str:

@@ -68,7 +68,7 @@ class Machines:
             contact_points=(f"{HOST}:{store_port}",),
             keyspace="chaos_store",
             replication_factor=1,
-            request_seconds_max=2.0,
+            request_seconds_max=10.0,
         )
 
     def near(self, *arguments: str) -> Worker:
