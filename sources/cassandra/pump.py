@@ -426,6 +426,8 @@ class Pump:
         now_ms = self._now_ms()
         passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
         self._looked_ms = now_ms
+        if not (self.unreachable or any(o.absences.stored for o in self._owned.values())):
+            return
         for owned in self._owned.values():
             for cursor in self.cursors:
                 if cursor.node in self.unreachable:

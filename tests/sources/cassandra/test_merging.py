@@ -17,6 +17,7 @@ from forged import insert
 from headrace.connector.runtime.books import SplitBooks, differences
 from headrace.plugins import Split
 from headrace.sources.cassandra import codes, merging
+from headrace.sources.cassandra.absence import Absence
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import Chunk, RecordChunks
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
@@ -97,6 +98,7 @@ def state_of(
         tables=("one.t",) if flags & 8 else None,
         topologies=tuple(versions),
         ahead=left_ahead(more, low),
+        absences={"a": Absence(gap, agreement.tau - gap)} if flags & 2 else {},
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins import EncodedPosition
+from headrace.sources.cassandra.absence import Absence
 from headrace.sources.cassandra.chunks import (
     CHUNK_BYTES_MAX,
     HEAD_BYTES_MAX,
@@ -43,6 +44,7 @@ states = st.builds(
     counters=st.dictionaries(names, st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
     chunks=st.lists(st.binary(max_size=200).map(Chunk), max_size=3).map(tuple),
     manifests=st.dictionaries(names, manifests, max_size=3),
+    absences=st.dictionaries(names, st.builds(Absence, counts, counts), max_size=3),
 )
 
 
