@@ -44,8 +44,8 @@ def drops_what_has_no_room(patch: Patch) -> None:
     """Forget what waits where there is no room, and keep its bytes nowhere."""
     real = Memory.keep
 
-    def keep(self: Memory, outbox: Outbox, *, caught_up: bool) -> list[Quarantined]:
-        real(self, outbox, caught_up=caught_up)
+    def keep(self: Memory, outbox: Outbox, **more: bool) -> list[Quarantined]:
+        real(self, outbox, **more)
         return []
 
     patch.setattr(Memory, "keep", keep)
