@@ -135,6 +135,8 @@ BOUNDS: Final[Mapping[Sabotage, str]] = {
     forgets_what_others_rescued: "line 34",
     books_one_too_many: "I3",
     counts_time_twice: "line 8",
+}
+GAPS: Final[Mapping[Sabotage, str]] = {
     tells_of_gaps_again: "I10",
     goes_on_before_a_gap_is_accepted: "I10",
 }
