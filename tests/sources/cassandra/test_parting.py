@@ -168,17 +168,20 @@ def test_a_table_that_begins_at_the_beginning_joins_when_it_has_come_so_far(
 
 
 @contextlib.contextmanager
-def running(job: GapJob, name: str) -> Iterator[None]:
-    """Run a job on a thread while the block runs."""
-    host = Host(job.path, log=context().log, job=name)
-    thread = threading.Thread(target=host.run, kwargs={"until_idle": False})
-    thread.start()
+def running(job: GapJob, *names: str) -> Iterator[None]:
+    """Run jobs, each on a thread, while the block runs; all are there before the first begins."""
+    hosts = [Host(job.path, log=context().log, job=name) for name in names]
+    threads = [threading.Thread(target=h.run, kwargs={"until_idle": False}) for h in hosts]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        host.stop()
-        thread.join(60)
-    assert not thread.is_alive()
+        for host in hosts:
+            host.stop()
+        for thread in threads:
+            thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_jobs_that_run_become_one(shared: GapJob) -> None:
@@ -191,7 +194,7 @@ def test_jobs_that_run_become_one(shared: GapJob) -> None:
         with contextlib.closing(connect(shared.folder / "state.db")) as connection:
             return {route.job for route in Board(connection).routes()}
 
-    with running(shared, "orders"), running(shared, FORK):
+    with running(shared, "orders", FORK):
         shared.log(2, range(20, 23), others=range(30, 33))
         until(lambda: jobs() == {"orders"}, "they never became one")
         shared.log(3, range(23, 26), others=range(33, 36))
