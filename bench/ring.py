@@ -16,7 +16,7 @@ from typing import Final, cast
 from headrace.connector.runtime.assignment import Part, assigned
 from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.stores import LeaseRow, Owner, Store, WorkerRow
-from headrace.connector.stores.cassandra import BUCKETS
+from headrace.connector.stores.cassandra_state import BUCKETS
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.chunks import Chunk

@@ -11,7 +11,6 @@ from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import resolved
 from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
-from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 EARLIEST: Final = "earliest"
+FILE_SUFFIXES: Final = (".yaml", ".yml")
 JOB_FILE_BYTES_MAX: Final = 1024 * 1024
 _MIB: Final = 1024 * 1024
 
@@ -114,10 +114,12 @@ class JobFile:
     job: str | None = option(
         "The job's name; its state is kept under it. A worker's file has none.", default=None
     )
-    state: str = option("The SQLite file that keeps the state.")
+    state: str = option(
+        "The SQLite file that keeps the state; with a store, what this machine keeps lies beside."
+    )
     store: Mapping[str, Any] | None = option(
-        "Where leases and positions are kept instead, to be shared by machines: `plugin` and its "
-        "options.",
+        "What keeps the state instead, shared by machines: `plugin` and its options. Without a "
+        "sink, the jobs that statements define in it.",
         default=None,
     )
     start: str | None = option(
@@ -133,7 +135,10 @@ class JobFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job, checked. Relative paths in its options are relative to `directory`."""
+    """A job, checked. Relative paths in its options are relative to `directory`.
+
+    `file` is what it was read from.
+    """
 
     name: str
     directory: Path
@@ -147,6 +152,12 @@ class Job:
     store: type[Store] = SqliteStore
     # Any: an instance of the store's config_class; None is the state file.
     store_config: Any = field(default=None, repr=False)
+    file: Path | None = None
+
+    @property
+    def notes(self) -> Path:
+        """What keeps the notes; see `headrace.connector.notes`."""
+        return self.state if self.store_config is None or self.file is None else self.file
 
     def open_store(self, *, create: bool = True) -> Store:
         """Open what keeps leases and positions. Raises as `Store.open_job`."""
@@ -159,7 +170,9 @@ class Job:
 
 
 def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
-    """Return the state file that the job file at *path* names, and the name of its job, or *job*.
+    """Return what keeps the notes of the job file at *path*, and the name of its job, or *job*.
+
+    With a store that is the file itself, which names it; see `headrace.connector.notes`.
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
@@ -172,12 +185,34 @@ def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
         raise ConfigError([Problem("job", "is required", hint)], place=str(path))
     if not name.strip() or "\n" in name:
         raise ConfigError([Problem("job", f"expected a name, found {name!r}")], place=str(path))
-    return path.absolute().parent / written.state, name
+    return _notes_of(path, written), name
+
+
+def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its config_class.
+    """Return the state file that the file at *path* names, and its store with its configuration.
+
+    The store is None where it names none. Raises as `read_job` does.
+    """
+    written = parse_config(JobFile, _document(path), place=str(path))
+    state = path.absolute().parent / written.state
+    return state, *(configured("store", written.store) if written.store else (None, None))
+
+
+def _notes_of(path: Path, written: JobFile) -> Path:
+    if written.store is None:
+        return path.absolute().parent / written.state
+    if path.suffix not in FILE_SUFFIXES:
+        message = f"a file that names a store ends in {FILE_SUFFIXES[0]}"
+        raise ConfigError([Problem("store", message)], place=str(path))
+    return path.absolute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFile:
-    """What `headrace worker` itself takes from a job file; its children read the rest."""
+    """What `headrace worker` itself takes from a job file; its children read the rest.
+
+    `state` names what keeps the notes; see `headrace.connector.notes`.
+    """
 
     state: Path
     runtime: RuntimeConfig
@@ -200,9 +235,7 @@ def read_worker(path: Path) -> WorkerFile:
     runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
     if problems or runtime is None:
         raise ConfigError(problems, place=str(path))
-    return WorkerFile(
-        state=path.absolute().parent / written.state, runtime=runtime, rest=written.rest
-    )
+    return WorkerFile(state=_notes_of(path, written), runtime=runtime, rest=written.rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +245,7 @@ class JobText:
     name: str
     directory: Path
     state: Path
+    notes: Path
     source: Mapping[str, Any] = field(repr=False)
     sink: Mapping[str, Any] = field(repr=False)
     runtime: Mapping[str, Any]
@@ -229,16 +263,12 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         StateFileError: the state file is needed and cannot be used.
 
     """
-    state, name = state_of(path, job)
+    notes, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=str(path))
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     start = written.start
-    if sink is None and written.store is not None:
-        hint = "give the job file a sink"
-        problem = Problem("store", "the jobs of statements are kept in `state`", hint)
-        raise ConfigError([problem], place=str(path))
     if sink is None:
-        parts = _from_statements(state, name)
+        parts = _from_statements(notes, name)
         sink, start = parts.sink, start or parts.start
         if parts.tables is not None:
             source.setdefault("tables", parts.tables)
@@ -249,7 +279,8 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     return JobText(
         name=name,
         directory=path.absolute().parent,
-        state=state,
+        state=path.absolute().parent / written.state,
+        notes=notes,
         source=source,
         sink=sink,
         runtime=runtime_given,
@@ -284,6 +315,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
         name=text.name,
         directory=text.directory,
         state=text.state,
+        file=path.absolute(),
         source=source_class,
         source_config=source_config,
         sink=sink_class,
@@ -312,19 +344,6 @@ def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of it
     return source_class, source_config
 
 
-def own_store(path: Path, job: str) -> Store | None:
-    """Open the store that the job file at *path* names; None where states are in the state file.
-
-    Raises as `read_job` and `Store.open_job` do.
-    """
-    written = parse_config(JobFile, _document(path), place=str(path))
-    if written.store is None:
-        return None
-    store_class, config = configured("store", written.store)
-    opened: Store = store_class.open_job(config, job, create=False)
-    return opened
-
-
 def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the plugin that a *section* names, and its configuration with secrets resolved.
 
@@ -341,10 +360,12 @@ def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _from_statements(state: Path, job: str) -> "JobParts":
-    """Ask the statements in the state file for the sink and the tables."""
-    from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415 (only when needed)
+    """Ask the statements for the sink and the tables."""
+    # Only when needed, and they ask for a job themselves.
+    from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415
+    from headrace.connector.notes import open_notes  # noqa: PLC0415
 
-    connection = connect(state, create=False)
+    connection = open_notes(state, create=False)
     try:
         return job_parts(connection, job)
     finally:

@@ -9,6 +9,18 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
+from headrace.plugins.notes import Observed
+
+__all__ = [
+    "TRANSITIONS",
+    "Desired",
+    "Event",
+    "Observed",
+    "connector_state",
+    "follows",
+    "worst",
+]
+
 
 class Desired(StrEnum):
     """What somebody asked for."""
@@ -18,23 +30,6 @@ class Desired(StrEnum):
     """Nothing is read; leases and readers are kept, what is under way settles and is committed."""
     STOPPED = "STOPPED"
     """Leases and readers are given back; positions are kept and may be edited."""
-
-
-class Observed(StrEnum):
-    """What a split, or a connector, is doing."""
-
-    UNASSIGNED = "UNASSIGNED"
-    """No live process owns it."""
-    RUNNING = "RUNNING"
-    """Data flows, or there is nothing to read: by progress, not by intention."""
-    STALLED = "STALLED"
-    """It should be flowing and is not; the reason says why."""
-    PAUSED = "PAUSED"
-    STOPPED = "STOPPED"
-    RESTARTING = "RESTARTING"
-    """It failed, and is tried again; the reason says why it failed."""
-    FAILED = "FAILED"
-    """It failed, and is not tried again by itself."""
 
 
 class Event(StrEnum):

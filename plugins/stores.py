@@ -5,11 +5,12 @@ is conditional on the fencing token (R7): a store accepts nothing from an owner 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
 from headrace.plugins.errors import FatalError, HeadraceError, RetriableError
+from headrace.plugins.notes import Notes, Publications, Seen
 from headrace.plugins.records import Document, EncodedPosition, Headers, RecordSchema
 
 QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -88,6 +89,7 @@ class WorkerRow:
 
     `places` are those that it reads without a network, `heirs` the workers to which it is handing
     splits over. One that `wants` splits is to have these, and no others, as long as it lives.
+    `silent_ms` is how long ago `beat` grew, as far as the store can tell.
     """
 
     owner: Owner
@@ -95,6 +97,7 @@ class WorkerRow:
     places: tuple[str, ...] = ()
     heirs: tuple[str, ...] = ()
     wants: tuple[str, ...] = ()
+    silent_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +244,16 @@ class Store(ABC):
 
         """
 
+    @classmethod
+    @abstractmethod
+    def open_notes(
+        cls,
+        config: Any,  # noqa: ANN401 (a config_class)
+        *,
+        create: bool = True,
+    ) -> Notes | None:
+        """Open the notes of all jobs, as `open_job`; None if *config* names a state file."""
+
     @abstractmethod
     def job_key(self) -> bytes:
         """Return the job's 16 secret random bytes, made once."""
@@ -355,6 +368,14 @@ class Store(ABC):
         """Return a schema, or None when the id is unknown."""
 
     @abstractmethod
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return all schemas, of whichever job."""
+
+    @abstractmethod
+    def publications(self) -> Publications:
+        """Return the queue of the job's schemas, over the same connection."""
+
+    @abstractmethod
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """Return what was quarantined or dead-lettered, or of it *numbers*, oldest first."""
 
@@ -376,6 +397,49 @@ class Store(ABC):
     @abstractmethod
     def states(self) -> Sequence[SplitState]:
         """Return the committed state of every split, without claiming anything."""
+
+    # What others ask, and do, while nobody runs the job.
+
+    @abstractmethod
+    def reposition(
+        self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
+    ) -> None:
+        """Give splits other positions, each whole or not at all; None: it begins anew.
+
+        Whoever owned one cannot commit any more (I2).
+
+        Raises:
+            LeaseLostError: one of the workers *busy* owns one of them, or claimed it meanwhile.
+
+        """
+
+    @abstractmethod
+    def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
+        """Go on from what the job *of* has committed, which stays; forget what this one had.
+
+        The counters of this one begin anew (I3). Returns False, having done nothing, while one of
+        the workers *busy* owns a split of the other.
+        """
+
+    @abstractmethod
+    def begin_beside(self, job: str) -> None:
+        """Begin anew, with the secret key of *job*; forget what this one had."""
+
+    @abstractmethod
+    def see(self, rows: Sequence[Seen]) -> None:
+        """Replace what was seen of some splits; `since_ms` and `seen_ms` are the store's."""
+
+    @abstractmethod
+    def seen(self) -> Mapping[str, Seen]:
+        """Return what was seen of each split, and of the whole job under the empty name."""
+
+    @abstractmethod
+    def report(self, problem: str) -> None:
+        """Keep why the job as a whole cannot run; an empty text says that it can."""
+
+    @abstractmethod
+    def problem(self) -> str:
+        """Return what was reported last."""
 
     @abstractmethod
     def close(self) -> None:

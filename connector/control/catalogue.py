@@ -1,4 +1,4 @@
-"""The sinks and sources that statements made, in the state file.
+"""The sinks and sources that statements made, among the notes.
 
 Kept apart from the service so that a job can read them without executing anything.
 """
@@ -8,7 +8,7 @@ import difflib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.connector.control.connector_config import sink_options
 from headrace.connector.control.entries import SinkEntry, SourceEntry
@@ -19,12 +19,14 @@ from headrace.connector.shell.statements import TableName
 from headrace.connector.states import Desired
 from headrace.connector.stores import StoreUnavailableError
 from headrace.connector.stores.board import FORK_MARK, Board, Route
+from headrace.connector.stores.notes import SERVICE, job_store
+from headrace.connector.stores.parting import begin_beside
 from headrace.connector.stores.sqlite_file import transaction
 from headrace.plugins import ConfigError, Problem
 
 # `statement` is the canonical text that makes the object again, `config` its connector config as
 # JSON. A source's `job` is empty where the statement named none.
-_TABLES = """
+TABLES: Final = """
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, plugin TEXT NOT NULL, statement TEXT NOT NULL, config TEXT NOT NULL
 ) STRICT;
@@ -36,7 +38,7 @@ CREATE TABLE IF NOT EXISTS sources (
 
 
 class Catalogue:
-    """The tables `sinks` and `sources` of one state file. Belongs to the connection's thread."""
+    """The tables `sinks` and `sources`. Belongs to the connection's thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Make the tables if they are missing. *connection* is in autocommit mode."""
@@ -46,7 +48,7 @@ class Catalogue:
             known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'")
             if not known.fetchone():
                 with transaction(connection):
-                    for statement in _TABLES.split(";"):
+                    for statement in TABLES.split(";"):
                         connection.execute(statement)
 
     @contextlib.contextmanager
@@ -75,13 +77,13 @@ class Catalogue:
 
     def services(self) -> dict[str, dict[str, str]]:
         """Return the configurations of the services, by name."""
-        found = {name: self.board.setting(f"service.{name}") for name in SERVICES}
+        found = {name: self.board.setting(f"{SERVICE}{name}") for name in SERVICES}
         return {name: json.loads(text) for name, text in found.items() if text is not None}
 
     def set_service(self, name: str, config: Mapping[str, str] | None) -> None:
         """Keep or forget the configuration of a service, and have its job follow."""
         text = None if config is None else json.dumps(dict(config))
-        self.board.set_setting(f"service.{name}", text)
+        self.board.set_setting(f"{SERVICE}{name}", text)
         before = [route for route in self.board.routes() if route.source == ROUTE]
         try:
             wanted = service_job(self.services())
@@ -179,13 +181,12 @@ class Catalogue:
         )
         job = self._job_for(entry)
         if entry.start and self._begins_elsewhere(job, entry):
-            job = self.board.beside(job, entry.name)
+            job = begin_beside(self._connection, job, entry.name)
         self.board.add_route(Route(entry.name, job, entry.sink, state))
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
         """Say whether *job* is not where a new source of it is to begin."""
-        begun = "SELECT job FROM heads WHERE job = ? AND head IS NOT NULL LIMIT 1"
-        if self._rows(begun, job):
+        if any(state.position for state in job_store(self._connection, job).states()):
             return True
         mine = {route.source for route in self.board.routes(job)}
         return any(s.start != entry.start for s in self.sources() if s.name in mine)
@@ -196,7 +197,7 @@ class Catalogue:
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
         job = route.job
         if before.job != entry.job:
-            if self._rows("SELECT job FROM jobs WHERE job = ?", route.job):
+            if job_store(self._connection, route.job).plans().in_force.splits:
                 raise ConfigError(
                     [
                         Problem(

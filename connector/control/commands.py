@@ -27,6 +27,7 @@ from headrace.connector.control.plugin_search import source_of_class
 from headrace.connector.control.services import check_service
 from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
+from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.statements import (
@@ -34,9 +35,8 @@ from headrace.connector.shell.statements import (
     TableName,
 )
 from headrace.connector.states import Desired, Observed
-from headrace.connector.stores import Store
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.parting import separate
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
 from headrace.plugins.config_forms import CheckedOption, check_options
 
@@ -60,7 +60,7 @@ class Commands(SinkCommands):
     def open(
         cls, state: Path, *, check_same_thread: bool = True, guard: Guard | None = None
     ) -> Self:
-        """Return the verbs over the state file at *state*, made if it is missing; close them.
+        """Return the verbs over what *state* names (see `open_notes`); close them.
 
         Without *check_same_thread*, another thread may close them.
 
@@ -68,7 +68,7 @@ class Commands(SinkCommands):
             StateFileError: the file cannot be used.
 
         """
-        return cls(connect(state, check_same_thread=check_same_thread), guard=guard)
+        return cls(open_notes(state, check_same_thread=check_same_thread), guard=guard)
 
     def close(self) -> None:
         """Close the state file."""
@@ -349,19 +349,14 @@ class Commands(SinkCommands):
 
     # Gaps.
 
-    def gaps(self, job: str, source: type[Source], store: Store | None = None) -> Sequence[JobGap]:
-        """Return the gaps that the splits of *job* met, in the order of their time.
-
-        *store* is the job's own, if its states are not in the state file.
-        """
-        return self._gaps.of(job, source, store)
+    def gaps(self, job: str, source: type[Source]) -> Sequence[JobGap]:
+        """Return the gaps that the splits of *job* met, in the order of their time."""
+        return self._gaps.of(job, source)
 
     @needs(Role.ADMIN)
-    def accept_gaps(
-        self, wish: Acceptance, source: type[Source], store: Store | None = None
-    ) -> Sequence[JobGap]:
+    def accept_gaps(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
         """Let splits go on behind gaps, and return those; see `Gaps.accept`."""
-        return self._gaps.accept(wish, source, store)
+        return self._gaps.accept(wish, source)
 
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
@@ -375,7 +370,7 @@ class Commands(SinkCommands):
             raise NotStoppedError(
                 "table", f"{name} is {status.state}, not STOPPED", "stop it first"
             )
-        if not self._catalogue.board.separate(status.job, busy=self._offsets.live(status.job)):
+        if not separate(self._connection, status.job, busy=self._offsets.live(status.job)):
             raise NotStoppedError("table", f"{name} is still stopping", "wait a moment")
         return self.status(name).job
 

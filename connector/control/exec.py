@@ -13,6 +13,7 @@ from typing import Final
 
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.service import ControlService
+from headrace.connector.notes import open_notes
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
 from headrace.connector.shell.parser import ParsedStatement, parse_script
@@ -23,7 +24,6 @@ from headrace.connector.shell.remote import (
     remote,
 )
 from headrace.connector.shell.rendering import FORMATS, Rendering
-from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem
 
 STATEMENT_ERROR_STATUS: Final = 2
@@ -67,7 +67,7 @@ def _service(arguments: argparse.Namespace) -> Iterator[Executes]:
     if arguments.rest:
         yield remote(arguments.rest, username=arguments.username)
     else:
-        with contextlib.closing(connect(arguments.state)) as connection:
+        with contextlib.closing(open_notes(Path(arguments.state))) as connection:
             yield ControlService(connection)
 
 
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Statements are separated by semicolons; see docs/statements.md.",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--state", metavar="FILE", help="the job's state file")
+    where.add_argument("--state", metavar="FILE", help="the state file, or the worker's file")
     where.add_argument("--rest", metavar="URL", help="the HTTP server of another machine, instead")
     parser.add_argument(
         "-u",

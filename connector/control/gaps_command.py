@@ -5,15 +5,14 @@ import contextlib
 import datetime as dt
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.gaps import Acceptance, JobGap
-from headrace.connector.job import own_store, read_source, state_of
-from headrace.connector.stores import Store
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.job import read_source, state_of
+from headrace.connector.notes import open_notes
 from headrace.plugins import ConfigError, Problem
 
 OPEN_STATUS: Final = 4
@@ -27,8 +26,8 @@ def gaps_main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     state, name = state_of(given.job_file, given.job)
     source, _ = read_source(given.job_file, name)
-    with _opened(given.job_file, state, name) as (commands, store):
-        found = commands.gaps(name, source, store)
+    with contextlib.closing(open_notes(state, create=False)) as connection:
+        found = Commands(connection).gaps(name, source)
     for each in found:
         facts = _facts(each)
         line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
@@ -53,26 +52,15 @@ def accept_main(arguments: Sequence[str]) -> int:
     source, _ = read_source(given.job_file, name)
     if bool(given.names) == given.all:
         raise ConfigError([Problem("", "give gaps, or --all", "`headrace gaps` has them")])
-    with _opened(given.job_file, state, name) as (commands, store):
-        met = commands.gaps(name, source, store)
+    with contextlib.closing(open_notes(state, create=False)) as connection:
+        commands = Commands(connection)
+        met = commands.gaps(name, source)
         names = given.names or [each.gap.name for each in met if each.is_open]
         wish = Acceptance(job=name, names=names, policy=given.policy)
-        for each in commands.accept_gaps(wish, source, store):
+        for each in commands.accept_gaps(wish, source):
             splits = len(each.splits)
             sys.stdout.write(f"{each.gap.name}\taccepted ({given.policy}) for {splits} splits\n")
     return 0
-
-
-@contextlib.contextmanager
-def _opened(path: Path, state: Path, name: str) -> Iterator[tuple[Commands, Store | None]]:
-    """Give the verbs, and the store of the job's own, if it has one beside the state file."""
-    with contextlib.ExitStack() as stack:
-        store = own_store(path, name)
-        if store is not None:
-            stack.enter_context(contextlib.closing(store))
-        connection = connect(state, create=store is not None)
-        stack.enter_context(contextlib.closing(connection))
-        yield Commands(connection), store
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:

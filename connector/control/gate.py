@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 from headrace.connector.control.audit import Audit, fingerprint
 from headrace.connector.control.permission import CALLER, Guard, Role
 from headrace.connector.shell.statements import TableName
+from headrace.connector.stores.notes import SharedNotes
 from headrace.connector.stores.sqlite_file import named_errors
 from headrace.plugins import HeadraceError
 
@@ -26,9 +27,7 @@ class Gate:
         """Audit beside the file of *connection*, as `state.db.audit`."""
         self._connection = connection
         self._guard = guard
-        with named_errors():
-            _, _, file = connection.execute("PRAGMA database_list").fetchone()
-        self._audit = Audit(Path(f"{file}.audit") if file else None)
+        self._audit = Audit(_audit_of(connection))
         self._inside = False
 
     def run(self, verb: str, needed: Role, given: Any, act: Callable[[], T]) -> T:  # noqa: ANN401 (a verb's first argument)
@@ -65,6 +64,14 @@ class Gate:
         with named_errors():
             row = self._connection.execute(query, (name,)).fetchone()
         return str(row[0]) if row else None
+
+
+def _audit_of(connection: sqlite3.Connection) -> Path | None:
+    if isinstance(connection, SharedNotes):
+        return Path(f"{connection.beside}.audit")
+    with named_errors():
+        _, _, file = connection.execute("PRAGMA database_list").fetchone()
+    return Path(f"{file}.audit") if file else None
 
 
 class _Gated(Protocol):

@@ -5,14 +5,18 @@ from pathlib import Path
 
 from headrace.connector.control.errors import NotAvailableError
 from headrace.connector.stores.board import FORK_MARK
+from headrace.connector.stores.notes import SharedNotes
 from headrace.connector.stores.sqlite_file import named_errors, transaction
 
 _TABLE = "CREATE TABLE IF NOT EXISTS job_files (job TEXT PRIMARY KEY, path TEXT NOT NULL) STRICT"
 
 
 def note_job_file(connection: sqlite3.Connection, job: str, path: Path) -> None:
-    """Remember that *job* is run with the file at *path*, which is absolute."""
-    if _noted(connection, job) == str(path):
+    """Remember that *job* is run with the file at *path*, which is absolute.
+
+    Where machines share the notes, each has a file of its own.
+    """
+    if isinstance(connection, SharedNotes) or _noted(connection, job) == str(path):
         return
     with transaction(connection):
         connection.execute(_TABLE)
@@ -26,6 +30,8 @@ def job_file(connection: sqlite3.Connection, job: str) -> Path:
         NotAvailableError: it has never run.
 
     """
+    if isinstance(connection, SharedNotes):
+        return connection.file
     path = _noted(connection, job) or _noted(connection, job.partition(FORK_MARK)[0])
     if path is None:
         hint = "start it: headrace run JOB.yaml"

@@ -3,7 +3,6 @@
 What a position says is the source plugin's business: it describes it, and moves it.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,8 @@ from headrace.connector.control.errors import NotStoppedError
 from headrace.connector.control.status import live_workers
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import named_errors, transaction
-from headrace.connector.stores.sqlite_state import load, replace_positions
-from headrace.plugins import ConfigError, EncodedPosition, Position, Problem, Source
+from headrace.connector.stores.notes import job_store
+from headrace.plugins import ConfigError, EncodedPosition, LeaseLostError, Position, Problem, Source
 
 SPLIT_KEY: Final = "split"  # In a partition map: which split the part belongs to.
 AT_KEY: Final = "at"  # In an offset, instead of the source's own: a place as in SET POSITION.
@@ -42,7 +39,7 @@ class OffsetsChange:
 
 
 class Offsets:
-    """Reads and changes the positions in one state file. Belongs to the connection's thread."""
+    """Reads and changes the positions of all jobs. Belongs to the connection's thread."""
 
     def __init__(
         self, connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
@@ -53,7 +50,7 @@ class Offsets:
 
     def live(self, job: str) -> frozenset[str]:
         """Return the workers of *job* that are not known to be dead."""
-        return frozenset(live_workers(self._connection, job, self._dead))
+        return frozenset(live_workers(job_store(self._connection, job), self._dead))
 
     def of(self, job: str, source: type[Source]) -> Sequence[Offset]:
         """Return where every split of *job* stands, as committed."""
@@ -127,32 +124,26 @@ class Offsets:
             for partition, offset in (position.describe() if position else ())
         ]
         if not dry_run:
-            with transaction(self._connection):
-                self._check_free(job)
-                encoded: dict[str, EncodedPosition | None] = {
-                    split: position.encode() if position else None
-                    for split, position in positions.items()
-                }
-                replace_positions(self._connection, job, encoded)
+            encoded: dict[str, EncodedPosition | None] = {
+                split: position.encode() if position else None
+                for split, position in positions.items()
+            }
+            try:
+                job_store(self._connection, job).reposition(encoded, busy=self.live(job))
+            except LeaseLostError as error:
+                hint = "wait a moment"
+                raise NotStoppedError("table", f"job {job} is still stopping", hint) from error
         return OffsetsChange(before, after)
 
     def _know(self, job: str, splits: Iterable[str]) -> None:
         """Make splits known that were never read, so that they can be given positions."""
         known = [state.split for state in self.states(job)]
         if not set(splits) <= set(known):
-            SqliteStore(self._connection, job).register([*known, *splits])
-
-    def _check_free(self, job: str) -> None:
-        owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (job,))
-        if self.live(job).intersection(owner for (owner,) in owners):
-            raise NotStoppedError("table", f"job {job} is still stopping", "wait a moment")
+            job_store(self._connection, job).register([*known, *splits])
 
     def states(self, job: str) -> Sequence[SplitState]:
         """Return the committed state of each split of *job*."""
-        query = "SELECT splits FROM jobs WHERE job = ?"
-        with named_errors():
-            (names,) = self._connection.execute(query, (job,)).fetchone() or ("[]",)
-        return [load(self._connection, job, split) for split in json.loads(names)]
+        return job_store(self._connection, job).states()
 
 
 def _position(state: SplitState, source: type[Source]) -> Position | None:

@@ -18,9 +18,10 @@ import structlog
 
 from headrace.connector.control.references import resolved
 from headrace.connector.job import read_source, state_of
+from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import (
     Batch,
     CloseReason,
@@ -150,12 +151,10 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
     """Open the source of a job as a spectator; tell where each of its splits stands."""
     path, job = Path(question["job_file"]), question["job"]
     plugin, config = read_source(path, job)
-    state, _ = state_of(path, job)
-    store = SqliteStore.open(state, job, create=False)
-    try:
+    notes, _ = state_of(path, job)
+    with contextlib.closing(open_notes(notes, create=False)) as connection:
+        store = job_store(connection, job)
         job_key, states = store.job_key(), {state.split: state for state in store.states()}
-    finally:
-        store.close()
     os.chdir(path.parent)  # Paths in the file are relative to it.
     source = plugin(config, _context(job, job_key))
     if states:  # Another number of splits is not in force before the job runs.

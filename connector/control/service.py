@@ -14,6 +14,7 @@ from headrace.connector.control.permission import CALLER, Caller, Guard
 from headrace.connector.control.probing import Ask, ask
 from headrace.connector.control.running import Running
 from headrace.connector.control.showing import show
+from headrace.connector.notes import open_notes
 from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.connector.shell.statements import (
     AlterSink,
@@ -35,7 +36,6 @@ from headrace.connector.shell.statements import (
     ValidateSink,
     Verb,
 )
-from headrace.connector.stores.sqlite_file import connect
 
 
 def asks_plugin(statement: Statement) -> bool:
@@ -61,7 +61,7 @@ class ControlService:
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
-        """Return the service of the state file at *state*, made if it is missing; close it.
+        """Return the service of what *state* names (see `open_notes`); close it.
 
         Another thread may close it.
 
@@ -69,7 +69,7 @@ class ControlService:
             StateFileError: the file cannot be used.
 
         """
-        return cls(connect(state, check_same_thread=False), guard=guard)
+        return cls(open_notes(state, check_same_thread=False), guard=guard)
 
     def close(self) -> None:
         """Close the state file."""

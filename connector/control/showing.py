@@ -1,7 +1,8 @@
-"""What SHOW answers from the state file alone. Times are shown in UTC."""
+"""What SHOW answers from the store alone. Times are shown in UTC."""
 
 import datetime as dt
 import sqlite3
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,14 +14,10 @@ from headrace.connector.control.status import ConnectorStatus
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.shell.statements import Subject
 from headrace.connector.states import Observed
-from headrace.connector.stores.sqlite_file import named_errors
+from headrace.connector.stores import KeptLoss
+from headrace.connector.stores.notes import job_store
 
 ERRORS_SHOWN_MAX: Final = 1000  # The newest.
-
-_LOSSES: Final = (
-    "SELECT job, split, kind, tbl, place, code, message, size_bytes FROM quarantine "
-    "WHERE job = ? AND awaits IS NULL AND ? IN ('', tbl) ORDER BY id DESC LIMIT ?"
-)
 
 
 def show(
@@ -94,10 +91,18 @@ def _errors(
             if reason:
                 code, _, message = reason.partition(": ")
                 rows.append((job, split, "failed", "", "", code, message, ""))
-        with named_errors():
-            losses = connection.execute(_LOSSES, (job, table, ERRORS_SHOWN_MAX)).fetchall()
-        rows += [tuple(map(str, loss)) for loss in losses]
+        kept = job_store(connection, job).losses()
+        chosen_losses = (each for each in kept if table in ("", each.loss.table))
+        newest = deque(map(_loss_row, chosen_losses), ERRORS_SHOWN_MAX)
+        rows += [(job, *row) for row in reversed(newest)]
     return ResultTable(columns, tuple(rows))
+
+
+def _loss_row(kept: KeptLoss) -> tuple[str, ...]:
+    loss = kept.loss
+    size_bytes = len(loss.content) + len(loss.key or b"")
+    facts = (loss.table, loss.place, loss.code, loss.message)
+    return (kept.split, loss.kind, *facts, str(size_bytes))
 
 
 def _reason(reason: str, attempt: int, next_attempt_ms: int | None) -> str:

@@ -1,15 +1,18 @@
-"""How connectors fare, as the state file knows it: no broker, node or worker is asked."""
+"""How connectors fare, as the store knows it: no broker, node or worker is asked."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.states import Desired, Observed, connector_state, worst
-from headrace.connector.stores import Owner
-from headrace.connector.stores.board import WHOLE_JOB, Board, Seen
+from headrace.connector.stores import Owner, Seen, Store
+from headrace.connector.stores.board import WHOLE_JOB, Board
+from headrace.connector.stores.notes import job_store
 from headrace.connector.stores.sqlite_file import snapshot
+
+SILENT_MS_MIN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,9 @@ def connector_statuses(
         found = []
         for route in board.routes():
             if route.job not in jobs:
-                jobs[route.job] = _job_status(connection, board, route.job, dead)
+                generation = board.wanted(route.job).generation
+                store = job_store(connection, route.job)
+                jobs[route.job] = _job_status(store, generation, dead)
             job = jobs[route.job]
             state = connector_state(route.state, job.state, [s.state for s in job.splits])
             troubled = next((s for s in job.splits if s.state is state and s.reason), None)
@@ -118,18 +123,13 @@ class _JobStatus:
     splits: Sequence[SplitStatus]
 
 
-def _job_status(
-    connection: sqlite3.Connection, board: Board, job: str, dead: Callable[[Owner], bool]
-) -> _JobStatus:
-    known = connection.execute("SELECT splits, problem FROM jobs WHERE job = ?", (job,)).fetchone()
-    names, problem = known or ("[]", "")
-    leases = connection.execute("SELECT split, owner, problem FROM leases WHERE job = ?", (job,))
-    owners = live_workers(connection, job, dead)
-    seen = board.seen(job)
-    rows = {split: (owners.get(owner or "", ""), failed) for split, owner, failed in leases}
+def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) -> _JobStatus:
+    problem, seen = store.problem(), store.seen()
+    owners = live_workers(store, dead)
+    rows = {row.split: (owners.get(row.owner or "", ""), row.problem) for row in store.leases()}
     splits = [
         _split_status(task, split, *rows.get(split, ("", "")), seen.get(split))
-        for task, split in enumerate(json.loads(names))
+        for task, split in enumerate(store.plans().in_force.splits)
     ]
     whole = seen.get(WHOLE_JOB)
     state = whole.state if whole else Observed.UNASSIGNED
@@ -137,7 +137,7 @@ def _job_status(
         state = Observed.FAILED
     return _JobStatus(
         state,
-        board.wanted(job).generation,
+        generation,
         next((split.worker for split in splits if split.worker), ""),
         _first_line(problem or (whole.reason if whole else "")),
         whole.attempt if whole else 0,
@@ -170,19 +170,18 @@ def _split_status(
     )
 
 
-def live_workers(
-    connection: sqlite3.Connection, job: str, dead: Callable[[Owner], bool]
-) -> dict[str, str]:
-    """Return `host:pid` of each worker of *job* that is not known to be dead."""
-    query = "SELECT worker, host, boot, pid_space, pid, started FROM workers WHERE job = ?"
-    found = {}
-    for worker, host, boot, pid_space, pid, started in connection.execute(query, (job,)):
-        owner = Owner(
-            worker=worker, host=host, boot=boot, pid_space=pid_space, pid=pid, started=started
-        )
-        if not dead(owner):
-            found[worker] = f"{host}:{pid}"
-    return found
+def live_workers(store: Store, dead: Callable[[Owner], bool]) -> dict[str, str]:
+    """Return `host:pid` of each worker of a job that is not known to be dead.
+
+    One that was silent for as long as two of its leases is none.
+    """
+    grants = {row.owner: row.lease_ms for row in store.leases()}
+    return {
+        row.owner.worker: f"{row.owner.host}:{row.owner.pid}"
+        for row in store.workers()
+        if not dead(row.owner)
+        and row.silent_ms <= 2 * max(SILENT_MS_MIN, grants.get(row.owner.worker, 0))
+    }
 
 
 def _first_line(text: str) -> str:

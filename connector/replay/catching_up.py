@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job, JobText
+from headrace.connector.notes import open_notes
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.replay.microbatches import ALL_BYTES, Part, offset_of, position_at
@@ -35,7 +36,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
     add_counters,
 )
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.board import Board
 from headrace.plugins import ConfigError, LeaseLostError, Position, Problem, Split
 
 CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together: what a killed driver repeats.
@@ -217,8 +218,8 @@ class Driver:
 
     def _state(self) -> Desired:
         """Return whether the job is to run."""
-        with closing(SqliteStore.open(self._job.state, self._job.name)) as notes:
-            return notes.board.wanted(self._job.name).state
+        with closing(open_notes(self._job.notes)) as notes:
+            return Board(notes).wanted(self._job.name).state
 
     def _look(self) -> None:
         """Renew the leases, and take what has become free."""

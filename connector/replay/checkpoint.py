@@ -20,9 +20,10 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.connector.job import JobText
+from headrace.connector.notes import open_notes
 from headrace.connector.replay.errors import RunBusyError
 from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import (
     Document,
     EncodedPosition,
@@ -221,13 +222,11 @@ def checkpoint_of(state: Path, job: str) -> Checkpoint:
 def known_schemas(text: JobText) -> Mapping[bytes, Document]:
     """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
     kept = checkpoint_of(text.state, text.name).schemas()
-    if not text.state.exists():
+    if not text.notes.exists():
         return kept
-    store = SqliteStore.open(text.state, text.name, create=False)
-    try:
-        return {**kept, **{schema.schema_id: schema.value for schema in store.schemas()}}
-    finally:
-        store.close()
+    with contextlib.closing(open_notes(text.notes, create=False)) as connection:
+        schemas = job_store(connection, text.name).schemas()
+    return {**kept, **{schema.schema_id: schema.value for schema in schemas}}
 
 
 def _write(path: Path, content: bytes) -> None:

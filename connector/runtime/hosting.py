@@ -17,7 +17,8 @@ import structlog
 from headrace.connector.control.catalogue import adopt_sources
 from headrace.connector.control.job_files import note_job_file
 from headrace.connector.control.status import live_workers
-from headrace.connector.job import Job, read_job, state_of
+from headrace.connector.job import FILE_SUFFIXES, Job, read_job, state_of
+from headrace.connector.notes import open_notes
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
@@ -25,11 +26,10 @@ from headrace.connector.runtime.replanning import Wish
 from headrace.connector.runtime.report import Outcome, Report
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Desired
-from headrace.connector.stores import StateFileError, StoreUnavailableError
 from headrace.connector.stores.board import FORK_MARK, Board, Wanted
 from headrace.connector.stores.joins import Joins
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.parting import separate
 from headrace.plugins import ConfigError, HeadraceError, Position, Problem
 from headrace.plugins.measures import Measure
 
@@ -82,9 +82,16 @@ class Host:
 
         """
         state, name = state_of(self._path, self._name)
-        self._joining = Joining(
-            state, name, read=self._read, run_until=self._run_until, log=self._log
-        )
+        with contextlib.ExitStack() as stack:
+            if state.suffix in FILE_SUFFIXES:  # Kept, so that to open it again costs nothing.
+                stack.enter_context(contextlib.closing(open_notes(state)))
+            else:
+                self._joining = Joining(
+                    state, name, read=self._read, run_until=self._run_until, log=self._log
+                )
+            return self._run(state, name, until_idle=until_idle)
+
+    def _run(self, state: Path, name: str, *, until_idle: bool) -> tuple[str, Report | None]:
         whole: Report | None = None
         while True:
             wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
@@ -102,7 +109,7 @@ class Host:
             hint = "run it with --engine spark, or give it another name"
             said = f"{name} runs on Spark, whose checkpoint has its position"
             raise ConfigError([Problem("job", said, hint)])
-        with contextlib.closing(connect(job.state)) as connection:
+        with contextlib.closing(open_notes(job.notes)) as connection:
             note_job_file(connection, name, self._path)
         os.chdir(job.directory)
         joining, source = self._joining, job.source
@@ -121,7 +128,7 @@ class Host:
         """Run a job up to a place, at which it becomes one with another."""
         job = self._read(name)
         os.chdir(job.directory)
-        with contextlib.closing(connect(job.state)) as connection:
+        with contextlib.closing(open_notes(job.notes)) as connection:
             wanted = Board(connection).wanted(name)
         self._worker = Worker(job, log=self._log, wanted=wanted, until=until, wish=self._wish)
         if self._stopped.is_set():
@@ -158,7 +165,7 @@ class Host:
         """Let the job become one with another if it can; say whether somebody is at it."""
         if self._joining is None or wanted.state is not Desired.RUNNING or not state.exists():
             return False
-        with contextlib.closing(connect(state)) as connection:
+        with contextlib.closing(open_notes(state)) as connection:
             if Joins(connection).pair(name) is None:
                 return False
         return self._joining.must_wait(self._read(name).source)
@@ -168,39 +175,30 @@ def _is_over(state: Path, name: str) -> bool:
     """Say whether a job that had parted from another is one with it again."""
     if FORK_MARK not in name or not state.exists():
         return False
-    with contextlib.closing(connect(state)) as connection:
+    with contextlib.closing(open_notes(state)) as connection:
         return not Board(connection).routes(name)
 
 
 def _separated(state: Path, name: str) -> Wanted | None:
     """Return what is wanted of the job, or None while its parts cannot be separated yet."""
-    try:
-        connection = connect(state, create=False)
-    except StateFileError:
-        if state.exists():
-            raise
+    if not state.exists():
         return Wanted()  # There is no file yet: the run makes it.
-    try:
+    with contextlib.closing(open_notes(state)) as connection:
         adopt_sources(connection, name)
-        board = Board(connection)
-        if not board.separate(name, busy=frozenset(live_workers(connection, name, is_dead))):
+        busy = live_workers(job_store(connection, name), is_dead)
+        if not separate(connection, name, busy=busy):
             return None
-        return board.wanted(name)
-    finally:
-        connection.close()
+        return Board(connection).wanted(name)
 
 
 def _record(path: Path, name: str, error: HeadraceError) -> None:
     """Let others see why the job cannot even be read; a courtesy, the error itself is raised."""
     with contextlib.suppress(HeadraceError):
-        store = SqliteStore.open(state_of(path, name)[0], name, create=False)
-        try:
+        notes, _ = state_of(path, name)
+        with contextlib.closing(open_notes(notes, create=False)) as connection:
+            store = job_store(connection, name)
             store.job_key()
             store.report(f"{error.code}: {error}")
-        except StoreUnavailableError:
-            pass
-        finally:
-            store.close()
 
 
 def _together(first: Report, second: Report) -> Report:

@@ -81,7 +81,8 @@ class Joining:
         """Let others see that this process lives; give the workers that do beside it."""
         place = f"{pair.fork}{FORK_MARK}"  # Of neither job: there it would get splits.
         store = SqliteStore(connection, place)
-        busy = {w for job in (*pair, place) for w in live_workers(connection, job, is_dead)}
+        jobs = (*pair, place)
+        busy = {w for job in jobs for w in live_workers(SqliteStore(connection, job), is_dead)}
         store.enroll(self._worker)
         try:
             yield busy

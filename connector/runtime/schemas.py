@@ -94,7 +94,7 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore) -> Fram
         raise ConfigError([Problem(_KEY, "only Avro has schemas", "give format: avro")])
     publisher = Publisher(
         store,
-        job.state,
+        job.notes,
         job.name,
         strategy=options.schema_subjects,
         on_incompatible=options.schema_on_incompatible,

@@ -13,9 +13,7 @@ from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
 from headrace.connector.stores import LeaseRow, SplitState, Store
-from headrace.connector.stores.board import Seen
 from headrace.connector.stores.ring_parts import token_range
-from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, RetriableError, Source, Split
 
 Fact = str | int | None
@@ -67,7 +65,7 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
         lags = {split: _lag(source, state) for split, state in states.items()}
     finally:
         source.close()
-    seen = _seen(job) if job.state.exists() else {}
+    seen = store.seen()
     found = []
     for row in store.leases():
         worker, note = workers.get(row.owner or ""), seen.get(row.split)
@@ -87,15 +85,6 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
         )
         found.append(dict(zip(HEADINGS, facts, strict=True)))
     return found
-
-
-def _seen(job: Job) -> Mapping[str, Seen]:
-    """Return what the workers of this machine, or of its state file, saw last."""
-    notes = SqliteStore.open(job.state, job.name, create=False)
-    try:
-        return notes.board.seen(job.name)
-    finally:
-        notes.close()
 
 
 def _lag(source: Source, state: SplitState) -> int | None:

@@ -1,4 +1,4 @@
-"""Keeps pumps, which are processes, for each job of one state file that is to run.
+"""Keeps pumps, which are processes, for each job of a state file or store that is to run.
 
 Those that die are started anew; others of the job have their splits meanwhile.
 
@@ -8,6 +8,7 @@ is wanted of their job by themselves. The supervisor calls no plugin, so none ca
 
 import os
 import select
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,12 +19,13 @@ from typing import Final, Protocol
 
 import structlog
 
+from headrace.connector.notes import open_notes
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.watch import RestartPolicy, Restarts
 from headrace.connector.states import Desired, Observed
-from headrace.connector.stores import StoreUnavailableError
-from headrace.connector.stores.board import WHOLE_JOB, Board, Seen, Wanted
-from headrace.connector.stores.sqlite_file import connect, named_errors
+from headrace.connector.stores import Seen, Store, StoreUnavailableError
+from headrace.connector.stores.board import WHOLE_JOB, Board, Wanted
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import Clock, ConfigError, Problem
 
 LOOK_EVERY_SECONDS: Final = 0.5
@@ -154,22 +156,20 @@ class Supervisor:
 
     def run(self) -> None:
         """Look after the jobs until stopped, then end all children."""
-        connection = connect(self._state)
-        board = Board(connection)
+        connection = open_notes(self._state)
         try:
             while not self._stopped.wait(LOOK_EVERY_SECONDS):
                 try:
-                    with named_errors():
-                        problems = dict(connection.execute("SELECT job, problem FROM jobs"))
-                    self.look(board, problems)
+                    self.look(connection)
                 except StoreUnavailableError as error:
                     self._log.warning("store_unavailable", error=str(error))
         finally:
             connection.close()
             self._end()
 
-    def look(self, board: Board, problems: Mapping[str, str]) -> None:
-        """Start, stop and judge children. *problems* are what stopped the jobs last."""
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Start, stop and judge children. *connection* has the notes."""
+        board = Board(connection)
         routes = {route.job for route in board.routes()}
         for name in routes | set(self._jobs):
             if name not in self._jobs:
@@ -180,11 +180,12 @@ class Supervisor:
                 for pump in job.pumps:
                     pump.not_before_ms = 0
                     self._restarts.forget(_key(name, pump))
+            store = job_store(connection, name)
             for pump in job.pumps:
-                self._judge(board, name, pump, problems.get(name, ""))
-            if job.troubled and not problems.get(name) and any(pump.child for pump in job.pumps):
+                self._judge(store, name, pump)
+            if job.troubled and any(pump.child for pump in job.pumps) and not store.problem():
                 job.troubled = False
-                self._show(board, name, job.pumps[0], Observed.UNASSIGNED, "")
+                self._show(store, name, job.pumps[0], Observed.UNASSIGNED, "")
             to_run = name in routes and (wanted.state is not Desired.STOPPED or wanted.mixed)
             for pump in job.pumps:
                 self._settle(name, pump, to_run=to_run)
@@ -203,7 +204,7 @@ class Supervisor:
     def _is_due(self, pump: _Pump) -> bool:
         return pump.not_before_ms is not None and self._clock.monotonic_ms() >= pump.not_before_ms
 
-    def _judge(self, board: Board, name: str, pump: _Pump, problem: str) -> None:
+    def _judge(self, store: Store, name: str, pump: _Pump) -> None:
         status = None if pump.child is None else pump.child.poll()
         if status is None:
             return
@@ -211,6 +212,7 @@ class Supervisor:
         if status == 0 or pump.leaving:
             pump.not_before_ms = None if status == 0 and not pump.leaving else 0
             return
+        problem = store.problem()
         error = ConfigError([Problem("", problem)]) if status == _CONFIG_STATUS else None
         again_ms = self._restarts.failed(_key(name, pump), self._clock.monotonic_ms(), error)
         pump.not_before_ms = again_ms
@@ -221,9 +223,9 @@ class Supervisor:
             job.troubled = True
             state = Observed.RESTARTING if is_again else Observed.FAILED
             reason = problem or f"its process ended with status {status}"
-            self._show(board, name, pump, state, reason)
+            self._show(store, name, pump, state, reason)
 
-    def _show(self, board: Board, name: str, pump: _Pump, state: Observed, reason: str) -> None:
+    def _show(self, store: Store, name: str, pump: _Pump, state: Observed, reason: str) -> None:
         next_ms = None
         if state is Observed.RESTARTING and pump.not_before_ms is not None:
             left_ms = pump.not_before_ms - self._clock.monotonic_ms()
@@ -236,7 +238,7 @@ class Supervisor:
             attempt=self._restarts.count(_key(name, pump)),
             next_attempt_ms=next_ms,
         )
-        board.see(name, [row])
+        store.see([row])
 
     def _all(self) -> Sequence[_Pump]:
         return [pump for job in list(self._jobs.values()) for pump in job.pumps]

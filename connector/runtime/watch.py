@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.states import Event, Observed, follows
-from headrace.connector.stores.board import Seen
+from headrace.connector.stores import Seen
 from headrace.plugins import HeadraceError
 
 RESTART_PAUSE_MS_MAX: Final = 600_000

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job
+from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
@@ -53,8 +54,8 @@ from headrace.connector.runtime.watch import Pulse, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
-from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Wanted
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Board, Wanted
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import Context, HeadraceError, Nearness, Position, Sink, Source
 from headrace.plugins.measures import Measure
 
@@ -135,21 +136,19 @@ class Worker:
 
         """
         started = time.monotonic()
-        notes = SqliteStore.open(self._job.state, self._job.name)
-        notes.job_key()
-        try:
+        with contextlib.closing(open_notes(self._job.notes)) as notes:
+            mine = job_store(notes, self._job.name)
+            mine.job_key()
             try:
                 with contextlib.closing(self._job.open_store()) as store:
-                    report = self._run(store, notes, started, until_idle=until_idle)
+                    report = self._run(store, Board(notes), started, until_idle=until_idle)
             except HeadraceError as error:
-                _record_problem(notes, f"{error.code}: {error}")
+                _record_problem(mine, f"{error.code}: {error}")
                 raise
-            _record_problem(notes, "")
+            _record_problem(mine, "")
             return report
-        finally:
-            notes.close()
 
-    def _run(self, store: Store, notes: SqliteStore, started: float, *, until_idle: bool) -> Report:
+    def _run(self, store: Store, board: Board, started: float, *, until_idle: bool) -> Report:
         cpu_before = time.process_time()  # Of all threads; what start-up cost is no run's.
         context = Context(
             job=self._job.name, clock=self._clock, job_key=store.job_key(), log=self._log
@@ -186,7 +185,7 @@ class Worker:
             course = _Course()
             if self._plan:
                 self._replanning, self._nearness = replanning, source.nearness()
-                course = self._keep(store, notes, owner, pipeline, watch, until_idle=until_idle)
+                course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
@@ -249,7 +248,7 @@ class Worker:
     def _keep(  # noqa: PLR0913 (what the control thread works with)
         self,
         store: Store,
-        notes: SqliteStore,
+        board: Board,
         owner: Owner,
         pipeline: Pipeline,
         watch: SplitWatch,
@@ -261,7 +260,8 @@ class Worker:
         near, splits = self._nearness, self._replanning.splits if self._replanning else ()
         store.enroll(owner, near.here)
         hands = _Hands(
-            notes,
+            store,
+            board,
             LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near),
             pipeline,
             watch,
@@ -344,7 +344,7 @@ class Worker:
             case Pulse():
                 if not course.pulsed:  # It runs: what stopped it last is over.
                     course.pulsed = True
-                    _record_problem(hands.notes, "")
+                    _record_problem(hands.store, "")
                 hands.watch.pulse(message, self._clock.monotonic_ms())
             case Closed(split, token, None):
                 heir = hands.keeper.closed(split, token, failed=False)
@@ -389,12 +389,12 @@ class Worker:
     def _show(self, hands: "_Hands") -> None:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
         if rows:
-            hands.notes.board.see(self._job.name, rows)
+            hands.store.see(rows)
 
     def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
         """Return what the pipeline must do because of what is wanted now."""
-        before, now = self._wanted, hands.notes.board.wanted(self._job.name)
-        if level := hands.notes.board.setting(LOG_LEVEL):
+        before, now = self._wanted, hands.board.wanted(self._job.name)
+        if level := hands.board.setting(LOG_LEVEL):
             set_threshold(level)
         self._wanted = replace(now, generation=before.generation)
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
@@ -442,9 +442,10 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Hands:
-    """What the control thread works with. `notes` is the state file, with the board."""
+    """What the control thread works with."""
 
-    notes: SqliteStore
+    store: Store
+    board: Board
     keeper: LeaseKeeper
     pipeline: Pipeline
     watch: SplitWatch
@@ -452,10 +453,10 @@ class _Hands:
     me: str
 
 
-def _record_problem(notes: SqliteStore, problem: str) -> None:
+def _record_problem(store: Store, problem: str) -> None:
     # A courtesy to whoever asks for the status; the error itself is raised.
     with contextlib.suppress(StoreUnavailableError):
-        notes.report(problem)
+        store.report(problem)
 
 
 def _end(thread: threading.Thread, pipeline: Pipeline) -> None:

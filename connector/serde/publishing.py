@@ -8,14 +8,16 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
 import structlog
 
-from headrace.connector.stores.publications import Publication, Publications, PublicationState
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.notes import open_notes
+from headrace.connector.stores import Publication, Publications, PublicationState
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import (
     Document,
     FatalError,
@@ -63,7 +65,7 @@ class Publisher:
     def __init__(  # noqa: PLR0913 (what it is told)
         self,
         store: SchemaStore,
-        path: Path,
+        notes: Path,
         job: str,
         *,
         strategy: str,
@@ -71,16 +73,16 @@ class Publisher:
         topic_of: Callable[[str], str],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Begin with what the state file at *path* still has to publish."""
+        """Begin with what is still to be published. *notes* is as for `open_notes`."""
         self._store = store
-        self._path = path
+        self._open = partial(open_notes, notes)
         self._job = job
         self._strategy = strategy
         self._on_incompatible = on_incompatible
         self._topic_of = topic_of
         self._log = log
-        self._connection = connect(path)
-        self._queue = Publications(self._connection, job)
+        self._connection = self._open()
+        self._queue = job_store(self._connection, job).publications()
         self._told: SimpleQueue[Publication] = SimpleQueue()
         self._known: dict[tuple[bytes, str], Publication] = {}
         for each in self._queue.all():
@@ -141,9 +143,9 @@ class Publisher:
     # The other thread's.
 
     def _run(self) -> None:
-        connection = connect(self._path)
+        connection = self._open()
         try:
-            queue = Publications(connection, self._job)
+            queue = job_store(connection, self._job).publications()
             pause = PAUSE_FIRST_SECONDS
             last = False
             while not last:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.notes import open_notes
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import BadRecordError, RecordSchema
 
 
@@ -13,12 +14,13 @@ class SchemaUnknownError(BadRecordError):
 
 
 class JobSchemas:
-    """The schemas in a job's state file. Belongs to the thread that made it."""
+    """The schemas that a job's store has. Belongs to the thread that made it."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the state file at *path*, which a worker has made. Raises StateFileError."""
+        """Open what *path* names (see `open_notes`), which a worker has made. Raises as that."""
         self._path = path
-        self._store = SqliteStore.open(path, job="", create=False)  # Schemas belong to no job.
+        self._connection = open_notes(Path(path), create=False)
+        self._store = job_store(self._connection, "")  # Schemas belong to no job.
         self._found: dict[bytes, RecordSchema] = {}
 
     def get(self, schema_id: bytes) -> RecordSchema:
@@ -40,4 +42,4 @@ class JobSchemas:
 
     def close(self) -> None:
         """Give back the connection. Safe to call twice."""
-        self._store.close()
+        self._connection.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.connector.control.permission import Caller, CassandraGuard, Role
 from headrace.connector.control.service import ControlService
+from headrace.connector.notes import open_notes
 from headrace.connector.shell import terminal
 from headrace.connector.shell.authority import CassandraAuthority
 from headrace.connector.shell.commands import run_command
@@ -35,7 +36,6 @@ from headrace.connector.shell.session import (
     read_script,
 )
 from headrace.connector.shell.statements import TableName
-from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Execut
             options.rest, username=options.username, password=password, tls=options.rest_tls
         )
     else:
-        with contextlib.closing(connect(options.state, create=create)) as connection:
+        with contextlib.closing(open_notes(Path(options.state), create=create)) as connection:
             yield ControlService(connection)
 
 

@@ -4,6 +4,13 @@ What a store is, and what it keeps, is the contract of `headrace.plugins.stores`
 """
 
 from headrace.plugins import MissingRequirementError
+from headrace.plugins.notes import (
+    Notes,
+    Publication,
+    Publications,
+    PublicationState,
+    Seen,
+)
 from headrace.plugins.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,
@@ -34,11 +41,16 @@ __all__ = [
     "KeptLoss",
     "LeaseRow",
     "Loss",
+    "Notes",
     "Owner",
     "Plan",
     "PlanChangedError",
     "Plans",
+    "Publication",
+    "PublicationState",
+    "Publications",
     "QuarantineFullError",
+    "Seen",
     "SplitState",
     "StateFileError",
     "StateLostError",

@@ -5,10 +5,10 @@ Connection and tables are in `cassandra_session`, the states of splits in `cassa
 
 import json
 import secrets
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
@@ -16,9 +16,12 @@ from headrace.connector.stores import (
     Commit,
     KeptLoss,
     LeaseRow,
+    Notes,
     Owner,
     PlanChangedError,
     Plans,
+    Publications,
+    Seen,
     SplitState,
     StateLostError,
     Store,
@@ -28,12 +31,20 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_notes import (
+    CassandraNotes,
+    CassandraPublications,
+    problem_of,
+    report,
+    see,
+    seen,
+)
+from headrace.connector.stores.cassandra_parting import CassandraParting
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
-from headrace.connector.stores.cassandra_state import CassandraHeads
-from headrace.plugins import HeadraceError, RecordSchema
+from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
+from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 
-BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
 WORKER_SECONDS: Final = 24 * 3600  # After which a worker that vanished is no more listed.
 _TAKE: Final = (
     "UPDATE leases SET owner = ?, fence = ?, beat = ?, lease_ms = ?, problem = '' "
@@ -43,10 +54,6 @@ _TAKE: Final = (
 _RENEW: Final = (
     "UPDATE leases SET beat = ?, rate = ? WHERE job = ? AND bucket = ? AND split = ? "
     "IF owner = ? AND fence = ?"
-)
-_NEW_LEASE: Final = (
-    "INSERT INTO leases (job, bucket, split, fence, beat, lease_ms, problem) "
-    "VALUES (?, ?, ?, 0, 0, 0, '') IF NOT EXISTS"
 )
 _NEW_HEAD: Final = (
     "INSERT INTO heads (job, split, plan, fence, seq, chunks, counters) "
@@ -72,6 +79,7 @@ class CassandraStore(Store):
         self._heads = CassandraHeads(session, job, self._losses)
         self._schemas_known: set[bytes] = set()
         self._plans = CassandraPlans(session, job, self._heads, self._losses)
+        self._parting = CassandraParting(session, job, self._heads, self._plans)
         self._in_force: frozenset[str] = frozenset()  # The splits, as of when somebody looked.
         self._splits: Sequence[str] = ()  # Of all plans.
         self._mine: dict[str, WorkerRow] = {}  # Workers enrolled here, as last written.
@@ -89,6 +97,15 @@ class CassandraStore(Store):
         """See `Store.open_job`."""
         session = CassandraSession(config, create=create)
         return cls(session, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    @classmethod
+    def open_notes(cls, config: CassandraStoreConfig, *, create: bool = True) -> Notes:
+        """See `Store.open_notes`."""
+
+        def store(session: CassandraSession, job: str) -> Store:
+            return cls(session, job, quarantine_bytes_max=QUARANTINE_BYTES_MAX)
+
+        return CassandraNotes(config, store, create=create)
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
@@ -145,6 +162,49 @@ class CassandraStore(Store):
                 *self._lease(split),
             )
 
+    def reposition(
+        self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
+    ) -> None:
+        """See `Store.reposition`."""
+        for row in self.leases():
+            if row.split in positions and row.owner in busy:
+                raise LeaseLostError("a worker owns it", place=f"split {row.split}")
+        self._parting.reposition(positions)
+
+    def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
+        """See `Store.become_copy`."""
+        other = CassandraStore(self._session, of, quarantine_bytes_max=0)
+        if any(row.owner in busy for row in other.leases() if row.owner):
+            return False
+        other.job_key()
+        self._parting.become_copy(of)
+        return True
+
+    def begin_beside(self, job: str) -> None:
+        """See `Store.begin_beside`."""
+        CassandraStore(self._session, job, quarantine_bytes_max=0).job_key()
+        self._parting.begin_beside(job)
+
+    def see(self, rows: Sequence[Seen]) -> None:
+        """See `Store.see`."""
+        see(self._session, self._job, rows)
+
+    def seen(self) -> Mapping[str, Seen]:
+        """See `Store.seen`."""
+        return seen(self._session, self._job)
+
+    def report(self, problem: str) -> None:
+        """See `Store.report`."""
+        report(self._session, self._job, problem)
+
+    def problem(self) -> str:
+        """See `Store.problem`."""
+        return problem_of(self._session, self._job)
+
+    def publications(self) -> Publications:
+        """See `Store.publications`."""
+        return CassandraPublications(self._session, self._job)
+
     def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
         """See `Store.enroll`."""
         self._mine[owner.worker] = WorkerRow(owner, -1, tuple(places))
@@ -162,9 +222,10 @@ class CassandraStore(Store):
 
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
+        now_ms = time.time_ns() // 1_000_000
         rows = self._session.rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs, wants "
-            "FROM workers WHERE job = ?",
+            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs, wants, "
+            "WRITETIME(beat) AS beat_us FROM workers WHERE job = ?",
             self._job,
         )
         return [
@@ -173,6 +234,7 @@ class CassandraStore(Store):
                 places=tuple(json.loads(row.pop("places") or "[]")),
                 heirs=tuple(json.loads(row.pop("heirs") or "[]")),
                 wants=tuple(json.loads(row.pop("wants") or "[]")),
+                silent_ms=max(0, now_ms - row.pop("beat_us") // 1_000),
                 owner=Owner(**row),
             )
             for row in rows
@@ -307,9 +369,12 @@ class CassandraStore(Store):
         )
         if not rows:
             return None
-        (row,) = rows
-        key, value = json.loads(row["key"]), json.loads(row["value"])
-        return RecordSchema(row["tbl"], row["text"], schema_id, key, value)
+        return _schema({"schema_id": schema_id, **rows[0]})
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """See `Store.schemas`."""
+        rows = self._session.rows("SELECT schema_id, tbl, text, key, value FROM schemas")
+        return [_schema(row) for row in rows]
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
@@ -371,8 +436,8 @@ class CassandraStore(Store):
         for split in splits:
             statements.append(
                 (
-                    _NEW_LEASE,
-                    self._lease(split),
+                    NEW_LEASE,
+                    (*self._lease(split), 0),
                 )
             )
             statements.append(
@@ -416,4 +481,9 @@ class CassandraStore(Store):
         self._session.write([(_BEAT, (self._job, worker, *identity, *facts, WORKER_SECONDS))])
 
     def _lease(self, split: str) -> tuple[str, int, str]:
-        return self._job, zlib.crc32(split.encode()) % BUCKETS, split
+        return lease_key(self._job, split)
+
+
+def _schema(row: Mapping[str, Any]) -> RecordSchema:  # Any: the driver's rows have no types.
+    key, value = json.loads(row["key"]), json.loads(row["value"])
+    return RecordSchema(row["tbl"], row["text"], row["schema_id"], key, value)

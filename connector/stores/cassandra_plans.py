@@ -21,28 +21,15 @@ from headrace.connector.stores import (
 from headrace.connector.stores.board import PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import CassandraSession
-from headrace.connector.stores.cassandra_state import PUT_CHUNK, CassandraHeads
+from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads
 from headrace.connector.stores.sqlite_state import counters_of, counters_text
 from headrace.plugins import EncodedPosition, LeaseLostError
 
 _CLOSE: Final = "UPDATE heads SET plan = ? WHERE job = ? AND split = ? IF fence = ? AND owner = ?"
-_REPLACE_HEAD: Final = (
-    "UPDATE heads SET plan = ?, fence = ?, owner = null, seq = ?, head = ?, chunks = ?, "
-    "counters = '{}' WHERE job = ? AND split = ? IF fence < ?"
-)
-_NEW_HEAD: Final = (
-    "INSERT INTO heads (job, split, plan, fence, seq, head, chunks, counters) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, '{}') IF NOT EXISTS"
-)
 _END: Final = (
     "UPDATE plans SET splits = ?, books = ?, counters = ? WHERE job = ? AND plan = ? "
     "IF books = null"
 )
-_NEW_LEASE: Final = (
-    "INSERT INTO leases (job, bucket, split, fence, beat, lease_ms, problem) "
-    "VALUES (?, ?, ?, ?, 0, 0, '') IF NOT EXISTS"
-)
-
 Row = Mapping[str, Any]  # Any: the driver's rows have no types.
 
 
@@ -111,7 +98,7 @@ class CassandraPlans:
         successor = succeed(states)
         token = self._made(plan, successor.positions, max(tokens.values()))
         self._apply(
-            [(_NEW_LEASE, (*lease_of(split), token)) for split in plan.splits], must_be=False
+            [(NEW_LEASE, (*lease_of(split), token)) for split in plan.splits], must_be=False
         )
         self._end(before, successor)
         crash.reached("plan_made")
@@ -147,29 +134,19 @@ class CassandraPlans:
         )
         known = {row["split"]: row for row in rows if row["fence"] is not None}
         token = 1 + max([highest, *(int(row["fence"]) for row in known.values())])
-        heads: list[tuple[str, Sequence[object]]] = []
+        heads = []
         for split in plan.splits:
-            position = positions[split]
-            chunks = position.chunks if position else {}
-            self._session.write(
-                [
-                    (PUT_CHUNK, (self._job, split, token, name, content))
-                    for name, content in chunks.items()
-                ]
-            )
-            head = position.head if position else None
-            listed = json.dumps(dict.fromkeys(chunks, token))
             # A name that comes again goes on in its numbers: what was lost under them is kept.
             seq = known[split]["seq"] if split in known else 0
-            if split in known:
-                heads.append(
-                    (
-                        _REPLACE_HEAD,
-                        (plan.number, token, seq, head, listed, self._job, split, token),
-                    )
-                )
-            else:
-                heads.append((_NEW_HEAD, (self._job, split, plan.number, token, seq, head, listed)))
+            state = SplitState(
+                split=split,
+                plan=plan.number,
+                token=token,
+                seq=seq,
+                position=positions[split],
+                counters={},
+            )
+            heads.append(self._heads.anew(state, is_known=split in known))
         self._apply(heads)
         return token
 

@@ -29,7 +29,7 @@ from cassandra.policies import (
     TokenAwarePolicy,
 )
 from cassandra.protocol import ErrorMessage
-from cassandra.query import BoundStatement, PreparedStatement, dict_factory
+from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, dict_factory
 
 from headrace.connector.stores import StateNewerError, StoreUnavailableError
 from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
@@ -85,6 +85,19 @@ TABLES: Final[Mapping[str, str]] = {
         PRIMARY KEY ((job, split, seq, fence, place), piece)
     ) WITH gc_grace_seconds = 0""",
     "schemas": "schema_id blob PRIMARY KEY, tbl text, text text, key text, value text)",
+    "notes": """
+        space text, kind text, name text, content text, version bigint static,
+        PRIMARY KEY (space, kind, name)
+    )""",
+    "seen": """
+        job text, split text, state text, generation int, worker text, reason text, attempt int,
+        next_attempt_ms bigint, since_ms bigint, seen_ms bigint, problem text static,
+        PRIMARY KEY (job, split)
+    )""",
+    "publications": """
+        job text, subject text, schema_id blob, part text, text text, state text, number bigint,
+        guid blob, problem text, queued_us bigint, PRIMARY KEY (job, subject, schema_id, part)
+    )""",
 }
 # What tables of earlier releases lack.
 ADDED: Final[Mapping[tuple[str, str], str]] = {
@@ -134,7 +147,7 @@ class CassandraStoreConfig:
 
 
 class CassandraSession:
-    """A connection to the tables of one keyspace. For one thread."""
+    """A connection to the tables of one keyspace."""
 
     def __init__(self, config: CassandraStoreConfig, *, create: bool) -> None:
         """Connect; make the keyspace and the tables that are missing, if *create*.
@@ -207,6 +220,19 @@ class CassandraSession:
         """
         with self.named_errors():
             return self._outcome(self._session.execute_async(self._bound(statement, values)))
+
+    def apply_batch(self, statements: Sequence[tuple[str, Sequence[object]]]) -> bool:
+        """Execute writes to one partition, all or none; say whether their conditions held.
+
+        Raises as `apply`.
+        """
+        batch = BatchStatement(
+            consistency_level=self._quorum, serial_consistency_level=self._serial
+        )
+        for statement, values in statements:
+            batch.add(self._bound(statement, values))
+        with self.named_errors():
+            return bool(self._outcome(self._session.execute_async(batch))["[applied]"])
 
     def apply_all(
         self, statements: Sequence[tuple[str, Sequence[object]]]

@@ -26,6 +26,7 @@ from headrace.connector.stores.ring_parts import token_range
 from headrace.connector.stores.sqlite_state import counters_of, counters_text
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
+BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
 SNAPSHOT_SECONDS: Final = 60
 SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024  # Half of what a node takes as one write.
 READS_MAX: Final = 5  # Of a state that somebody replaces meanwhile.
@@ -35,6 +36,21 @@ _HEAD: Final = (
 _REPLACE: Final = (
     "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? WHERE job = ? AND split = ? "
     "IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
+)
+_NEW_HEAD: Final = (
+    "INSERT INTO heads (job, split, plan, fence, seq, head, chunks, counters) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+)
+_OVER_HEAD: Final = (
+    "UPDATE heads SET plan = ?, fence = ?, owner = null, seq = ?, head = ?, chunks = ?, "
+    "counters = ? WHERE job = ? AND split = ? IF fence < ?"
+)
+_FENCE_OFF: Final = (
+    "UPDATE heads SET fence = ?, owner = null WHERE job = ? AND split = ? IF fence = ?"
+)
+NEW_LEASE: Final = (
+    "INSERT INTO leases (job, bucket, split, fence, beat, lease_ms, problem) "
+    "VALUES (?, ?, ?, ?, 0, 0, '') IF NOT EXISTS"
 )
 PUT_CHUNK: Final = "INSERT INTO chunks (job, split, fence, name, content) VALUES (?, ?, ?, ?, ?)"
 _CHUNK: Final = (
@@ -72,6 +88,40 @@ class CassandraHeads:
 
     def state(self, split: str) -> SplitState:
         """Read a state without a claim."""
+        return self._read(split)[0]
+
+    def anew(self, state: SplitState, *, is_known: bool) -> tuple[str, Sequence[object]]:
+        """Write the chunks of a state that nobody owns; return what puts its head in place.
+
+        The token of *state* keeps out all that were given before. *is_known*: there is a head.
+        """
+        position = state.position
+        chunks = position.chunks if position else {}
+        self._session.write(
+            [
+                (PUT_CHUNK, (self._job, state.split, state.token, name, content))
+                for name, content in chunks.items()
+            ]
+        )
+        listed = json.dumps(dict.fromkeys(chunks, state.token))
+        facts = (state.seq, position.head if position else None, listed)
+        counters = counters_text(state.counters)
+        if is_known:
+            place = (self._job, state.split, state.token)
+            return _OVER_HEAD, (state.plan, state.token, *facts, counters, *place)
+        return _NEW_HEAD, (self._job, state.split, state.plan, state.token, *facts, counters)
+
+    def fence_off(self, split: str) -> SplitState:
+        """Keep whoever owns a split from committing (I2), and return its state.
+
+        Raises:
+            LeaseLostError: somebody claims it just now.
+
+        """
+        token = self._read(split)[0].token
+        fenced = self._session.apply(_FENCE_OFF, token + 1, self._job, split, token)
+        if not fenced["[applied]"]:
+            raise LeaseLostError("somebody claims it", place=f"split {split}")
         return self._read(split)[0]
 
     def owner(self, split: str) -> str | None:
@@ -246,6 +296,11 @@ class CassandraHeads:
             place=f"job {self._job}, split {split}",
             hint="restore the keyspace from a backup; starting over would repeat or lose changes",
         )
+
+
+def lease_key(job: str, split: str) -> tuple[str, int, str]:
+    """Return the key of a split's lease."""
+    return job, zlib.crc32(split.encode()) % BUCKETS, split
 
 
 def _state(split: str, row: Row, chunks: Mapping[str, bytes]) -> SplitState:

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from headrace.connector.states import Desired
 from headrace.connector.stores import Counters
-from headrace.connector.stores.board import COPIED, FORK_MARK, Board
+from headrace.connector.stores.board import FORK_MARK, Board
+from headrace.connector.stores.sqlite import COPIED
 from headrace.connector.stores.sqlite_file import named_errors, transaction
 from headrace.connector.stores.sqlite_state import counters_text, replace_positions
 from headrace.plugins import EncodedPosition

@@ -6,10 +6,10 @@ The statements that replace a split's state are in `sqlite_state`, the file itse
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
@@ -20,20 +20,32 @@ from headrace.connector.stores import (
     Owner,
     PlanChangedError,
     Plans,
+    Publications,
+    Seen,
     SplitState,
     StateLostError,
     Store,
     Succeed,
     WorkerRow,
 )
-from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN, Board
+from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_losses import Losses
+from headrace.connector.stores.sqlite_notes import SqlitePublications, see, seen
 from headrace.connector.stores.sqlite_plans import SqlitePlans
-from headrace.connector.stores.sqlite_state import StateWriter, load
-from headrace.plugins import HeadraceError, LeaseLostError, RecordSchema, option
+from headrace.connector.stores.sqlite_state import StateWriter, load, replace_positions
+from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
 
-__all__ = ["SqliteStore", "connect", "transaction"]
+__all__ = ["COPIED", "SqliteStore", "connect", "transaction"]
+
+# What a job is made of that goes on from another.
+COPIED: Final = {
+    "jobs": "job_key, plan, splits",
+    "leases": "split, token, beat, lease_ms",
+    "heads": "split, plan, token, seq, head, chunks, counters",
+    "chunks": "split, name, content",
+}
+_PROBLEM: Final = "SELECT problem FROM jobs WHERE job = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +70,6 @@ class SqliteStore(Store):
         """Own *connection*, which `connect` made on this thread."""
         self._connection = connection
         self._job = job
-        self.board = Board(connection)
         self._heads = StateWriter(connection, job, quarantine_bytes_max=quarantine_bytes_max)
         self._kept = Losses(connection, job)
         self._plans = SqlitePlans(connection, job)
@@ -88,6 +99,11 @@ class SqliteStore(Store):
     ) -> Self:
         """See `Store.open_job`."""
         return cls.open(config.path, job, create=create, quarantine_bytes_max=quarantine_bytes_max)
+
+    @classmethod
+    def open_notes(cls, config: SqliteConfig, *, create: bool = True) -> None:
+        """See `Store.open_notes`: they are tables of the file."""
+        del config, create
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
@@ -277,11 +293,64 @@ class SqliteStore(Store):
             )
 
     def report(self, problem: str) -> None:
-        """Keep why the job as a whole cannot run; an empty text says that it can."""
+        """See `Store.report`."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE jobs SET problem = ? WHERE job = ?", (problem, self._job)
             )
+
+    def problem(self) -> str:
+        """See `Store.problem`."""
+        return next((str(text) for (text,) in self._rows(_PROBLEM)), "")
+
+    def see(self, rows: Sequence[Seen]) -> None:
+        """See `Store.see`."""
+        see(self._connection, self._job, rows)
+
+    def seen(self) -> Mapping[str, Seen]:
+        """See `Store.seen`."""
+        return seen(self._connection, self._job)
+
+    def reposition(
+        self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
+    ) -> None:
+        """See `Store.reposition`."""
+        with transaction(self._connection):
+            for row in self.leases():
+                if row.split in positions and row.owner in busy:
+                    raise LeaseLostError("a worker owns it", place=f"split {row.split}")
+            replace_positions(self._connection, self._job, positions)
+
+    def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
+        """See `Store.become_copy`."""
+        with transaction(self._connection):
+            owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (of,))
+            if {owner for (owner,) in owners} & set(busy):
+                return False
+            self._forget()
+            for table, columns in COPIED.items():
+                self._connection.execute(
+                    f"INSERT INTO {table} (job, {columns}) SELECT ?, {columns} "  # noqa: S608 (constants)
+                    f"FROM {table} WHERE job = ?",
+                    (self._job, of),
+                )
+            # I3: what the other job did before is in its own books.
+            self._connection.execute("UPDATE heads SET counters = '{}' WHERE job = ?", (self._job,))
+        return True
+
+    def begin_beside(self, job: str) -> None:
+        """See `Store.begin_beside`."""
+        key = SqliteStore(self._connection, job).job_key()
+        with transaction(self._connection):
+            self._forget()
+            self._connection.execute(
+                "INSERT INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')",
+                (self._job, key, PLAN),
+            )
+
+    def _forget(self) -> None:
+        for table in (*COPIED, "plans"):
+            self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (self._job,))  # noqa: S608 (constants)
 
     def load(self, split: str, token: int) -> SplitState:
         """See `Store.load`."""
@@ -326,7 +395,7 @@ class SqliteStore(Store):
         return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """Return all schemas, of whichever job."""
+        """See `Store.schemas`."""
         query = "SELECT schema_id, tbl, text, key, value FROM schemas"
         with named_errors():
             rows = self._connection.execute(query).fetchall()
@@ -334,6 +403,10 @@ class SqliteStore(Store):
             RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
             for schema_id, table, text, key, value in rows
         ]
+
+    def publications(self) -> Publications:
+        """See `Store.publications`."""
+        return SqlitePublications(self._connection, self._job)
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""

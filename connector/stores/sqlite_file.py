@@ -86,6 +86,19 @@ ALTER TABLE leases ADD COLUMN rate INTEGER NOT NULL DEFAULT 0;
     """
 ALTER TABLE workers ADD COLUMN wants TEXT NOT NULL DEFAULT '[]';
 """,
+    """
+CREATE TABLE IF NOT EXISTS seen (
+    job TEXT NOT NULL, split TEXT NOT NULL, state TEXT NOT NULL, generation INTEGER NOT NULL,
+    worker TEXT NOT NULL, reason TEXT NOT NULL, attempt INTEGER NOT NULL,
+    next_attempt_ms INTEGER, since_ms INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
+    PRIMARY KEY (job, split)
+) STRICT;
+CREATE TABLE IF NOT EXISTS publications (
+    job TEXT NOT NULL, subject TEXT NOT NULL, schema_id BLOB NOT NULL, part TEXT NOT NULL,
+    text TEXT NOT NULL, state TEXT NOT NULL, number INTEGER, guid BLOB, problem TEXT NOT NULL,
+    PRIMARY KEY (job, subject, schema_id, part)
+) STRICT;
+""",
 )
 VERSION: Final = len(_STEPS)
 
@@ -134,11 +147,16 @@ def connect(
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Run the block as one write transaction: all of it or, when it raises, nothing.
 
+    Within another one it is a part of that.
+
     Raises:
         StoreUnavailableError: the file is locked for long, full or damaged.
 
     """
     with named_errors():
+        if connection.in_transaction:
+            yield
+            return
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -10,7 +10,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{suite}_suite"
-        for suite in ("sink", "source", "store", "plan", "transactional")
+        for suite in ("sink", "source", "store", "note", "plan", "transactional")
     ),
     f"{__name__}.store_driver",
 )

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from headrace.plugins.notes import Notes
 from headrace.plugins.records import EncodedPosition
 from headrace.plugins.stores import (
     QUARANTINE_BYTES_MAX,
@@ -40,6 +41,10 @@ class StoreDriver(ABC):
     @abstractmethod
     def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> Store:
         """Connect once more, as another process would."""
+
+    def open_notes(self) -> Notes | None:
+        """Connect once more to the notes of all jobs; None where a state file has them."""
+        return None
 
     @abstractmethod
     def set_head_token(self, split: str, token: int) -> None:

@@ -1,4 +1,4 @@
-"""What every store must do. Version 2: what one job's workers ask of it, and plans of splits."""
+"""What every store must do. Version 3: for workers, plans of splits, and those who ask or steer."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +13,7 @@ from headrace.plugins.stores import (
     QuarantineFullError,
     StateLostError,
 )
+from headrace.plugins.testing.note_suite import NoteSuite
 from headrace.plugins.testing.plan_suite import PlanSuite
 from headrace.plugins.testing.store_driver import (
     COUNTS,
@@ -28,10 +29,10 @@ from headrace.plugins.testing.store_driver import (
 )
 
 
-class StoreSuite(PlanSuite):
+class StoreSuite(PlanSuite, NoteSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     @pytest.fixture
     def driver(self) -> StoreDriver:

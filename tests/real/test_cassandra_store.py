@@ -14,12 +14,14 @@ from servers.cassandra import Cassandra
 from servers.proxy import Proxy
 
 from headrace.connector.stores import QUARANTINE_BYTES_MAX, StoreUnavailableError
-from headrace.connector.stores.cassandra import BUCKETS, CassandraStore
+from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import (
     ADDED,
     CassandraStoreConfig,
     StoreUnreachableError,
 )
+from headrace.connector.stores.cassandra_state import lease_key
+from headrace.plugins.notes import Notes
 from headrace.plugins.testing import StoreDriver, StoreSuite
 from headrace.plugins.testing.doubles import sample_records
 from headrace.plugins.testing.store_driver import claim, commit_of, owner
@@ -44,6 +46,10 @@ class CassandraDriver(StoreDriver):
         """Connect once more."""
         return CassandraStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)
 
+    def open_notes(self) -> Notes:
+        """Connect once more."""
+        return CassandraStore.open_notes(self.config)
+
     def set_head_token(self, split: str, token: int) -> None:
         """Set it as a claim does."""
         self._spoil("UPDATE heads SET fence = %s WHERE job = %s AND split = %s", token, split=split)
@@ -57,8 +63,9 @@ class CassandraDriver(StoreDriver):
         elif what == "head":
             self._spoil("DELETE FROM heads WHERE job = %s AND split = %s", split=split)
         else:
+            _, bucket, _ = lease_key(self.job, split)
             lease = "DELETE FROM leases WHERE bucket = %s AND job = %s AND split = %s"
-            self._spoil(lease, zlib.crc32(split.encode()) % BUCKETS, split=split)
+            self._spoil(lease, bucket, split=split)
 
     def _spoil(self, statement: str, *values: int, split: str) -> None:
         self._session.set_keyspace(KEYSPACE)

@@ -10,6 +10,7 @@ import pytest
 import toys
 from headrace.connector.control.service import ControlService
 from headrace.connector.stores.sqlite_file import connect
+from shared import Kept, shared_notes
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +19,12 @@ def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a connection to a new state file."""
-    with contextlib.closing(connect(tmp_path / "state.db")) as opened:
+def connection(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+    """Return a connection to a new state file, or to notes that machines share."""
+    path = tmp_path / "state.db"
+    shared = getattr(request, "param", "file") == "shared"
+    opened = shared_notes(Kept(path)) if shared else connect(path)
+    with contextlib.closing(opened):
         yield opened
 
 

@@ -14,10 +14,12 @@ from headrace.connector.control.errors import (
 from headrace.connector.control.offsets import Offset
 from headrace.connector.shell.statements import AlterSink, CreateSink, TableName
 from headrace.connector.states import Desired, Observed
-from headrace.connector.stores import Commit, Owner
-from headrace.connector.stores.board import WHOLE_JOB, Board, Seen
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores import Commit, Owner, Seen, Store
+from headrace.connector.stores.board import WHOLE_JOB, Board
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import ConfigError, NumberPosition
+
+pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
 
 OWNER = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
 SINK = CreateSink(name="k", uri="bus://a?line=2", options=(("seats", "7"),))
@@ -40,9 +42,9 @@ def commands(connection: sqlite3.Connection) -> Commands:
 
 
 @pytest.fixture
-def store(connection: sqlite3.Connection) -> SqliteStore:
+def store(connection: sqlite3.Connection) -> Store:
     """Return the store of the job that runs both, with a split at 5 that nobody owns."""
-    store = SqliteStore(connection, "k")
+    store = job_store(connection, "k")
     store.register(["a"])
     store.enroll(OWNER)
     token = store.claim("w", store.leases(), 1_000)["a"]
@@ -133,12 +135,12 @@ def test_wanted_states(commands: Commands) -> None:
             ask("z")
 
 
-def test_restart(commands: Commands, store: SqliteStore, connection: sqlite3.Connection) -> None:
+def test_restart(commands: Commands, store: Store, connection: sqlite3.Connection) -> None:
     """A restart concerns the job, what failed of it, or one split."""
     board = Board(connection)
     assert [0] == list(commands.restart("x"))
     assert [] == list(commands.restart("x", only_failed=True))
-    board.see("k", [Seen(split="a", state=Observed.FAILED, generation=1)])
+    store.see([Seen(split="a", state=Observed.FAILED, generation=1)])
     token = store.claim("w", store.leases(), 1_000)["a"]
     store.release("w", "a", token, "segment: byte 7")
     assert [0] == list(commands.restart("x", only_failed=True))
@@ -149,7 +151,7 @@ def test_restart(commands: Commands, store: SqliteStore, connection: sqlite3.Con
         commands.restart_split("x", 1)
 
 
-def test_offsets(commands: Commands, store: SqliteStore) -> None:
+def test_offsets(commands: Commands, store: Store) -> None:
     """Positions are shown as committed, and moved only while the source is stopped."""
     moved = [Offset({"split": "a"}, {"offset": 3})]
     assert [Offset({"split": "a"}, {"offset": 5})] == list(commands.offsets("x"))
@@ -170,7 +172,7 @@ def test_offsets(commands: Commands, store: SqliteStore) -> None:
     assert [] == list(commands.offsets("x"))
 
 
-def test_offsets_of_one_of_two(commands: Commands, store: SqliteStore) -> None:
+def test_offsets_of_one_of_two(commands: Commands, store: Store) -> None:
     """Moving a source that shares a job does not move the others."""
     assert store.leases()
     commands.stop("x")
@@ -181,7 +183,7 @@ def test_offsets_of_one_of_two(commands: Commands, store: SqliteStore) -> None:
     assert [{"offset": 5}] == [part.offset for part in commands.offsets("y")]
 
 
-def test_offsets_while_stopping(commands: Commands, store: SqliteStore) -> None:
+def test_offsets_while_stopping(commands: Commands, store: Store) -> None:
     """A source that a worker still owns is not stopped yet."""
     store.claim("w", store.leases(), 1_000)
     commands.stop("x")
@@ -204,7 +206,7 @@ def test_offsets_while_stopping(commands: Commands, store: SqliteStore) -> None:
 )
 def test_offsets_refused(
     commands: Commands,
-    store: SqliteStore,
+    store: Store,
     partition: dict[str, str],
     offset: dict[str, int | str],
     message: str,

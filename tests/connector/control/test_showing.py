@@ -8,9 +8,8 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.shell.parser import parse_script
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.states import Observed
-from headrace.connector.stores import Commit, Loss, Owner
-from headrace.connector.stores.board import Board, Seen
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores import Commit, Loss, Owner, Seen
+from headrace.connector.stores.notes import job_store
 from headrace.plugins import NumberPosition
 
 MADE = """
@@ -18,6 +17,8 @@ CREATE DATA_SINK k WITH bus://a;
 CREATE DATA_SOURCE flow ON TABLE s.t WITH k AND job = 'j';
 CREATE DATA_SOURCE flow ON TABLE s.u WITH k AND job = 'other';
 """
+
+pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
 
 
 def run(service: ControlService, text: str) -> ResultTable:
@@ -29,7 +30,7 @@ def run(service: ControlService, text: str) -> ResultTable:
 def shown(connection: sqlite3.Connection, service: ControlService) -> ControlService:
     """Return a service of two sources; the job of one has committed, lost a change and failed."""
     run(service, MADE)
-    store = SqliteStore(connection, "j")
+    store = job_store(connection, "j")
     store.register(["a", "b"])
     owner = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
     store.enroll(owner)
@@ -48,7 +49,7 @@ def shown(connection: sqlite3.Connection, service: ControlService) -> ControlSer
     )
     assert not store.commit([commit])
     store.release("w", "a", token, "fatal: it broke")
-    Board(connection).see("j", [Seen(split="a", state=Observed.FAILED, generation=1)])
+    job_store(connection, "j").see([Seen(split="a", state=Observed.FAILED, generation=1)])
     return service
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
 from headrace.connector.states import Desired, Observed
-from headrace.connector.stores import Owner
-from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Seen
+from headrace.connector.stores import Owner, Seen
+from headrace.connector.stores.board import WHOLE_JOB, Board, Route
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
 
@@ -34,7 +34,7 @@ def shown(
     connection = connect(tmp_path / "state.db")
     try:
         board = Board(connection)
-        board.see("orders", seen)
+        SqliteStore(connection, "orders").see(seen)
         with transaction(connection):
             board.add_route(Route("cdc.ks.t", "orders", "k", desired))
         (status,) = connector_statuses(connection, dead=lambda _: dead)

@@ -11,6 +11,7 @@ from headrace.connector.runtime.supervisor import Supervisor
 from headrace.connector.runtime.watch import RestartPolicy
 from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.board import WHOLE_JOB, Board, Route
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
 from headrace.plugins.testing.doubles import DrivenClock, context
 
@@ -75,7 +76,11 @@ class Stage:
 
     def look(self) -> list[str]:
         """Let the supervisor look; return the jobs that live, as often as they do."""
-        self.supervisor.look(self.board, self.problems)
+        for job, problem in self.problems.items():
+            store = SqliteStore(self.connection, job)
+            store.job_key()
+            store.report(problem)
+        self.supervisor.look(self.connection)
         return sorted(child.job for child in self.children if child.status is None)
 
     def want(self, source: str, state: Desired) -> None:
@@ -85,7 +90,7 @@ class Stage:
 
     def seen(self) -> tuple[Observed, str, int]:
         """Return what is shown of job j."""
-        row = self.board.seen("j")[WHOLE_JOB]
+        row = SqliteStore(self.connection, "j").seen()[WHOLE_JOB]
         return row.state, row.reason, row.attempt
 
 
@@ -155,7 +160,7 @@ def test_trouble_is_over(stage: Stage) -> None:
     stage.clock.advance(100)
     stage.look()
     assert Observed.RESTARTING is stage.seen()[0]
-    stage.problems = {}
+    stage.problems = {"j": ""}
     stage.look()
 
     assert (Observed.UNASSIGNED, "", 1) == stage.seen()
@@ -205,7 +210,7 @@ def test_pumps(pair: Stage) -> None:
         pair.clock.advance(1)
         assert ["j", "j", "k", "k"] == pair.look()
         first = pair.children[-1]
-    assert {} == pair.board.seen("j")
+    assert {} == SqliteStore(pair.connection, "j").seen()
     first.status = second.status = -9
     assert ["k", "k"] == pair.look()
     assert (Observed.RESTARTING, "its process ended with status -9", 1) == pair.seen()

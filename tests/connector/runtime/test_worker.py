@@ -17,7 +17,7 @@ from headrace.connector.runtime.report import PluginHungError, Report
 from headrace.connector.runtime.starting import limits_of
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Observed
-from headrace.connector.stores.board import Seen
+from headrace.connector.stores import Seen
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
 from headrace.plugins.testing.doubles import (
@@ -267,7 +267,7 @@ def test_a_lease_has_its_length(tmp_path: Path) -> None:
 
 def rows(store: SqliteStore) -> list[Seen]:
     """Return what is seen of the splits."""
-    return list(store.board.seen("job").values())
+    return list(store.seen().values())
 
 
 def states(store: SqliteStore) -> list[Observed]:

@@ -1,4 +1,4 @@
-"""The board keeps what is wanted and what is seen apart, and separates what differs."""
+"""The board keeps what is wanted, and separates what differs."""
 
 import contextlib
 import sqlite3
@@ -8,21 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.states import Desired, Observed
+from headrace.connector.states import Desired
 from headrace.connector.stores import Commit, Owner, TableCounts
-from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Seen, Wanted
+from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Wanted
+from headrace.connector.stores.parting import separate
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
 from headrace.plugins import EncodedPosition
+from shared import Kept, shared_notes
 
 RUNNING, PAUSED = Desired.RUNNING, Desired.PAUSED
 OWNER = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
 
 
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a connection to a new state file."""
-    with contextlib.closing(connect(tmp_path / "state.db")) as opened:
+@pytest.fixture(params=["file", "shared"])
+def connection(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+    """Return a connection to a new state file, and one to notes that machines share."""
+    path = tmp_path / "state.db"
+    opened = connect(path) if request.param == "file" else shared_notes(Kept(path))
+    with contextlib.closing(opened):
         yield opened
 
 
@@ -69,18 +73,6 @@ def test_restarts(board: Board, connection: sqlite3.Connection) -> None:
     )
 
 
-def test_seen(board: Board) -> None:
-    """What is seen last counts, and since when it is so stays while it is so."""
-    board.see("j", [Seen(split="a", state=Observed.RUNNING, generation=1)])
-    first = board.seen("j")["a"]
-    board.see("j", [Seen(split="a", state=Observed.RUNNING, generation=2, reason="r")])
-    second = board.seen("j")["a"]
-
-    assert (2, "r", first.since_ms) == (second.generation, second.reason, second.since_ms)
-    assert 0 < first.since_ms <= second.seen_ms
-    assert {} == board.seen("other")
-
-
 def committed(store: SqliteStore) -> None:
     """Commit something to the job's only split, and give it back."""
     store.register(["s"])
@@ -109,9 +101,9 @@ def test_separate(board: Board, connection: sqlite3.Connection, tmp_path: Path) 
     with transaction(connection):
         board.want("x", PAUSED)
 
-    assert not board.separate("j", busy=frozenset({"w"}))
+    assert not separate(connection, "j", busy=frozenset({"w"}))
     store.dismiss("w")
-    assert board.separate("j", busy=frozenset({"w"}))
+    assert separate(connection, "j", busy=frozenset({"w"}))
 
     assert {"x": "j~x", "y": "j", "z": "j"} == {r.source: r.job for r in board.routes()}
     assert (RUNNING, 4, False) == wanted(board)
@@ -134,7 +126,7 @@ def test_separate_once_more(board: Board, connection: sqlite3.Connection, tmp_pa
     for _ in range(2):
         with transaction(connection):
             board.want("x", PAUSED)
-        assert board.separate("j", busy=frozenset())
+        assert separate(connection, "j", busy=frozenset())
         with transaction(connection):
             board.point("x", job="j", sink="k")
             board.want("x", RUNNING)
@@ -143,17 +135,19 @@ def test_separate_once_more(board: Board, connection: sqlite3.Connection, tmp_pa
     assert {"j"} == {route.job for route in board.routes()}
 
 
-def test_uniform_jobs_stay_whole(board: Board) -> None:
+def test_uniform_jobs_stay_whole(board: Board, connection: sqlite3.Connection) -> None:
     """Nothing is separated where all want the same."""
-    assert board.separate("j", busy=frozenset({"w"}))
+    assert separate(connection, "j", busy=frozenset({"w"}))
     assert {"j"} == {route.job for route in board.routes()}
 
 
-def test_older_file(connection: sqlite3.Connection) -> None:
+def test_older_file(tmp_path: Path) -> None:
     """The sources of a file that has no board yet run in the job they name, or their sink's."""
+    connection = connect(tmp_path / "state.db")
     connection.execute("CREATE TABLE sources (name, sink, job, statement, config)")
     connection.execute("INSERT INTO sources VALUES ('a', 'k', '', '', ''), ('b', 'k', 'j', '', '')")
 
     assert [("a", "k", RUNNING), ("b", "j", RUNNING)] == [
         (route.source, route.job, route.state) for route in Board(connection).routes()
     ]
+    connection.close()

@@ -1,0 +1,42 @@
+"""Opens the notes of all jobs: what statements made, and what is wanted. Here their place is named.
+
+That is a state file; or a worker's file or job file (`*.yaml`), whose store has them if it names
+one. Everything else is handed a connection, and asks no further.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.control import catalogue
+from headrace.connector.job import FILE_SUFFIXES, kept_in
+from headrace.connector.stores import board
+from headrace.connector.stores.notes import SharedNotes
+from headrace.connector.stores.sqlite_file import connect
+
+_TABLES: Final = f"{board.TABLES}{catalogue.TABLES}"
+
+
+def open_notes(
+    place: Path, *, create: bool = True, check_same_thread: bool = True
+) -> sqlite3.Connection:
+    """Open the notes that *place* names, which are made if they are missing, unless not *create*.
+
+    The connection belongs to the calling thread; without *check_same_thread* another may close it.
+
+    Raises:
+        StateFileError: the state file cannot be used.
+        MissingRequirementError: the store cannot be used from here.
+        ConfigError: the file names no state.
+
+    """
+    if place.suffix not in FILE_SUFFIXES:
+        return connect(place, create=create, check_same_thread=check_same_thread)
+    state, store, config = kept_in(place)
+    notes = None if store is None else store.open_notes(config, create=create)
+    if notes is None:
+        file = state if config is None else Path(config.path)
+        return connect(file, create=create, check_same_thread=check_same_thread)
+    return SharedNotes.over(
+        notes, _TABLES, file=place, beside=state, check_same_thread=check_same_thread
+    )

@@ -1,0 +1,126 @@
+"""What a store keeps beside the states of splits: notes of all jobs, and what workers saw of one.
+
+Notes are small: statements, and what is wanted of jobs. They are read whole, and replaced by
+whoever has seen the newest of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.plugins.stores import Store
+
+NoteKey = tuple[str, str]
+"""The kind of a note, and its name among those of its kind."""
+
+
+class Observed(StrEnum):
+    """What a split, or a connector, is doing."""
+
+    UNASSIGNED = "UNASSIGNED"
+    """No live process owns it."""
+    RUNNING = "RUNNING"
+    """Data flows, or there is nothing to read: by progress, not by intention."""
+    STALLED = "STALLED"
+    """It should be flowing and is not; the reason says why."""
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+    RESTARTING = "RESTARTING"
+    """It failed, and is tried again; the reason says why it failed."""
+    FAILED = "FAILED"
+    """It failed, and is not tried again by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the worker `worker` saw of a split, or of the whole job. Times are since 1970."""
+
+    split: str
+    state: Observed
+    generation: int
+    worker: str = ""
+    reason: str = ""
+    attempt: int = 0
+    next_attempt_ms: int | None = None
+    since_ms: int = 0
+    seen_ms: int = 0
+
+
+class PublicationState(StrEnum):
+    """How far a publication has come."""
+
+    QUEUED = "queued"
+    PUBLISHED = "published"
+    REFUSED = "refused"
+    MOVED = "moved"
+    """Refused under this subject, and queued under another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """One half (`part`: key or value) of a table's schema under a subject."""
+
+    subject: str
+    schema_id: bytes
+    part: str
+    text: str
+    state: PublicationState = PublicationState.QUEUED
+    number: int | None = None
+    guid: bytes | None = None
+    problem: str = ""
+
+
+class Publications(ABC):
+    """The durable queue of a job's schemas on their way to a schema store. For one thread.
+
+    Apart from the schemas themselves, which are kept whether or not anybody publishes them.
+    """
+
+    @abstractmethod
+    def enqueue(self, publications: Sequence[Publication]) -> None:
+        """Queue those that are not known yet."""
+
+    @abstractmethod
+    def settle(self, publication: Publication) -> None:
+        """Replace what is known of a publication."""
+
+    @abstractmethod
+    def all(self) -> Sequence[Publication]:
+        """Return all, in the order in which they were queued."""
+
+
+class Notes(ABC):
+    """The notes of all jobs in a store that machines share. For one thread.
+
+    Any call may raise StoreUnavailableError: then what became of it is not known.
+    """
+
+    @abstractmethod
+    def version(self) -> int:
+        """Return how often they were replaced."""
+
+    @abstractmethod
+    def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
+        """Return all of them as of one version, and that version."""
+
+    @abstractmethod
+    def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
+        """Write *changes*, None removes, if *seen* is still the version, which then grows by one.
+
+        All of it or nothing. Returns False when somebody else was faster.
+        """
+
+    @abstractmethod
+    def show_service(self, name: str, config: Mapping[str, str] | None) -> None:
+        """Let others see the configuration of a service where CEP-44 has it, or that it is gone."""
+
+    @abstractmethod
+    def store(self, job: str) -> "Store":
+        """Return the store of a job over the same connection, which stays with the notes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back the connection. Safe to call twice."""
