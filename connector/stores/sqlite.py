@@ -199,9 +199,11 @@ class SqliteStore(Store):
                     started=started,
                 ),
                 beat,
-                *(tuple(json.loads(names)) for names in lists),
+                places=tuple(json.loads(places)),
+                heirs=tuple(json.loads(heirs)),
+                wants=tuple(json.loads(wants)),
             )
-            for worker, host, boot, pid_space, pid, started, beat, *lists in rows
+            for worker, host, boot, pid_space, pid, started, beat, places, heirs, wants in rows
         ]
 
     def leases(self) -> Sequence[LeaseRow]:
