@@ -128,6 +128,10 @@ class JobFile:
         default=None,
     )
     source: Mapping[str, Any] = option("The source: `plugin` and its options.")
+    clusters: Mapping[str, Any] = option(
+        "More sources, by names that statements give as `cluster`. Only in a worker's file.",
+        default={},
+    )
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
     runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
     rest: Mapping[str, Any] = option("The HTTP server of `headrace worker`.", default={})
@@ -270,6 +274,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     if sink is None:
         parts = _from_statements(notes, name)
         sink, start = parts.sink, start or parts.start
+        source = _source_of(path, written, parts.cluster)
         if parts.tables is not None:
             source.setdefault("tables", parts.tables)
         if parts.service:
@@ -335,8 +340,11 @@ def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of it
     state, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=str(path))
     source = dict(written.source)
-    if written.sink is None and "tables" not in source:
-        source["tables"] = _from_statements(state, name).tables
+    if written.sink is None:
+        parts = _from_statements(state, name)
+        source = _source_of(path, written, parts.cluster)
+        if "tables" not in source:
+            source["tables"] = parts.tables
     problems: list[Problem] = []
     source_class, source_config = _part("source", source, problems)
     if problems:
@@ -370,6 +378,18 @@ def _from_statements(state: Path, job: str) -> "JobParts":
         return job_parts(connection, job)
     finally:
         connection.close()
+
+
+def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
+    """Return what is read of a cluster; without a name, of the first one."""
+    if not cluster:
+        return dict(written.source)
+    found = written.clusters.get(cluster)
+    if not isinstance(found, Mapping):
+        known = ", ".join(sorted(written.clusters)) or "none"
+        problem = Problem("clusters", f"has no source {cluster!r}", f"there are: {known}")
+        raise ConfigError([problem], place=str(path))
+    return dict(found)
 
 
 def _keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:

@@ -26,6 +26,7 @@ from headrace.plugins import ConfigError, Problem
 
 # `statement` is the canonical text that makes the object again, `config` its connector config as
 # JSON. A source's `job` is empty where the statement named none.
+CLUSTER_MARK: Final = "@"  # Between sink and cluster, in the name of the job for both.
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, plugin TEXT NOT NULL, statement TEXT NOT NULL, config TEXT NOT NULL
@@ -196,13 +197,13 @@ class Catalogue:
         before = self.source(entry.name)
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
         job = route.job
-        if before.job != entry.job:
+        if (before.job, before.cluster) != (entry.job, entry.cluster):
             if job_store(self._connection, route.job).plans().in_force.splits:
                 raise ConfigError(
                     [
                         Problem(
                             "job",
-                            f"{entry.name} has run in job {route.job} and cannot change it",
+                            f"{entry.name} has run in job {route.job} and cannot leave it",
                             "drop it and create it anew: it then begins where that job is",
                         )
                     ]
@@ -225,13 +226,14 @@ class Catalogue:
 
     def _job_for(self, entry: SourceEntry) -> str:
         """Return the job that is to run *entry*: the one that runs its sink's other sources."""
-        unnamed = {source.name for source in self.sources() if not source.job}
+        alike = {s.name for s in self.sources() if not s.job and s.cluster == entry.cluster}
         shared = [
             route.job
             for route in self.board.routes()
-            if route.sink == entry.sink and route.source in unnamed and FORK_MARK not in route.job
+            if route.sink == entry.sink and route.source in alike and FORK_MARK not in route.job
         ]
-        return entry.job or next(iter(shared), entry.sink)
+        mine = f"{entry.sink}{CLUSTER_MARK}{entry.cluster}" if entry.cluster else entry.sink
+        return entry.job or next(iter(shared), mine)
 
     def _rows(self, query: str, *values: str) -> list[tuple[str, ...]]:
         with _errors_named():
@@ -241,12 +243,14 @@ class Catalogue:
 class JobParts(NamedTuple):
     """What the statements, or the services, give a job: its sink's options with `plugin`.
 
-    `tables` None are all with CDC. `start` is where it begins, if a source says so.
+    `tables` None are all with CDC. `start` is where it begins, if a source says so, `cluster` what
+    is read, if it is not the worker's first.
     """
 
     sink: dict[str, str]
     tables: list[str] | None
     start: str | None = None
+    cluster: str = ""
     service: ServiceJob | None = None
 
 
@@ -278,11 +282,19 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
             f"the data sources of job {job} write into {len(names)} sinks: {', '.join(names)}",
             f"a job has one sink: create those it runs WITH … AND job = '{job}'",
         )
+    clusters = sorted({source.cluster for source in mine})
+    if len(clusters) > 1:
+        raise JobUndefinedError(
+            "",
+            f"the data sources of job {job} read {len(clusters)} clusters: {clusters}",
+            f"a job reads one cluster: create those it runs WITH … AND job = '{job}'",
+        )
     sink = catalogue.sink(names[0])
     return JobParts(
         {"plugin": sink.plugin} | sink_options(sink.config),
         [f"{source.table.keyspace}.{source.table.name}" for source in mine],
         next((source.start for source in mine if source.start), None),
+        cluster=clusters[0],
     )
 
 

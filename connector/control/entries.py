@@ -23,6 +23,10 @@ class RouteOptions:
         "The job that runs this source; by default that of the other sources of its sink.",
         default=None,
     )
+    cluster: str | None = option(
+        "What it reads: a name among `clusters` of the worker's file; by default its `source`.",
+        default=None,
+    )
     start: str | None = option(
         "Where it begins when it is new: earliest, latest, a time, or a place as SET POSITION has "
         "it; by default where its job is.",
@@ -36,9 +40,14 @@ class RouteOptions:
     )
 
     def __post_init__(self) -> None:
-        """Check what the job is called."""
-        if self.job is not None and not OBJECT_NAME.fullmatch(self.job):
-            raise ConfigError([Problem("job", "is no name", "use letters, digits, _ and -")])
+        """Check names."""
+        problems = [
+            Problem(key, "is no name", "use letters, digits, _ and -")
+            for key, name in (("job", self.job), ("cluster", self.cluster))
+            if name is not None and not OBJECT_NAME.fullmatch(name)
+        ]
+        if problems:
+            raise ConfigError(problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +88,11 @@ class SourceEntry:
     def start(self) -> str:
         """Return where it begins, if that was said."""
         return parse_config(ConnectorOptions, self.config).start or ""
+
+    @property
+    def cluster(self) -> str:
+        """Return which cluster it reads, if it is not the worker's first one."""
+        return parse_config(ConnectorOptions, self.config).cluster or ""
 
     @property
     def word(self) -> str:

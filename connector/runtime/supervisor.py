@@ -31,6 +31,7 @@ from headrace.plugins import Clock, ConfigError, Problem
 LOOK_EVERY_SECONDS: Final = 0.5
 STOP_SECONDS_MAX: Final = 30.0
 _CONFIG_STATUS: Final = 2
+_ENVIRONMENT_STATUS: Final = 3
 _LINE_BYTES_MAX: Final = 64
 _RUN: Final = "import sys; from headrace.connector.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -213,9 +214,7 @@ class Supervisor:
             pump.not_before_ms = None if status == 0 and not pump.leaving else 0
             return
         problem = store.problem()
-        error = ConfigError([Problem("", problem)]) if status == _CONFIG_STATUS else None
-        again_ms = self._restarts.failed(_key(name, pump), self._clock.monotonic_ms(), error)
-        pump.not_before_ms = again_ms
+        again_ms = pump.not_before_ms = self._again_ms(_key(name, pump), status, problem)
         is_again = again_ms is not None
         self._log.error("job_failed", job=name, pump=pump.number, status=status, again=is_again)
         job = self._jobs[name]
@@ -224,6 +223,14 @@ class Supervisor:
             state = Observed.RESTARTING if is_again else Observed.FAILED
             reason = problem or f"its process ended with status {status}"
             self._show(store, name, pump, state, reason)
+
+    def _again_ms(self, key: str, status: int, problem: str) -> int | None:
+        """Return when a pump that ended is started anew; what it lacks may be there any time."""
+        now_ms = self._clock.monotonic_ms()
+        if status == _ENVIRONMENT_STATUS:
+            return self._restarts.awaits(key, now_ms)
+        error = ConfigError([Problem("", problem)]) if status == _CONFIG_STATUS else None
+        return self._restarts.failed(key, now_ms, error)
 
     def _show(self, store: Store, name: str, pump: _Pump, state: Observed, reason: str) -> None:
         next_ms = None

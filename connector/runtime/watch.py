@@ -13,6 +13,7 @@ from headrace.connector.stores import Seen
 from headrace.plugins import HeadraceError
 
 RESTART_PAUSE_MS_MAX: Final = 600_000
+AWAIT_PAUSE_MS_MAX: Final = 30_000
 HEALTHY_MS: Final = 600_000  # Who has run for so long has its whole budget of restarts again.
 REFRESH_MS: Final = 5_000
 _DOUBLINGS_MAX: Final = 16
@@ -51,6 +52,14 @@ class Restarts:
         """Everything has its whole budget."""
         self._policy = policy
         self._attempts: dict[str, _Attempts] = {}
+
+    def awaits(self, name: str, now_ms: int) -> int:
+        """Return when to look again for something that is not there: that has no end."""
+        attempts = self._attempts.setdefault(name, _Attempts())
+        attempts.failed_ms = now_ms
+        pause_ms = self._policy.pause_ms << min(attempts.count, _DOUBLINGS_MAX)
+        attempts.count += 1
+        return now_ms + min(pause_ms, AWAIT_PAUSE_MS_MAX)
 
     def failed(self, name: str, now_ms: int, error: HeadraceError | None) -> int | None:
         """Return when to try again, or None: the budget is spent, or trying is useless.

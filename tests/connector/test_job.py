@@ -1,5 +1,6 @@
 """The job file: what is accepted, and that every mistake is named at its place."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cql_node import CqlNode
+from headrace.connector.control.commands import Commands
 from headrace.connector.control.exec import main as exec_main
-from headrace.connector.job import JOB_FILE_BYTES_MAX, read_job
+from headrace.connector.job import JOB_FILE_BYTES_MAX, job_text, read_job
+from headrace.connector.shell.statements import CreateSink
 from headrace.connector.stores import StateFileError
 from headrace.connector.stores.cassandra_session import StoreUnreachableError
 from headrace.plugins import ConfigError, SecretUnavailableError
@@ -176,3 +179,26 @@ def test_a_store_is_opened(tmp_path: Path) -> None:
         write(tmp_path, f"{GOOD}store: {{plugin: cassandra, contact_points: '{node.point}'}}\n")
         with pytest.raises(StoreUnreachableError, match="no answer to: CREATE KEYSPACE"):
             read_job(file).open_store()
+
+
+def test_a_source_of_another_cluster(tmp_path: Path) -> None:
+    """A worker's file has more sources, and statements say which of them a job reads."""
+    path = tmp_path / "worker.yaml"
+    path.write_text(
+        "state: s.db\nsource: {plugin: files, path: here}\n"
+        "clusters: {east: {plugin: files, path: there}}\n"
+    )
+    with contextlib.closing(Commands.open(tmp_path / "s.db")) as commands:
+        commands.create_sink(CreateSink(name="k", uri="null://"))
+        for name, more in (("a", {}), ("b", {"cluster": "east"}), ("c", {"cluster": "west"})):
+            table = {"keyspace": "ks", "table": name, "sink": "k"}
+            made = {"name": name, "connector.class": "CassandraCdcSource"} | table | more
+            commands.create_source(made)
+        jobs = {name: status.job for name, status in commands.statuses().items()}
+    texts = [job_text(path, jobs[name]) for name in "ab"]
+
+    assert {"a": "k", "b": "k@east", "c": "k@west"} == jobs
+    assert ["here", "there"] == [text.source["path"] for text in texts]
+    assert [["ks.a"], ["ks.b"]] == [text.source["tables"] for text in texts]
+    with pytest.raises(ConfigError, match="has no source 'west'"):
+        job_text(path, "k@west")

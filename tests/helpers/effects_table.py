@@ -9,6 +9,10 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/control/test_catalogue.py::test_a_source_that_begins_elsewhere_runs_beside": {
         "connector.control.entries:RouteOptions": "start",
     },
+    "connector/test_job.py::test_a_source_of_another_cluster": {
+        "connector.control.entries:RouteOptions": "cluster",
+        "connector.job:JobFile": "clusters",
+    },
     "connector/control/test_catalogue.py::test_parts": {
         "connector.control.entries:RouteOptions": "job",
     },

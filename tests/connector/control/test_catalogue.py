@@ -110,3 +110,17 @@ def test_a_source_that_begins_elsewhere_runs_beside(connection: sqlite3.Connecti
     execute(connection, "DROP DATA_SOURCE flow ON TABLE ks.z", late, same)
     routes = {route.source: route.job for route in Board(connection).routes()}
     assert {"flow.ks.z": "k", "flow.ks.y": "k"} == routes
+
+
+def test_a_job_reads_one_cluster(connection: sqlite3.Connection) -> None:
+    """Sources of a sink share a job when they read the same cluster; one job cannot read two."""
+    east = "CREATE DATA_SOURCE flow ON TABLE ks.b WITH k AND cluster = 'east'"
+    more = "CREATE DATA_SOURCE flow ON TABLE ks.c WITH k AND cluster = 'east'"
+    forced = "CREATE DATA_SOURCE flow ON TABLE ks.d WITH k AND cluster = 'east' AND job = 'k'"
+    execute(connection, SINKS, FREE_A, east, more)
+    assert ["ks.b", "ks.c"] == job_parts(connection, "k@east").tables
+    assert ("east", "") == tuple(job_parts(connection, job).cluster for job in ("k@east", "k"))
+    execute(connection, forced)
+
+    with pytest.raises(JobUndefinedError, match="read 2 clusters"):
+        job_parts(connection, "k")

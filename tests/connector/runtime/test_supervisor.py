@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.runtime.supervisor import Supervisor
-from headrace.connector.runtime.watch import RestartPolicy
+from headrace.connector.runtime.watch import AWAIT_PAUSE_MS_MAX, RestartPolicy
 from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.board import WHOLE_JOB, Board, Route
 from headrace.connector.stores.sqlite import SqliteStore
@@ -141,16 +141,30 @@ def test_a_process_that_dies(stage: Stage) -> None:
     assert (Observed.RESTARTING, "its process ended with status -9", 1) == stage.seen()
     stage.clock.advance(100)
     assert ["j", "k"] == stage.look()
-    crash(stage, 3, "kafka_unreachable: h:1")
+    crash(stage, 1, "state: damaged")
     stage.clock.advance(100)
     assert ["k"] == stage.look()
     stage.clock.advance(100)
     assert ["j", "k"] == stage.look()
-    crash(stage, 3, "kafka_unreachable: h:1")
+    crash(stage, 1, "state: damaged")
     stage.clock.advance(1_000_000)
 
     assert ["k"] == stage.look()
-    assert (Observed.FAILED, "kafka_unreachable: h:1", 2) == stage.seen()
+    assert (Observed.FAILED, "state: damaged", 2) == stage.seen()
+
+
+def test_what_is_away_may_come_back(stage: Stage) -> None:
+    """A process that lacks something is started anew for as long as that takes, and says what."""
+    stage.look()
+    for attempt in range(1, 20):
+        crash(stage, 3, "kafka_unreachable: h:1")
+        assert (Observed.RESTARTING, "kafka_unreachable: h:1", attempt) == stage.seen()
+        stage.clock.advance(AWAIT_PAUSE_MS_MAX)
+        assert ["j", "k"] == stage.look()
+    stage.problems = {"j": ""}
+    stage.look()
+
+    assert (Observed.UNASSIGNED, "") == stage.seen()[:2]
 
 
 def test_trouble_is_over(stage: Stage) -> None:
