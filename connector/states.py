@@ -56,15 +56,21 @@ _OWNED: Final = {
     Event.FAILED_FOR_NOW: _RESTARTING,
     Event.FAILED_FOR_GOOD: _FAILED,
 }
-_NOT_OWNED: Final = {Event.CLAIMED: _RUNNING, Event.RELEASED: _UNASSIGNED}
+# Who fails gives the lease back first: a renewal in between finds it lost. One that was lost and
+# gained anew may fail under both tokens, one after the other.
+_NOT_OWNED: Final = {
+    Event.CLAIMED: _RUNNING,
+    Event.RELEASED: _UNASSIGNED,
+    Event.FAILED_FOR_NOW: _RESTARTING,
+    Event.FAILED_FOR_GOOD: _FAILED,
+}
 
 TRANSITIONS: Final[Mapping[Observed, Mapping[Event, Observed]]] = {
-    # Who fails gives the lease back first: a renewal in between finds it lost.
-    _UNASSIGNED: _NOT_OWNED | {Event.FAILED_FOR_NOW: _RESTARTING, Event.FAILED_FOR_GOOD: _FAILED},
+    _UNASSIGNED: _NOT_OWNED,
     _RUNNING: _OWNED,
     _STALLED: _OWNED,
     _PAUSED: _OWNED,
-    _RESTARTING: _NOT_OWNED | {Event.FAILED_FOR_GOOD: _FAILED},
+    _RESTARTING: _NOT_OWNED,
     _FAILED: _NOT_OWNED,
 }
 

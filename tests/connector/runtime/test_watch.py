@@ -50,6 +50,15 @@ def test_claimed() -> None:
     ]
 
 
+def test_failing_twice_under_one_claim() -> None:
+    """A split whose lease was lost and gained anew may fail under both tokens."""
+    made = watch(restarts_max=1)
+    for expected in (Observed.RESTARTING, Observed.FAILED, Observed.FAILED):
+        made.failed("a", LATER, now_ms=0, wall_ms=0)
+
+        assert expected is shown(made)["a"][0]
+
+
 def test_only_changes_are_told() -> None:
     """Rows are told once, and all of them now and then."""
     made = watch()
