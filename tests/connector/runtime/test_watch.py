@@ -53,7 +53,7 @@ def test_claimed() -> None:
 def test_failing_twice_under_one_claim() -> None:
     """A split whose lease was lost and gained anew may fail under both tokens."""
     made = watch(restarts_max=1)
-    for expected in (Observed.RESTARTING, Observed.FAILED, Observed.FAILED):
+    for expected in (Observed.RESTARTING, Observed.FAILED):
         made.failed("a", LATER, now_ms=0, wall_ms=0)
 
         assert expected is shown(made)["a"][0]
