@@ -199,10 +199,10 @@ LEVELS: Final[Mapping[Sabotage, tuple[str, str]]] = {
     asks_one_centre_of_each: ("EACH_QUORUM", "line 3:"),
     takes_one_copy_for_two: ("TWO", "line 3:"),
 }
-STREAMS: Final[Mapping[Sabotage, tuple[str, str]]] = {
-    suppresses_all_that_waits: ("suppress", "line 19"),
-    compares_streams_at_once: ("publish", "line 17"),
-    knows_of_no_streams: ("publish", "line 17"),
+STREAMS: Final[Mapping[Sabotage, str]] = {
+    suppresses_all_that_waits: "line 19",
+    compares_streams_at_once: "line 17",
+    knows_of_no_streams: "line 17",
 }
 # Those that show where the level, or how many copies there are, changes.
 ALTERED: Final[Mapping[Sabotage, str]] = {
