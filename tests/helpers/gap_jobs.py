@@ -13,8 +13,9 @@ import yaml
 from forged import OTHER, SCHEMA, TABLE, insert
 from headrace.connector.cli import main
 from headrace.connector.control.service import ControlService
+from headrace.connector.job import state_of
+from headrace.connector.notes import open_notes
 from headrace.connector.shell.parser import parse_script
-from headrace.connector.stores.sqlite_file import connect
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 
 NODES = ("n1", "n2", "n3")
@@ -25,15 +26,16 @@ Json = dict[str, Any]
 class GapJob:
     """A job in *folder*; its row number *n* has the value n in one byte."""
 
-    def __init__(self, folder: Path, **source: object) -> None:
+    def __init__(self, folder: Path, name: str = "orders", **source: object) -> None:
         """Write the job file; *source* are options beside the nodes and the schema."""
         self.folder = folder
+        self.name = name
         (folder / "schema.cql").write_text(SCHEMA.replace("cdc = false", "cdc = true"))
         for node in NODES:
             (folder / node).mkdir()
         self.path = folder / "job.yaml"
         self._document: Json = {
-            "job": "orders",
+            "job": name,
             "state": "state.db",
             "source": {
                 "plugin": "cassandra",
@@ -59,14 +61,14 @@ class GapJob:
 
     def execute(self, text: str) -> None:
         """Execute statements."""
-        with contextlib.closing(connect(self.folder / "state.db")) as connection:
+        with contextlib.closing(open_notes(state_of(self.path)[0])) as connection:
             service = ControlService(connection)
             for parsed in parse_script(text):
                 service.execute(parsed.statement)
 
-    def keep_states_in(self, name: str) -> None:
-        """Keep leases and positions in a file of their own, as a store for many machines does."""
-        self._document["store"] = {"plugin": "sqlite", "path": name}
+    def keep_states_in(self, store: Mapping[str, object]) -> None:
+        """Keep leases and positions in a store of their own."""
+        self._document["store"] = dict(store)
         self.path.write_text(yaml.safe_dump(self._document))
 
     def change(self, **source: object) -> None:

@@ -117,7 +117,7 @@ def test_a_gap_stops_the_job_until_it_is_accepted(
 @pytest.mark.parametrize("name", ["states.db", "state.db"])
 def test_a_store_of_the_jobs_own_is_asked(job: GapJob, name: str) -> None:
     """As a worker would commit it: under a claim, so that nobody can have the splits meanwhile."""
-    job.keep_states_in(name)
+    job.keep_states_in({"plugin": "sqlite", "path": name})
     away(job)
     assert 1 == job.run()
     assert 4 == job.call("gaps")
