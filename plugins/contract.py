@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from headrace.plugins.codecs import Encoding
-from headrace.plugins.columns import TableType
+from headrace.plugins.columns import TableType, TypedChanges
 from headrace.plugins.errors import ConfigError, Disposition, Problem
 from headrace.plugins.measures import Measure
 from headrace.plugins.records import (
     Batch,
     Delivery,
+    Document,
     EncodedPosition,
     NumberPosition,
     Position,
@@ -214,10 +215,7 @@ class Source(ABC):
         raise NotImplementedError
 
     def retire(self, splits: Sequence[str] | None = None) -> None:
-        """Forget the job, or of it these splits: others have taken their positions over.
-
-        Safe to repeat.
-        """
+        """Forget the job, or of it these splits: others have their positions. Safe to repeat."""
 
     def backlog(
         self,
@@ -318,6 +316,12 @@ class Source(ABC):
         said = f"this source has no typed columns of {table}"
         raise ConfigError([Problem("table", said, "leave it out, or name it in `tables`")])
 
+    def typed_values(
+        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+    ) -> TypedChanges:
+        """Return what `Batch.typed` does, of values in `cep44`; *texts* are of schemas, by id."""
+        raise NotImplementedError(f"{type(self).__name__} has no typed columns of {target.table}")
+
     def tables(self) -> Sequence[str] | None:
         """Return the names of the tables that it has changes of; None where that is not known."""
         return None
@@ -335,10 +339,7 @@ class Source(ABC):
         return ()
 
     def measures(self) -> Sequence[Measure]:
-        """Return what an operator wants to know of it now.
-
-        Called on any thread, while readers read: it only looks.
-        """
+        """Return what an operator wants to know now; on any thread, while readers read."""
         return ()
 
     def close(self) -> None:

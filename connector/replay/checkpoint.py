@@ -204,14 +204,20 @@ class Checkpoint:
     def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Keep what tells how records are read."""
         for schema in schemas:
-            path = self._schemas / f"{schema.schema_id.hex()}.avsc"
+            path = self._schemas / f"{schema.schema_id.hex()}.cql"
             if not path.exists():
-                _write(path, msgspec.json.encode(schema.value))
+                _write(path.with_suffix(".avsc"), msgspec.json.encode(schema.value))
+                _write(path, schema.text.encode())
 
     def schemas(self) -> Mapping[bytes, Document]:
         """Return the schemas of values, by their ids."""
         files = self._schemas.glob("[!.]*.avsc")
         return {bytes.fromhex(file.stem): msgspec.json.decode(file.read_bytes()) for file in files}
+
+    def texts(self) -> Mapping[bytes, str]:
+        """Return the texts of tables, by the ids of their schemas."""
+        files = self._schemas.glob("[!.]*.cql")
+        return {bytes.fromhex(file.stem): file.read_text("utf-8") for file in files}
 
 
 def checkpoint_of(state: Path, job: str) -> Checkpoint:
@@ -222,11 +228,20 @@ def checkpoint_of(state: Path, job: str) -> Checkpoint:
 def known_schemas(text: JobText) -> Mapping[bytes, Document]:
     """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
     kept = checkpoint_of(text.state, text.name).schemas()
+    return {**kept, **{schema.schema_id: schema.value for schema in _noted(text)}}
+
+
+def known_texts(text: JobText) -> Mapping[bytes, str]:
+    """Return the texts of tables, by the ids of the same schemas."""
+    kept = checkpoint_of(text.state, text.name).texts()
+    return {**kept, **{schema.schema_id: schema.text for schema in _noted(text)}}
+
+
+def _noted(text: JobText) -> Sequence[RecordSchema]:
     if not text.notes.exists():
-        return kept
+        return ()
     with contextlib.closing(open_notes(text.notes, create=False)) as connection:
-        schemas = job_store(connection, text.name).schemas()
-    return {**kept, **{schema.schema_id: schema.value for schema in schemas}}
+        return job_store(connection, text.name).schemas()
 
 
 def _write(path: Path, content: bytes) -> None:

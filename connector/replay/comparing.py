@@ -341,7 +341,7 @@ class TopicSide:
                         continue
                     try:
                         document = decoder.value(stored)
-                        row = None if document is None else _change(document, stored)
+                        row = None if document is None else change_of(document, stored)
                     except HeadraceError:
                         unreadable += 1
                         continue
@@ -412,10 +412,16 @@ def row_of(stored: Stored, decoder: Decoder) -> ChangeRow | None:
 
     """
     document = decoder.value(stored)
-    return None if document is None else _change(document, stored)
+    return None if document is None else change_of(document, stored)
 
 
-def _change(document: Document, stored: Stored) -> ChangeRow:
+def change_of(document: Document, stored: Stored) -> ChangeRow:
+    """Return a message's value as a row.
+
+    Raises:
+        ConfigError: it is in another envelope.
+
+    """
     try:
         if "sourceTable" in document:
             table = f"{document['sourceKeyspace']}.{document['sourceTable']}"

@@ -5,6 +5,7 @@ its records are settled, and fails otherwise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,25 +21,41 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.checkpoint import known_schemas
+from headrace.connector.replay.checkpoint import known_schemas, known_texts
 from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
-from headrace.connector.replay.comparing import Comparison, decoder_of, row_of
+from headrace.connector.replay.comparing import (
+    ChangeRow,
+    Comparison,
+    change_of,
+    decoder_of,
+    row_of,
+)
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
 from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside
+from headrace.connector.replay.sources import schema_of, spec_of, target_of
 from headrace.connector.replay.streaming import Delivered, SinkStream, deliver_rows
+from headrace.connector.replay.typed_columns import typed_arrow_schema, typed_batch
+from headrace.connector.serde.decoding import Decoder
 from headrace.plugins import (
+    BadRecordError,
     Document,
+    EncodedRecords,
     HeadraceError,
+    Sink,
+    Source,
     Stored,
 )
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.columns import TableType
 
-TOPIC_SCHEMA: Final = f"part string, `offset` bigint, {SPARK_SCHEMA}"
-_SCHEMA: Final = pa.schema([("part", pa.string()), ("offset", pa.int64()), *ARROW_SCHEMA])
+_PLACE_SCHEMA: Final = "part string, `offset` bigint"
+TOPIC_SCHEMA: Final = f"{_PLACE_SCHEMA}, {SPARK_SCHEMA}"
+_PLACE: Final = pa.schema([("part", pa.string()), ("offset", pa.int64())])
+_SCHEMA: Final = pa.schema([*_PLACE, *ARROW_SCHEMA])
 _INDEX_BYTES: Final = 4
 
 
@@ -56,16 +73,24 @@ class TopicPartition(InputPartition):
 
 
 class TopicReader(DataSourceReader):
-    """Reads what a job's sink wrote of the tables that are named."""
+    """Reads what a job's sink wrote of the tables that are named, or of one with its columns."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Look for the schemas that the job's state has. Raises ConfigError."""
         text = _job(options)
-        self._tables = [t.strip() for t in options.get("tables", "").split(",") if t.strip()]
+        named = options.get("table") or options.get("tables", "")
+        self._tables = [t.strip() for t in named.split(",") if t.strip()]
         self._comparison = Comparison(
             sink=dict(text.sink), directory=str(text.directory), buckets=1, selection=Selection()
         )
         self._schemas: Mapping[bytes, Document] = known_schemas(text)
+        self._spec = spec_of(options)
+        self._target = target_of(self._spec, options)
+        self._texts: Mapping[bytes, str] = {}
+        if self._target is not None:
+            self._texts = known_texts(text)
+            with self._sink() as (sink, _):
+                _check_envelope(sink)
 
     def partitions(self) -> Sequence[TopicPartition]:
         """Return one for each part of the sink's topics."""
@@ -76,30 +101,105 @@ class TopicReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a part; those that cannot be decoded without what they say."""
         assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
+        part, target = partition.part, self._target
         decoder = decoder_of(self._comparison, self._schemas)
         with self._sink() as (sink, _):
-            for records in sink.read_back(partition.part):
-                rows = []
-                for stored in records:
-                    row = None
-                    try:
-                        row = row_of(stored, decoder)
-                    except HeadraceError:
-                        row = None
-                    rows.append(_columns(partition.part, stored, row))
-                columns = [
-                    pa.array([each[n] for each in rows], pa.int64()).cast(_SCHEMA.field(n).type)
-                    if n == "write_time"
-                    else pa.array([each[n] for each in rows], _SCHEMA.field(n).type)
-                    for n in _SCHEMA.names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+            if target is None:
+                for records in sink.read_back(part):
+                    yield _told(part, [(each, _row(each, decoder)) for each in records])
+                return
+            with inside(self._spec.directory), closing(self._spec.open()) as source:
+                typed = TypedMessages(target, source, self._texts)
+                for records in sink.read_back(part):
+                    yield typed.batch(part, records, decoder)
 
     def _sink(self) -> Any:  # noqa: ANN401 (a context manager of two)
         return sink_and_encoder(self._comparison.sink, "topic")
 
 
-def _columns(part: str, stored: Stored, row: Any) -> dict[str, Any]:  # noqa: ANN401 (a row or None)
+class TypedMessages:
+    """Messages of one table as rows with typed columns."""
+
+    def __init__(self, target: TableType, source: Source, texts: Mapping[bytes, str]) -> None:
+        """*source* knows the values; *texts* are of schemas, by id."""
+        self._target = target
+        self._source = source
+        self._texts = texts
+        self._schema = pa.schema([*_PLACE, *typed_arrow_schema(target)])
+
+    def batch(self, part: str, records: Sequence[Stored], decoder: Decoder) -> pa.RecordBatch:
+        """Return the table's changes, behind them what cannot be read, with its bytes only."""
+        found, values, unreadable = [], [], []
+        for stored in records:
+            try:
+                value = decoder.value(stored)
+            except BadRecordError:
+                unreadable.append(stored)
+                continue
+            if value is None or change_of(value, stored).table != self._target.table:
+                continue
+            if value["schemaUuid"] in self._texts:
+                found.append(stored)
+                values.append(value)
+            else:
+                unreadable.append(stored)
+        made = self._source.typed_values(self._target, values, self._texts)
+        encoded = EncodedRecords(
+            [each.key for each in found],
+            [each.value or b"" for each in found],
+            [each.headers for each in found],
+            [self._target.table] * len(found),
+            facts=made.facts,
+        )
+        rows = typed_batch(made, self._target, encoded)
+        places = [pa.repeat(part, len(found)), pa.array([s.place for s in found], pa.int64())]
+        known = pa.RecordBatch.from_arrays([*places, *rows.columns], schema=self._schema)
+        other = _told(part, [(each, None) for each in unreadable])
+        arrays = [
+            other.column(each.name)
+            if each.name in _SCHEMA.names
+            else pa.nulls(len(unreadable), each.type)
+            for each in self._schema
+        ]
+        both = [known, pa.RecordBatch.from_arrays(arrays, schema=self._schema)]
+        return pa.concat_batches(both)
+
+
+def _check_envelope(sink: Sink) -> None:
+    """Refuse messages of which values cannot be told.
+
+    Raises:
+        ConfigError: they are in another format or envelope than Avro and `cep44`.
+
+    """
+    encoding = sink.encoding()
+    found = encoding.codec, encoding.envelope or "cep44", encoding.types
+    if found != ("avro", "cep44", "lossless"):
+        hint = "without `table` every message has its bytes"
+        said = f"typed columns are of Avro in cep44, lossless; this sink has {', '.join(found)}"
+        raise bad_option("table", said, hint)
+
+
+def _told(part: str, messages: Sequence[tuple[Stored, ChangeRow | None]]) -> pa.RecordBatch:
+    """Return messages as rows, with what is known of those that could be read."""
+    rows = [_columns(part, stored, row) for stored, row in messages]
+    columns = [
+        pa.array([each[n] for each in rows], pa.int64()).cast(_SCHEMA.field(n).type)
+        if n == "write_time"
+        else pa.array([each[n] for each in rows], _SCHEMA.field(n).type)
+        for n in _SCHEMA.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _row(stored: Stored, decoder: Decoder) -> ChangeRow | None:
+    try:
+        return row_of(stored, decoder)
+    except HeadraceError:
+        return None
+
+
+def _columns(part: str, stored: Stored, row: ChangeRow | None) -> dict[str, Any]:
     told: dict[str, Any] = dict.fromkeys(_SCHEMA.names)
     told |= {
         "part": part,
@@ -130,7 +230,9 @@ class TopicSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns: those of segments, and where the message lies."""
-        return TOPIC_SCHEMA
+        if "table" not in self.options:
+            return TOPIC_SCHEMA
+        return f"{_PLACE_SCHEMA}, {schema_of(spec_of(self.options), self.options)}"
 
     def reader(self, schema: StructType) -> TopicReader:
         """Return what reads once through."""

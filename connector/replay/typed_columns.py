@@ -79,6 +79,12 @@ def spark_schema(target: TableType) -> str:
     return ", ".join([SPARK_SCHEMA, *typed])
 
 
+def typed_arrow_schema(target: TableType) -> pa.Schema:
+    """Return the columns of `typed_batch`."""
+    fields = [pa.field(name, arrow_type(kind)) for name, kind in _columns(target).items()]
+    return pa.schema([*ARROW_SCHEMA, *fields])
+
+
 def typed_batch(
     changes: TypedChanges, target: TableType, encoded: EncodedRecords | None
 ) -> pa.RecordBatch:
@@ -93,9 +99,8 @@ def typed_batch(
         "unfit": changes.unfit,
         **({} if changes.bounds is None else {"bounds": changes.bounds}),
     }
-    fields = [pa.field(name, arrow_type(kind)) for name, kind in _columns(target).items()]
-    arrays = [*known.columns, *(_array(columns[field.name]) for field in fields)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*ARROW_SCHEMA, *fields]))
+    arrays = [*known.columns, *(_array(columns[name]) for name in _columns(target))]
+    return pa.RecordBatch.from_arrays(arrays, schema=typed_arrow_schema(target))
 
 
 def chosen(rows: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:

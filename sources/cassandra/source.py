@@ -7,6 +7,7 @@ from headrace.plugins import (
     Batch,
     ConfigError,
     Context,
+    Document,
     EncodedPosition,
     Finding,
     Nearness,
@@ -17,10 +18,11 @@ from headrace.plugins import (
     Source,
     Split,
 )
-from headrace.plugins.columns import TableType
+from headrace.plugins.columns import TableType, TypedChanges
 from headrace.plugins.measures import Measure
 from headrace.sources.cassandra import merging
 from headrace.sources.cassandra.archive import flaws
+from headrace.sources.cassandra.avro_changes import typed_values
 from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
@@ -180,6 +182,12 @@ class CassandraSource(Source):
             said = f"{table} is not in the schema"
             raise ConfigError([Problem("table", said, "keyspace.table, as in the schema")])
         return table_type(found)
+
+    def typed_values(
+        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+    ) -> TypedChanges:
+        """Make changes of the values again, and typed columns of these."""
+        return typed_values(target, values, texts)
 
     def read_until(self, position: Position) -> None:
         """Read no log beyond its marker in *position*."""

@@ -213,6 +213,27 @@ def test_kafka(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> N
     assert of_frame == messages(bootstrap_servers, topics["stream"] + ".copy")
 
 
+def test_typed_topic(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> None:
+    """A table's frame of its topic equals its frame of the segments, column by column."""
+    sink = kafka_sink(bootstrap_servers, f"typed-{uuid4().hex}") | {"format": "avro"}
+    job = str(ring_job(tmp_path, "typed", sink))
+    assert 0 == main(["run", job, "--until-idle"])
+    table = str(max(by_worker().elements(), key=lambda name: str(name[0]))[0])
+
+    frames = [
+        spark.read.format(name).option("job", job).option("table", table).load()
+        for name in ("headrace.segments", "headrace.topic")
+    ]
+    # Whoever reads is told a copy of his own.
+    of_reader = ("copies", "node", "segment", "position")
+    of_logs, of_topic = (frame.drop("part", "offset", *of_reader) for frame in frames)
+
+    assert of_logs.schema == of_topic.schema
+    found = [Counter(map(repr, frame.drop("value").collect())) for frame in (of_logs, of_topic)]
+    assert found[0] == found[1]
+    assert found[0].total() == sum(count for name, count in by_worker().items() if name[0] == table)
+
+
 def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:
     """Return a sink into a topic, in JSON."""
     return {

@@ -1,6 +1,7 @@
 """Rows of Spark and what a sink wrote, in both directions, without Spark."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,19 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 import pyspark_headrace_sink
 import pyspark_headrace_table
 import pyspark_headrace_topic
+from corpora import recording
+from forged import SCHEMA, insert
 from headrace.connector.replay.columns import encoded_rows, record_batch
 from headrace.connector.replay.streaming import Delivered
-from headrace.connector.replay.topics import SinkTarget, SinkWriter
+from headrace.connector.replay.topics import SinkTarget, SinkWriter, TopicReader, TypedMessages
+from headrace.connector.replay.typed_columns import typed_batch
+from headrace.connector.serde.decoding import Decoder
 from headrace.connector.stores import TableCounts
-from headrace.plugins import ConfigError, EncodedRecords
+from headrace.plugins import ConfigError, EncodedRecords, Stored
+from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from node_logs import batches, forged_nodes, open_all, source
 
+LOST = {"part": "p", "offset": 7, "key": b"k", "value": b"v", "schema_id": b"?"}
 COLUMNS = StructType(
     [
         StructField("table", StringType()),
@@ -80,3 +88,76 @@ def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
 
     with pytest.raises(ConfigError, match="columns"):
         SinkTarget({"job": job}).writer(fields, overwrite=overwrite)
+
+
+@pytest.mark.parametrize("name", ["5.0-ops", "5.0-types", "4.1-random"])
+def test_typed_columns_are_those_of_segments(name: str) -> None:
+    """What messages say of a table, read back, gives the rows that the logs give.
+
+    One that cannot be read is not lost: it stands behind them, with its bytes only.
+    """
+    folder = recording(name)
+    options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    with closing(source(options | {"consistency": "ONE", "splits": 1})) as made:
+        found = list(batches(open_all(made).values()))
+        schemas = {each.schema_id: each for batch in found for each in batch.schemas()}
+        decoder = Decoder({i: each.value for i, each in schemas.items()}, codec="avro")
+        texts = {schema_id: each.text for schema_id, each in schemas.items()}
+        rows = 0
+        for batch in found:
+            whole = [
+                Stored(7, b"k", b"v", ((SCHEMA_ID_HEADER, b"?"),)),
+                *messages_of(batch.encode("avro")),
+            ]
+            for table in {schema.table for schema in schemas.values()}:
+                target = made.table_type(table)
+                changes = batch.typed(target, with_messages=True)
+                wanted = typed_batch(changes, target, changes.encoded)
+
+                read = TypedMessages(target, made, texts).batch("p", whole, decoder)
+
+                assert wanted.schema.names == read.schema.names[2:]
+                assert wanted.schema.types == read.schema.types[2:]
+                assert texts_of(wanted) == texts_of(read.slice(0, wanted.num_rows))[2:]
+                last = read.slice(wanted.num_rows).to_pylist()[0]
+                assert LOST == {name: value for name, value in last.items() if value is not None}
+                rows += wanted.num_rows
+
+    assert 10 < rows
+
+
+def texts_of(rows: pa.RecordBatch) -> list[str]:
+    """Return the columns in words: what is not a number differs from itself, not its word."""
+    return [column.to_string(window=1 << 30, container_window=1 << 30) for column in rows.columns]
+
+
+def messages_of(encoded: EncodedRecords) -> list[Stored]:
+    """Return records as they lie in a topic, each third one followed by a tombstone."""
+    found = []
+    parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
+    for place, (key, value, headers) in enumerate(parts):
+        found.append(Stored(place, key, value, headers))
+        found += [Stored(place, key, None, ())] * (place % 3 == 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "sink", "message"),
+    [
+        ("forged.nope", {}, "table: forged.nope is not in the schema"),
+        ("forged.t", {"format": "json"}, "table: typed columns are of Avro in cep44"),
+        ("forged.t", {"envelope": "debezium"}, "this sink has avro, debezium, lossless"),
+    ],
+)
+def test_tables_that_are_not_typed(
+    tmp_path: Path, table: str, sink: dict[str, str], message: str
+) -> None:
+    """A table that is not there, and messages that do not tell enough, are named at once."""
+    given = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t", **sink}
+    nodes = forged_nodes(tmp_path, {"node1": [insert(b"1")]}, SCHEMA)
+    job = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **nodes}, "sink": given}
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(job))
+
+    with pytest.raises(ConfigError, match=message):
+        TopicReader({"job": str(path), "table": table})
