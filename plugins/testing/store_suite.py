@@ -89,20 +89,21 @@ class StoreSuite(PlanSuite, NoteSuite):
 
             assert 42 == claim(store)
 
-    def test_old_token_commits_nothing(self, driver: StoreDriver) -> None:
-        """After a take-over the former owner's commit is refused and changes nothing (I2)."""
-        with closing(registered(driver)) as store:
+    def test_two_owners_of_one_state(self, driver: StoreDriver) -> None:
+        """K02: after a take-over the former owner is refused by name and changes nothing (I2)."""
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             old = claim(store, "w1")
             commit(store, commit_of(old, chunks={"kept": b"1"}))
-            new = claim(store, "w2")
+            new = claim(other, "w2")
             late = commit_of(old, previous=1, seq=2, head=b"late", chunks={"x": b"x"})
-            refused = store.commit([late])
+            refused = store.commit([late])["a"]
 
-            assert isinstance(refused["a"], LeaseLostError)
-            state = store.load("a", new)
+            assert isinstance(refused, LeaseLostError)
+            assert ("split a", True) == (refused.place, f"token {new}" in str(refused))
+            state = other.load("a", new)
             assert EncodedPosition(b"head", {"kept": b"1"}) == state.position
             assert 1 == state.seq
-            with pytest.raises(LeaseLostError):
+            with pytest.raises(LeaseLostError, match=f"token {new}, mine is {old}"):
                 store.load("a", old)
 
     def test_a_successor_goes_on(self, driver: StoreDriver) -> None:
