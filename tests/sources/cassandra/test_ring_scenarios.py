@@ -1,0 +1,122 @@
+"""What a job makes of its ring, by the command line: refused at the start, or kept in the store."""
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gap_jobs import NODES, GapJob
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.sources.cassandra.state import CdcState
+from headrace.sources.cassandra.topology import Topology
+
+EAST = {node: {"path": node, "dc": "east"} for node in NODES}
+TWO = EAST | {"n3": {"path": "n3", "dc": "west"}}
+QUARTER = 1 << 62
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
+    """Return a job that has something to read."""
+    monkeypatch.chdir(tmp_path)
+    made = GapJob(tmp_path)
+    made.log(0, range(3))
+    return made
+
+
+def replicate(job: GapJob, said: str) -> None:
+    """Let the schema say *said* of the keyspace; nothing is no keyspace at all."""
+    path = job.folder / "schema.cql"
+    made = f"CREATE KEYSPACE forged WITH replication = {said};" if said else ""
+    path.write_text(re.sub("CREATE KEYSPACE.*;", made, path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("said", "source", "expected"),
+    [
+        ("", {}, "[topology]: keyspace forged: the schema has its tables, but not the keyspace"),
+        (
+            "{'class': 'SimpleStrategy', 'replication_factor': 'many'}",
+            {},
+            "[topology]: keyspace forged: replication {'class': 'SimpleStrategy', ",
+        ),
+        (
+            "{'class': 'LocalStrategy'}",
+            {},
+            "[topology]: keyspace forged: replication {'class': 'LocalStrategy'} is not",
+        ),
+        (
+            "{'class': 'SimpleStrategy', 'replication_factor': 2}",
+            {},
+            "[topology]: keyspace forged: 3 nodes but replication factor 2",
+        ),
+        (
+            "{'class': 'NetworkTopologyStrategy', 'east': 3, 'west': 3}",
+            {"nodes": EAST},
+            "[topology]: keyspace forged: level QUORUM needs the logs of all data centres",
+        ),
+        (
+            "{'class': 'NetworkTopologyStrategy', 'north': 3}",
+            {"nodes": EAST},
+            "[topology]: keyspace forged: level QUORUM needs 2 of 3 copies, the job reads 0",
+        ),
+        (
+            "{'class': 'NetworkTopologyStrategy', 'east': 2, 'west': 1}",
+            {"nodes": TWO, "consistency": "LOCAL_QUORUM"},
+            "[config]: datacenter: is required for LOCAL_QUORUM",
+        ),
+        (
+            "{'class': 'NetworkTopologyStrategy', 'east': 3}",
+            {"nodes": EAST, "consistency": "LOCAL_QUORUM", "datacenter": "west"},
+            "[config]: datacenter: no node is in west",
+        ),
+    ],
+    ids=[
+        "no keyspace",
+        "no number",
+        "another strategy",
+        "no tokens",
+        "a centre without nodes",
+        "no node in the centre",
+        "which centre",
+        "no such centre",
+    ],
+)
+def test_an_unknown_replication_is_refused(
+    job: GapJob,
+    capsys: pytest.CaptureFixture[str],
+    said: str,
+    source: dict[str, object],
+    expected: str,
+) -> None:
+    """A job that cannot know how many copies there are, and where, publishes nothing: status 2."""
+    replicate(job, said)
+    job.change(**source)
+
+    assert 2 == job.run()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith(f"error {expected}")]
+    assert not (job.folder / "out.jsonl").exists()
+
+
+def test_versions_of_the_ring_are_in_the_store(job: GapJob) -> None:
+    """The one before is kept beside the new one, with when it was superseded, by each split."""
+    ring = {node: {"tokens": [place * QUARTER]} for place, node in enumerate(NODES, start=-1)}
+    moved = ring | {"n3": {"tokens": [QUARTER // 2]}}
+    job.change(topology="ring.yaml")
+    for number, each in enumerate((ring, moved), start=1):
+        (job.folder / "ring.yaml").write_text(yaml.safe_dump(each))
+        job.log(number, range(3 * number, 3 * number + 3))
+        assert 0 == job.run()
+
+    with closing(SqliteStore.open(job.folder / "state.db", job.name)) as store:
+        states = [CdcState.decode(each.position) for each in store.states() if each.position]
+    assert 2 == len(states)
+    for state in states:
+        kept = {
+            Topology.decode(each.chunk.rows).nodes[-1].tokens[0]: each.superseded is None
+            for each in state.topologies
+        }
+        assert {QUARTER // 2: True, QUARTER: False} == kept
