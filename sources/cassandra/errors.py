@@ -175,6 +175,12 @@ class AgentUnavailableError(LogUnreadableError):
     code = "agent_unavailable"
 
 
+class AgentUntrustedError(AgentUnavailableError):
+    """TLS fails: one of us does not accept the other's certificate. Repeated, as the other is."""
+
+    code = "agent_untrusted"
+
+
 class LogGapError(FatalError):
     """Part of a log vanished before it was read (I10): `gap` says which."""
 

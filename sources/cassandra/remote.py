@@ -7,15 +7,15 @@ Blocking network I/O with time-outs; for one thread.
 import contextlib
 import http.client
 import itertools
-import ssl
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.plugins import MissingRequirementError
 from headrace.sources.cassandra import needs
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
@@ -35,6 +35,7 @@ from headrace.sources.cassandra.agent_protocol import (
     Places,
     Refusal,
 )
+from headrace.sources.cassandra.agent_tls import no_answer, tls
 from headrace.sources.cassandra.directory import Arcs, SegmentInfo, ended
 from headrace.sources.cassandra.entries import (
     BYTES,
@@ -100,7 +101,7 @@ class Agent:
         self._connection: http.client.HTTPConnection | None = None
         self._pause_ms = 0
         self._not_before_ms = 0
-        self._why = ""
+        self._why: Callable[[], AgentUnavailableError] | None = None
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -112,14 +113,16 @@ class Agent:
             AgentRefusedError: we are not let in.
 
         """
-        if self._now_ms() < self._not_before_ms:
-            raise AgentUnavailableError(self._why, place=self.url)
+        if self._why is not None and self._now_ms() < self._not_before_ms:
+            raise self._why()
         try:
             answer = self._exchange(method, path, body, dict(headers or {}))
         except (OSError, http.client.HTTPException) as error:
-            raise self._failed(f"{type(error).__name__}: {error}") from error
+            raise self._failed(no_answer(error, self.url)) from error
         if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise self._failed(_refusal(answer.content))
+            raise self._failed(
+                partial(AgentUnavailableError, _refusal(answer.content), place=self.url)
+            )
         self._pause_ms = 0
         if answer.status in _REFUSED:
             hint = "give agent_token, or agent_certificate"
@@ -167,16 +170,16 @@ class Agent:
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
             return http.client.HTTPSConnection(
-                host, port, timeout=REQUEST_SECONDS_MAX, context=_tls(self._access)
+                host, port, timeout=REQUEST_SECONDS_MAX, context=tls(self._access)
             )
         return http.client.HTTPConnection(host, port, timeout=REQUEST_SECONDS_MAX)
 
-    def _failed(self, why: str) -> AgentUnavailableError:
+    def _failed(self, why: Callable[[], AgentUnavailableError]) -> AgentUnavailableError:
         self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
         self._not_before_ms = self._now_ms() + self._pause_ms
         self._why = why
         self.close()
-        return AgentUnavailableError(why, place=self.url, hint="is `headrace agent` running there?")
+        return why()
 
 
 class RemoteSegment:
@@ -479,17 +482,6 @@ class RemoteHold:
     def figures(self) -> HoldFigures:
         """Return how much the agent holds, and how much more it can. Raises as `Agent.ask`."""
         return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
-
-
-def _tls(access: AgentAccess) -> ssl.SSLContext:
-    """Return what the agents' certificates are checked with. Raises ConfigError."""
-    try:
-        context = ssl.create_default_context(cafile=access.ca)
-        if access.certificate is not None:
-            context.load_cert_chain(access.certificate, access.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError([Problem("agent_ca", f"cannot be used: {error}")]) from error
-    return context
 
 
 def _refusal(content: bytes) -> str:
