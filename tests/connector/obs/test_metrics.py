@@ -16,6 +16,7 @@ from children import until
 from corpora import recording
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
 from headrace.connector.runtime.hosting import Host
+from headrace.connector.states import Observed
 from headrace.plugins import ConfigError
 from headrace.plugins.measures import Kind, Measure, Timing, counter, exposition, gauge
 from headrace.plugins.testing.doubles import context
@@ -146,8 +147,25 @@ def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
     of_agent = {measure.name for measure in agent_measures(figures, 1)}
     known = {*of_agent, *found, *families, *(f"{name}_total" for name in families)}
     assert set() == names - known
+    asked_for = re.findall(r"`(?:rate\()?(headrace_\w+)", _section("What CEP-44 asks for"))
+    assert (10, set()) == (len(asked_for), {*asked_for} - known)
+    chosen = [
+        (name, label, value)
+        for rule in group["rules"]
+        for name, label, values in re.findall(r"(headrace_\w+)\{(\w+)=~?\"(.+?)\"", rule["expr"])
+        for value in values.split("|")
+    ]
+    states = {state.value for state in Observed}
+    for name, label, value in chosen:
+        said = {own[label] for own, _ in found[name]}
+        assert value in (states if label == "state" else said), (name, label, value)
     told = {n for n in found if not n.endswith(("_bucket", "_count", "_sum"))}
     assert set() == (told | of_agent) - documented
+
+
+def _section(title: str) -> str:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    return text.partition(f"## {title}")[2].partition("\n## ")[0]
 
 
 def test_one_text_of_many_processes() -> None:
