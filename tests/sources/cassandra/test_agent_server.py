@@ -1,0 +1,79 @@
+"""What an agent does with readers that it cannot serve now: each has a name, and others go on."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from children import until
+from headrace.sources.cassandra import agent_server
+from headrace.sources.cassandra.agent_protocol import SEGMENTS_PATH
+from headrace.sources.cassandra.errors import AgentUnavailableError
+from headrace.sources.cassandra.forge.segments import write_segment
+from headrace.sources.cassandra.remote import RemoteLog
+from serving import TOKEN, serving
+
+SEGMENT = f"{SEGMENTS_PATH}/CommitLog-7-1.log"
+SEGMENT_BYTES = 4_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a directory of one final segment."""
+    write_segment(tmp_path, bytes(SEGMENT_BYTES), segment_id=1)
+    return tmp_path
+
+
+def test_a_reader_that_takes_nothing_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`slow_reader` is logged and the connection closed; meanwhile another one is answered."""
+    monkeypatch.setattr(agent_server, "SLOW_SECONDS_MAX", 0.5)
+    request = (
+        f"GET {SEGMENT} HTTP/1.1\r\nHost: agent\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"Range: bytes=0-{SEGMENT_BYTES - 1}\r\n\r\n"
+    )
+    with capture_logs() as events, serving(folder) as served, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.settimeout(60)
+        slow.connect(("127.0.0.1", served.port))
+        slow.sendall(request.encode())
+
+        assert 1 == len(RemoteLog(served.agent()).segments())
+        until(lambda: bool(events), "it is waited for")
+        assert [("slow_reader", SEGMENT)] == [(each["event"], each["path"]) for each in events]
+        came = b""
+        while piece := _taken(slow):
+            came += piece
+        assert len(came) < SEGMENT_BYTES
+
+
+def _taken(reader: socket.socket) -> bytes:
+    try:
+        return reader.recv(65_536)
+    except ConnectionResetError:
+        return b""
+
+
+def test_too_many_at_once_are_told_to_come_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`agent_busy` is one of the errors after which a reader comes again by itself."""
+    with serving(folder) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(agent_server, "REQUESTS_MAX", 0)
+            with pytest.raises(AgentUnavailableError, match="agent_busy: 0 requests"):
+                RemoteLog(served.agent()).segments()
+
+        assert 1 == len(RemoteLog(served.agent()).segments())
+
+
+def test_another_file_of_the_name_is_refused(folder: Path) -> None:
+    """`segment_changed`: who knows the file by its mark gets none of another one's bytes."""
+    with serving(folder) as served:
+        agent = served.agent()
+        wanted = {"Range": "bytes=0-9", "If-Match": '"another"'}
+
+        assert 206 == agent.ask("GET", SEGMENT, headers={"Range": "bytes=0-9"}).status
+        status, content, _ = agent.ask("GET", SEGMENT, headers=wanted)
+
+    assert (412, True) == (status, b'"segment_changed"' in content)
