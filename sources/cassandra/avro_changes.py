@@ -61,7 +61,8 @@ def typed_values(
         try:
             change = tables[schema_id].change(value)
         except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
-            said = f"a value of {target.table} is not as `cep44` has it: {error!r}"
+            kind = type(error).__name__  # What it says may hold a value.
+            said = f"a value of {target.table} is not as `cep44` has it: {kind}"
             raise BadValueError(said, hint="was it transformed? leave out `table`") from error
         columns.add(change)
         facts.add(
