@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from servers.process import free_ports
@@ -121,13 +122,14 @@ def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
 def test_replay_on_spark(
     spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run on Spark, in four tasks at least, delivers what a worker would.
+    """A run on Spark, in four tasks at least, delivers what a worker would, into a lake too.
 
-    The driver, which is this process, opens no segment.
+    The driver, which is this process, opens no segment; what tasks wrote joins its tables.
     """
     del spark  # It is there: the command takes the session of its process.
     with opened_files() as opened:
-        assert 0 == main(["replay", "plan", str(job), "--to-folder", "out", "--json"])
+        options = ["--to-folder", "out", "--lake", "delta", "--json"]
+        assert 0 == main(["replay", "plan", str(job), *options])
         plan = json.loads(capsys.readouterr().out)
         run = plan["run"]
         assert 0 == main(["replay", "run", str(job), run])
@@ -137,7 +139,11 @@ def test_replay_on_spark(
     assert any(path.endswith("_cdc.idx") for path in opened)  # These say how far a log is.
     assert not any(path.endswith(".log") for path in opened)
 
-    assert by_worker() == in_parquet(job.parent / "out")
+    wanted = by_worker()
+    assert wanted == in_parquet(job.parent / "out")
+    tables = [DeltaTable(log.parent) for log in job.parent.glob("out/*/_delta_log")]
+    assert {name[0] for name in wanted} == {Path(table.table_uri).name for table in tables}
+    assert wanted.total() == sum(table.to_pyarrow_table().num_rows for table in tables)
     assert 0 == main(["replay", "verify", str(job), run])
 
 
