@@ -100,6 +100,22 @@ class GapJob:
                 self.folder / node, made.content, segment_id=SEGMENT_ID + number, index=index
             )
 
+    def spread(self, number: int, *raws: bytes) -> None:
+        """Have mutations logged by all nodes, each in a segment that only it has."""
+        for place, node in enumerate(NODES):
+            segment_id = spread_id(place, number)
+            made = segment([raws], segment_id=segment_id)
+            write_segment(self.folder / node, made.content, segment_id=segment_id, index=WHOLE)
+
+    def poison(self, number: int, content: bytes) -> str:
+        """Damage the first node's entry with *content*, of a number spread; return its segment."""
+        segment_id = spread_id(0, number)
+        (path,) = (self.folder / NODES[0]).glob(f"*-{segment_id}.log")
+        damaged = bytearray(path.read_bytes())
+        damaged[damaged.index(content)] ^= 0xFF
+        path.write_bytes(damaged)
+        return str(segment_id)
+
     def lose(self, node: str, *numbers: int) -> None:
         """Remove segments of a node, and their indexes."""
         for number in numbers:
@@ -155,6 +171,11 @@ class GapJob:
         """Return the lines of the audit."""
         path = self.folder / "state.db.audit"
         return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def spread_id(place: int, number: int) -> int:
+    """Return the id of a segment that was spread, of the node at *place*."""
+    return SEGMENT_ID + 10_000 * place + number
 
 
 def place(number: int, offset: int) -> Mapping[str, int]:

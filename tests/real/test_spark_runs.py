@@ -9,11 +9,14 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from servers.process import free_ports
 from spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -27,6 +30,8 @@ from spark_jobs import (
 )
 
 from deliveries import consume
+from forged import TABLE, insert
+from gap_jobs import GapJob
 from headrace.connector.cli import main
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.replay.runs import RunTable, ShardState
@@ -34,28 +39,42 @@ from headrace.connector.replay.streaming import SegmentStream
 
 pytestmark = pytest.mark.real
 
+SEGMENTS = 40  # Of each of three nodes, before the poisoned ones.
+
 
 def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
-    """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0."""
+    """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0.
+
+    Until then the driver serves its measures.
+    """
     assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
     of_worker, of_spark = stream_job(tmp_path, "worker"), stream_job(tmp_path, "stream")
     assert 0 == main(["run", str(of_worker), "--until-idle"])
     wanted = delivered(of_worker)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    records = f'headrace_micro_batch_records_total{{job="stream"}} {wanted.total()}.0'
+    served = ""
 
     def end() -> None:
+        nonlocal served
         until = time.monotonic() + WAIT_SECONDS_MAX
-        while lines_of(of_spark) < wanted.total() and time.monotonic() < until:
+        while records not in served.splitlines() and time.monotonic() < until:
             time.sleep(0.2)
+            with suppress(OSError), urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                served = answer.read().decode()
         os.kill(os.getpid(), signal.SIGTERM)
 
     watch = threading.Thread(target=end)
     watch.start()
     try:
-        status = main(["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"])
+        command = ["run", str(of_spark), "--engine", "spark", "--batch-bytes", "1"]
+        status = main([*command, "--metrics", address])
     finally:
         watch.join()
 
     assert (0, wanted) == (status, delivered(of_spark))
+    assert records in served.splitlines()
+    assert 'headrace_micro_batch_seconds_count{job="stream"}' in served
     assert 3 < len(offsets_of(of_spark))
 
 
@@ -213,13 +232,46 @@ def test_kafka(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> N
     assert of_frame == messages(bootstrap_servers, topics["stream"] + ".copy")
 
 
+def test_a_poisoned_segment(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of many segments a damaged one and one that nobody can decode are named, each by its shard.
+
+    All else is done, by all shards.
+    """
+    assert spark is SparkSession.getActiveSession()
+    job = GapJob(tmp_path)
+    for number in range(1, SEGMENTS + 1):
+        job.spread(number, insert(b"k%d" % number, b"v", table=TABLE))
+    bad = insert(b"bad", b"v" * 40, table=TABLE)
+    job.spread(SEGMENTS + 1, bad[:-42] + b"\xff" * 42)
+    damaged = job.poison(SEGMENTS // 2, b"k%d" % (SEGMENTS // 2))
+    options = ["--to-folder", "out", "--shards", "8", "--json"]
+    assert 0 == job.replay("plan", *options)
+    run = str(json.loads(capsys.readouterr().out)["run"])
+
+    assert 0 == job.replay("run", run)
+
+    assert [ShardState.PASS] * 8 == states(job.path, run)
+    found = pq.read_table(tmp_path / "out", columns=["key"]).column("key").to_pylist()
+    keys = [key[1:] for key in found]  # Behind its length, in Avro.
+    assert sorted(b"k%d" % number for number in range(1, SEGMENTS + 1)) == sorted(keys)
+    capsys.readouterr()
+    assert 0 == job.replay("status", run, "--json")
+    told = json.loads(capsys.readouterr().out)["shards"]
+    assert list(range(1, 9)) == [shard["number"] for shard in told]
+    notes = [note for shard in told for note in shard["notes"]]
+    assert 2 == len(notes)
+    assert 1 == sum(damaged in note for note in notes)
+
+
 def test_typed_topic(spark: SparkSession, tmp_path: Path, bootstrap_servers: str) -> None:
     """A table's frame of its topic equals its frame of the segments, column by column."""
     sink = kafka_sink(bootstrap_servers, f"typed-{uuid4().hex}") | {"format": "avro"}
     job = str(ring_job(tmp_path, "typed", sink))
     assert 0 == main(["run", job, "--until-idle"])
-    table = str(max(by_worker().elements(), key=lambda name: str(name[0]))[0])
-
+    wanted = Counter(str(name[0]) for name in by_worker().elements())
+    ((table, count),) = wanted.most_common(1)
     frames = [
         spark.read.format(name).option("job", job).option("table", table).load()
         for name in ("headrace.segments", "headrace.topic")
@@ -231,7 +283,7 @@ def test_typed_topic(spark: SparkSession, tmp_path: Path, bootstrap_servers: str
     assert of_logs.schema == of_topic.schema
     found = [Counter(map(repr, frame.drop("value").collect())) for frame in (of_logs, of_topic)]
     assert found[0] == found[1]
-    assert found[0].total() == sum(count for name, count in by_worker().items() if name[0] == table)
+    assert count == found[0].total()
 
 
 def kafka_sink(bootstrap_servers: str, topic: str) -> dict[str, object]:

@@ -13,10 +13,10 @@ import yaml
 
 from corpora import recording
 from forged import TABLE, insert
-from gap_jobs import NODES, GapJob
+from gap_jobs import GapJob
 from headrace.connector.replay.columns import record_batch
 from headrace.connector.replay.runs import RunTable, ShardRow, ShardState
-from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID
 from node_logs import everything
 
 SEGMENTS = 334  # Of each of three nodes: about a thousand.
@@ -65,16 +65,8 @@ def replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Replays:
     """Return replays of a job, whose nodes have segments of names of their own."""
     job = GapJob(tmp_path)
     for number in (1, 2, 3):
-        spread(job, number, insert(b"k%d" % number, b"v", table=TABLE))
+        job.spread(number, insert(b"k%d" % number, b"v", table=TABLE))
     return Replays(job, capsys)
-
-
-def spread(job: GapJob, number: int, *raws: bytes) -> None:
-    """Have mutations logged by all nodes, each in a segment that only it has."""
-    for place, node in enumerate(NODES):
-        segment_id = SEGMENT_ID + 10_000 * place + number
-        made = segment([raws], segment_id=segment_id)
-        write_segment(job.folder / node, made.content, segment_id=segment_id, index="1\nCOMPLETED")
 
 
 def test_an_unknown_table(replays: Replays) -> None:
@@ -193,19 +185,16 @@ def test_poisoned_segments_of_a_thousand(replays: Replays) -> None:
     """Damage of one node, and a row that nobody can decode, are named; all else is done."""
     job = replays.job
     for number in range(4, SEGMENTS):
-        spread(job, number, insert(b"k%d" % number, b"v", table=TABLE))
+        job.spread(number, insert(b"k%d" % number, b"v", table=TABLE))
     good = insert(b"bad", b"v" * 40, table=TABLE)
-    spread(job, SEGMENTS, good[:-42] + b"\xff" * 42)
-    (damaged,) = (job.folder / "n1").glob(f"*-{SEGMENT_ID + POISONED}.log")
-    content = bytearray(damaged.read_bytes())
-    content[content.index(b"k%d" % POISONED)] ^= 0xFF
-    damaged.write_bytes(content)
+    job.spread(SEGMENTS, good[:-42] + b"\xff" * 42)
+    damaged = job.poison(POISONED, b"k%d" % POISONED)
     _, run = replays.plan("--shards", "4")
 
     assert 0 == replays.execute(run)
     assert {ShardState.PASS: 4} == replays.states(run)
     assert SEGMENTS - 1 == len(replays.keys())
     notes = [note for row in replays.rows(run) for note in row.report["notes"]]
-    assert any(str(SEGMENT_ID + POISONED) in note for note in notes)
+    assert any(damaged in note for note in notes)
     assert any(str(SEGMENTS) in note for note in notes)
     assert 2 == len(notes)
