@@ -1,4 +1,4 @@
-"""`headrace backfill`: what is in a table now, into the job's sink, while live changes flow."""
+"""`headrace backfill`: what is in tables now, into the job's sink, while live changes flow."""
 
 import argparse
 import sys
@@ -11,43 +11,34 @@ from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.command import add_lake, in_lake, rate_of, summary
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
-from headrace.connector.replay.planning import planned
+from headrace.connector.replay.planning import check_tables, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
-from headrace.connector.replay.runs import Run, RunTable
+from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection, token_range
-from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.replay.shards import SourceSpec, inside
 
 SHARDS: Final = 64
 TABLE_PLUGIN: Final = "cassandra-table"
+INITIAL, ALWAYS = "initial", "always"
+_KIND: Final = "backfill"
 _SHARED: Final = ("contact_points", "username", "password", "tls_ca")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Plan a backfill, and execute it unless only the plan is asked for."""
+    """Plan a run for each table, or find it, and execute them unless only plans are asked for."""
     given = _parser().parse_args(arguments)
     text = job_text(given.job)
-    selection = Selection(tokens=(token_range(given.token_range),) if given.token_range else ())
-    spec = SourceSpec(
-        given=table_source(text, given.table), directory=str(text.directory), job=text.name
-    )
-    target = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
-    plan = planned(spec, selection, shards=given.shards)
-    target = in_lake(replace(target, rate=rate_of(given)), given)
-    run = Run.new("backfill", target, {"table": given.table, "shards": len(plan.shards)})
-    table = RunTable(text.state)
+    names = list(dict.fromkeys(given.tables))
+    _check_delivered(text, names)
+    runs = RunTable(text.state)
     try:
-        table.add(run, plan.shards)
-        sys.stdout.write(f"run {run.run}: {len(plan.shards)} ranges of {given.table}\n")
-        if given.plan:
-            return 0
-        measures = RunMeasures(run.run)
-        with engine(given.master) as used, telling(given, text.name, measures):
-            execute(table, run, used.perform, measures, width=used.width)
-        sys.stdout.write(summary(run, table.shards(run.run)))
+        wanted = [run for name in names if (run := _run_of(runs, text, name, given)) is not None]
+        if wanted and not given.plan:
+            _execute(runs, wanted, text, given)
     finally:
-        table.close()
+        runs.close()
     return 0
 
 
@@ -65,14 +56,85 @@ def table_source(text: JobText, table: str) -> Mapping[str, Any]:
     return {"plugin": TABLE_PLUGIN, "table": table, **shared}
 
 
+def _check_delivered(text: JobText, names: Sequence[str]) -> None:
+    """Refuse tables that the job does not deliver: what is sent would never be brought up to date.
+
+    Raises:
+        ConfigError: with all of them.
+
+    """
+    spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    with inside(spec.directory):
+        source = spec.open()
+        try:
+            check_tables(source, names)
+        finally:
+            source.close()
+
+
+def _run_of(runs: RunTable, text: JobText, name: str, given: argparse.Namespace) -> Run | None:
+    """Return the run that has to read the table *name*; None where one has done so."""
+    made = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
+    target = in_lake(replace(made, rate=rate_of(given)), given)
+    selection = Selection(tokens=(token_range(given.token_range),) if given.token_range else ())
+    facts = {"table": name, "tokens": [list(each) for each in selection.tokens]}
+    with runs.executing(f"{_KIND}-{name}"):  # Two that plan at once would both read it.
+        known = None if given.mode == ALWAYS else _known(runs, target, facts)
+        if known is not None:
+            left = sum(row.state is not ShardState.PASS for row in runs.shards(known.run))
+            sys.stdout.write(f"run {known.run}: {left} ranges of {name} are left\n")
+            return replace(known, target=target) if left else None
+        source = table_source(text, name)
+        spec = SourceSpec(given=source, directory=str(text.directory), job=text.name)
+        plan = planned(spec, selection, shards=given.shards)
+        run = Run.new(_KIND, target, {**facts, "shards": len(plan.shards)})
+        runs.add(run, plan.shards)
+        sys.stdout.write(f"run {run.run}: {len(plan.shards)} ranges of {name}\n")
+        return run
+
+
+def _known(runs: RunTable, target: Target, facts: Mapping[str, Any]) -> Run | None:
+    """Return the last run that reads the same into the same target, however fast."""
+    for run in runs.runs():
+        same = replace(run.target, rate=target.rate) == target
+        if same and run.kind == _KIND and facts.items() <= run.facts.items():
+            return run
+    return None
+
+
+def _execute(
+    runs: RunTable, wanted: Sequence[Run], text: JobText, given: argparse.Namespace
+) -> None:
+    """Execute one run after another; one that fails does not keep back the next.
+
+    Raises:
+        ShardFailedError: the first that failed.
+
+    """
+    failed: list[ShardFailedError] = []
+    with engine(given.master) as used:
+        for run in wanted:
+            measures = RunMeasures(run.run)
+            try:
+                with telling(given, text.name, measures):
+                    execute(runs, run, used.perform, measures, width=used.width)
+            except ShardFailedError as error:
+                failed.append(error)
+            sys.stdout.write(summary(run, runs.shards(run.run)))
+    if failed:
+        raise failed[0]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace backfill",
-        description="Send what is in a table now, with its write times, into the job's sink.",
-        epilog="A backfill that was interrupted goes on with `headrace replay run JOB.yaml RUN`.",
+        description="Send what is in tables now, with its write times, into the job's sink.",
+        epilog="One that was interrupted goes on when it is given again.",
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    parser.add_argument("table", metavar="KEYSPACE.TABLE")
+    parser.add_argument("tables", nargs="+", metavar="KEYSPACE.TABLE")
+    modes = "initial: what is left of the last run, if anything; always: all of it, anew"
+    parser.add_argument("--mode", choices=(INITIAL, ALWAYS), default=INITIAL, help=modes)
     parser.add_argument("--plan", action="store_true", help="only say what would be done")
     parser.add_argument("--shards", type=int, default=SHARDS, help="ranges of tokens (64)")
     parser.add_argument("--token-range", metavar="START:END", help="without START, with END")

@@ -76,7 +76,7 @@ def planned(
             if position is not None or selection.tokens:
                 source.limit(until=position, tokens=selection.tokens)
             splits = source.plan()
-            _check_tables(source, selection.tables)
+            check_tables(source, selection.tables)
             starts = {
                 split.split_id: _located(source, split, at.after, required=True)
                 for split in splits
@@ -103,7 +103,7 @@ def planned(
     return Planned(made, size, files, rows, findings)
 
 
-def _check_tables(source: Source, named: Collection[str]) -> None:
+def check_tables(source: Source, named: Collection[str]) -> None:
     """Refuse tables that the source does not have: nothing of them would come.
 
     Raises:

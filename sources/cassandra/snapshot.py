@@ -213,9 +213,9 @@ def _columns(values: Sequence[_Value], oldest: int, now_s: int) -> tuple[Column,
     for value in values:
         cells = _cells(value, oldest, now_s)
         deletion = None
-        if value.column.is_complex and cells:
-            # What is older than all that is there, is not there. A list's elements are newer than
-            # what they were: in the live stream they have other ids.
+        if value.column.is_list and cells:
+            # In the live stream its elements have other ids: they give way. Sets, maps and fields
+            # need no deletion, and one would hide what was written before and applied after this.
             deletion = Deletion(min(cell.timestamp_us for cell in cells) - 1, now_s)
         if cells:
             found.append(Column(value.column, tuple(cells), deletion))

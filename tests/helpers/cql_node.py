@@ -18,6 +18,7 @@ from loopback import LoopbackServer
 TEXT: Final = b"\x00\x0d"
 TEXT_MAP: Final = b"\x00\x21" + TEXT + TEXT
 VOID: Final = struct.pack(">i", 1)
+_NULL: Final = struct.pack(">i", -1)
 _UUID: Final = b"\x00\x0c"
 _ID: Final = uuid.UUID(int=1).bytes
 _INET: Final = b"\x00\x10"
@@ -103,12 +104,12 @@ class CqlNode(LoopbackServer):
         return _error(0x2200, f"no answer to: {statement}")
 
 
-def rows(columns: Mapping[str, bytes], *found: Sequence[bytes]) -> bytes:
-    """Return the result of a query: the types of its columns, and rows of values."""
+def rows(columns: Mapping[str, bytes], *found: Sequence[bytes | None]) -> bytes:
+    """Return the result of a query: the types of its columns, and rows of values; None is null."""
     parts = [struct.pack(">iii", 2, 1, len(columns)), text("ks"), text("t")]
     parts += [text(name) + kind for name, kind in columns.items()]
     parts.append(struct.pack(">i", len(found)))
-    parts += [struct.pack(">i", len(value)) + value for row in found for value in row]
+    parts += [_NULL if value is None else pieces(value) for row in found for value in row]
     return b"".join(parts)
 
 

@@ -1,8 +1,12 @@
 """A real table into the sink, and folded: it is the table."""
 
 import json
+import random
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Event, Thread
+from typing import Final
 
 import pytest
 import yaml
@@ -15,11 +19,17 @@ from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, opened
 from headrace.sources.cassandra.batch import ChangeRecord
 from headrace.sources.cassandra.folding import Fold
-from headrace.sources.cassandra.schema import TableSchema
 
 pytestmark = pytest.mark.real
 
 ROWS = 300
+RACED = (
+    "CREATE TABLE raced.t (k int, c int, v text, n int, tags set<text>, m map<text, int>, "
+    "PRIMARY KEY (k, c)) WITH cdc = true"
+)
+WRITES_MAX: Final = 4_000
+SECONDS_MAX: Final = 180
+JITTER_US: Final = 100_000  # Writes have times that are so far from their order.
 STATEMENTS = (
     (
         "CREATE KEYSPACE filled WITH replication = "
@@ -32,74 +42,98 @@ STATEMENTS = (
 )
 
 
-def write(session: Session, first: int, count: int, text: str) -> None:
-    """Write rows in every way there is."""
+def writes(first: int, count: int, text: str) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Yield writes of rows in every way there is, each of one change."""
     for number in range(first, first + count):
         key, c = number % 40, number
-        session.execute(
+        yield (
             "INSERT INTO filled.t (k, c, v, n, tags, m) VALUES (%s, %s, %s, %s, %s, %s)",
             (key, c, text, number, {"a", text}, {"x": number}),
         )
         if number % 3 == 0:
-            session.execute("UPDATE filled.t SET v = %s WHERE k = %s AND c = %s", ("new", key, c))
-            session.execute(
-                "UPDATE filled.t SET tags = tags + {'b'} WHERE k = %s AND c = %s", (key, c)
-            )
+            yield "UPDATE filled.t SET v = %s WHERE k = %s AND c = %s", ("new", key, c)
+            yield "UPDATE filled.t SET tags = tags + {'b'} WHERE k = %s AND c = %s", (key, c)
         if number % 5 == 0:
-            session.execute("UPDATE filled.t SET s = %s WHERE k = %s", (text, key))
+            yield "UPDATE filled.t SET s = %s WHERE k = %s", (text, key)
         if number % 7 == 0:
-            session.execute("DELETE n FROM filled.t WHERE k = %s AND c = %s", (key, c))
+            yield "DELETE n FROM filled.t WHERE k = %s AND c = %s", (key, c)
         if number % 11 == 0:
-            session.execute("INSERT INTO filled.t (k, c) VALUES (%s, %s)", (key, -c - 1))
+            yield "INSERT INTO filled.t (k, c) VALUES (%s, %s)", (key, -c - 1)
 
 
-def changes(spec: SourceSpec) -> tuple[TableSchema, list[ChangeRecord]]:
-    """Read the table once through."""
+def held(node: Cassandra, table: str, folder: Path) -> SourceSpec:
+    """Return the source of what a table holds."""
+    points = [f"{node.host}:{node.port}"]
+    given = {"plugin": "cassandra-table", "table": table, "contact_points": points}
+    return SourceSpec(given={**given, "read_consistency": "ONE"}, directory=str(folder))
+
+
+def logged(
+    node: Cassandra, table: str, folder: Path, count: int, *, since_us: int = 0
+) -> list[ChangeRecord]:
+    """Return the changes in the log that were written then or later, when they are so many."""
+    given = {
+        "plugin": "cassandra",
+        "tables": [table],
+        "nodes": {"node1": str(node.cdc_raw)},
+        "contact_points": [f"{node.host}:{node.port}"],
+        "consistency": "ONE",
+        "streamed": "publish",
+    }
+    spec = SourceSpec(given=given, directory=str(folder))
+    until = time.monotonic() + SECONDS_MAX
+    found: list[ChangeRecord] = []
+    while len(found) < count and time.monotonic() < until:
+        found = [each for each in changes(spec) if each.timestamp_us >= since_us]
+    return found
+
+
+def changes(spec: SourceSpec) -> list[ChangeRecord]:
+    """Read a source once through."""
     found: list[ChangeRecord] = []
     for shard in planned(spec, Selection(), shards=7).shards:
         with opened(shard) as source:
             for batch in batches(source, shard):
                 found += [r for r in batch.records() if isinstance(r, ChangeRecord)]
-    return found[0].change.table, found
+    return found
 
 
-def rows_of(fold: Fold) -> list[str]:
-    """Return the rows of a fold, in an order."""
+def rows_of(records: Sequence[ChangeRecord]) -> list[str]:
+    """Return the rows that changes fold to, in an order."""
+    fold = Fold(records[0].change.table)
+    for record in records:
+        fold.add(record.change)
     return sorted(json.dumps(row, sort_keys=True) for row in fold.rows(int(time.time())))
 
 
-def table_rows(session: Session) -> list[str]:
+def table_rows(session: Session, table: str = "filled.t") -> list[str]:
     """Return the rows of the table, in an order."""
-    rows = [json.loads(row[0]) for row in session.execute("SELECT JSON * FROM filled.t")]
-    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+    found = session.execute(f"SELECT JSON * FROM {table}")  # noqa: S608 (made here)
+    return sorted(json.dumps(json.loads(row[0]), sort_keys=True) for row in found)
 
 
 def test_backfill(node: Cassandra, session: Session, tmp_path: Path) -> None:
-    """A table's changes fold to the table; an older snapshot that comes later changes nothing."""
+    """A table's changes fold to the table; with live ones an older snapshot may come later."""
     for statement in STATEMENTS:
         session.execute(statement)
-    given = {
-        "plugin": "cassandra-table",
-        "table": "filled.t",
-        "contact_points": [f"{node.host}:{node.port}"],
-        "read_consistency": "ONE",
-    }
-    spec = SourceSpec(given=given, directory=str(tmp_path))
-    write(session, 0, ROWS, "first")
-    table, before = changes(spec)
-    write(session, ROWS // 2, ROWS, "second")
-    _, after = changes(spec)
+    spec = held(node, "filled.t", tmp_path)
+    first, second = (list(writes(*each)) for each in ((0, ROWS, "one"), (ROWS // 2, ROWS, "two")))
+    for statement, values in first:
+        session.execute(statement, values)
+    before = changes(spec)
+    for statement, values in second:
+        session.execute(statement, values)
+    after = changes(spec)
+    live = logged(node, "filled.t", tmp_path, len(first) + len(second))
     expected = table_rows(session)
 
-    for order in ([*after], [*before, *after], [*after, *before]):
-        fold = Fold(table)
-        for record in order:
-            fold.add(record.change)
-        assert expected == rows_of(fold)
+    assert len(live) == len(first) + len(second)
+    for order in (after, [*before, *live, *after], [*after, *before, *live]):
+        assert expected == rows_of(order)
 
 
 def test_backfill_command(node: Cassandra, session: Session, tmp_path: Path) -> None:
-    """The command sends every row into the job's sink, once, and keeps a run."""
+    """N05, N06: the command sends every row into the job's sink, once, also when given again."""
     source = {
         "plugin": "cassandra",
         "nodes": {"node1": "nowhere"},
@@ -110,10 +144,79 @@ def test_backfill_command(node: Cassandra, session: Session, tmp_path: Path) -> 
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     path = str(tmp_path / "job.yaml")
 
-    assert 0 == main(["backfill", path, "filled.t", "--shards", "5", "--master", "none"])
+    for _ in range(2):
+        assert 0 == main(["backfill", path, "filled.t", "--shards", "5", "--master", "none"])
 
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    inserted = {(line["key"]["k"], line["clustering"]["c"]) for line in lines if line["clustering"]}
-    rows = {(row.k, row.c) for row in session.execute("SELECT k, c FROM filled.t")}
-    assert rows == inserted
+    sent = [(line["key"]["k"], line["clustering"]["c"]) for line in lines if line["clustering"]]
+    rows = [(row.k, row.c) for row in session.execute("SELECT k, c FROM filled.t")]
+    assert sorted(rows) == sorted(sent)
     assert 0 == main(["replay", "status", path])
+
+
+def statements(chance: random.Random) -> Iterator[str]:
+    """Yield writes, each of one change, without end; their times are not in order."""
+    while True:
+        where = f"k = {chance.randrange(40)} AND c = {chance.randrange(7)}"
+        at = f"USING TIMESTAMP {time.time_ns() // 1_000 - chance.randrange(JITTER_US)}"
+        number = chance.randrange(100)
+        update, delete = f"UPDATE raced.t {at} SET", f"FROM raced.t {at} WHERE {where}"
+        yield chance.choice(
+            (
+                f"{update} v = 'v{number}', n = {number} WHERE {where}",
+                f"{update} n = {number} WHERE {where}",
+                f"{update} tags = tags + {{'{number % 7}'}} WHERE {where}",
+                f"{update} tags = tags - {{'{number % 7}'}} WHERE {where}",
+                f"{update} tags = {{'{number % 7}', 'all'}} WHERE {where}",
+                f"{update} m['{number % 7}'] = {number} WHERE {where}",
+                f"DELETE m['{number % 7}'] {delete}",
+                f"DELETE n {delete}",
+                f"DELETE {delete}",
+            )
+        )
+
+
+def with_values(rows: Sequence[str]) -> list[str]:
+    """Return the rows that have a value: of a row alone nothing tells when it was written."""
+    values = ("v", "n", "tags", "m")
+    return [row for row in rows if any(json.loads(row)[name] is not None for name in values)]
+
+
+def test_backfill_while_written(node: Cassandra, session: Session, tmp_path: Path) -> None:
+    """N07: what is read while others write, and what the log has since, fold to the table."""
+    session.execute(STATEMENTS[0].replace("filled", "raced"))
+    session.execute(RACED)
+    for number in range(ROWS):
+        session.execute(
+            "INSERT INTO raced.t (k, c, v, n) VALUES (%s, %s, 'old', 1)", (number % 40, number % 7)
+        )
+    begun_us = time.time_ns() // 1_000
+    time.sleep(JITTER_US / 1_000_000)  # So that no write that follows is older.
+    over, written = Event(), 0
+
+    def keep_writing() -> None:
+        nonlocal written
+        for statement in statements(random.Random(7)):  # noqa: S311 (no secret)
+            if over.is_set() or written == WRITES_MAX:
+                return
+            session.execute(statement)
+            written += 1
+
+    writer = Thread(target=keep_writing)
+    writer.start()
+    try:
+        read = changes(held(node, "raced.t", tmp_path))
+    finally:
+        over.set()
+        writer.join()
+    live = logged(node, "raced.t", tmp_path, written, since_us=begun_us)
+
+    assert len(live) == written
+    cells = [cell for r in read for column in r.change.columns for cell in column.cells]
+    assert any(cell.timestamp_us >= begun_us for cell in cells)
+    expected = with_values(table_rows(session, "raced.t"))
+    chance = random.Random(8)  # noqa: S311 (no secret)
+    mixed = [*read, *live]
+    others = [chance.sample(mixed, len(mixed)) for _ in range(5)]
+    for order in (mixed, [*live, *read], *others):
+        assert expected == with_values(rows_of(order))

@@ -2,18 +2,48 @@
 
 import json
 import time
+from collections import deque
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.connector.replay import sending
 from headrace.connector.replay.delivery import ShardReport, Target, deliver
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec
-from headrace.plugins import ConfigError
+from headrace.connector.replay.sending import Sending
+from headrace.connector.replay.shards import Shard, SourceSpec, batches, opened
+from headrace.connector.serde import Encoder
+from headrace.plugins import ConfigError, Encoding
+from headrace.plugins.testing.doubles import ChaosConfig, ChaosSink, ChaosWriter, Verdict, context
 
 ROWS = 30
+
+
+class LateSink(ChaosSink):
+    """Settles nothing before it is drained; `most` is what was outstanding then."""
+
+    most = 0
+
+    def open(self) -> ChaosWriter:
+        """Return a writer."""
+        return LateWriter(self)
+
+
+class LateWriter(ChaosWriter):
+    """Lets go when it is drained."""
+
+    def __init__(self, sink: LateSink) -> None:
+        """Write for *sink*."""
+        super().__init__(sink)
+        self._late = sink
+
+    def drain(self, deadline_ms: int) -> bool:
+        """Count what is held, and settle it."""
+        self._late.most = max(self._late.most, sum(len(d.encoded) for d, _ in self._late.held))
+        self._late.let_go()
+        return super().drain(deadline_ms)
 
 
 @pytest.fixture
@@ -106,3 +136,17 @@ def test_the_rate_is_kept(shard: Shard, tmp_path: Path, monkeypatch: pytest.Monk
     assert ("", ROWS) == (report.problem, report.delivered)
     assert ROWS / 4 == sum(slept)
     assert 1 >= max(slept)
+
+
+def test_what_is_outstanding_is_bounded(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N05: a sink that settles late holds a batch more than the bound, however long the shard."""
+    monkeypatch.setattr(sending, "OUTSTANDING_RECORDS_MAX", 6)
+    sink = LateSink(ChaosConfig(script=deque([Verdict.HOLD] * ROWS)), context())
+    outlet = Sending(sink, Encoder(Encoding(codec="json")))
+
+    with opened(shard) as source:
+        for batch in batches(source, shard, records_max=2):
+            outlet.take(outlet.encode(batch), batch)
+    outlet.finish()
+
+    assert (8, ROWS) == (sink.most, len(sink.written))
