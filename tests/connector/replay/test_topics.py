@@ -23,6 +23,7 @@ from headrace.plugins import ConfigError, EncodedRecords, Stored
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from node_logs import batches, forged_nodes, open_all, source
 
+LONG = pytest.mark.long
 LOST = {"part": "p", "offset": 7, "key": b"k", "value": b"v", "schema_id": b"?"}
 COLUMNS = StructType(
     [
@@ -90,7 +91,9 @@ def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
         SinkTarget({"job": job}).writer(fields, overwrite=overwrite)
 
 
-@pytest.mark.parametrize("name", ["5.0-ops", "5.0-types", "4.1-random"])
+@pytest.mark.parametrize(
+    "name", ["5.0-ops", *(pytest.param(n, marks=LONG) for n in ("5.0-types", "4.1-random"))]
+)
 def test_typed_columns_are_those_of_segments(name: str) -> None:
     """What messages say of a table, read back, gives the rows that the logs give.
 
