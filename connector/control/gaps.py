@@ -15,6 +15,7 @@ from headrace.connector.stores.sqlite_file import transaction
 from headrace.plugins import Gap, LeaseLostError, Position, Source
 
 OPEN: Final = "open"
+ACCEPTED: Final = "accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,13 @@ class JobGap:
     def is_open(self) -> bool:
         """Whether it stops them."""
         return self.gap.state == OPEN
+
+    def is_for(self, policy: str) -> bool:
+        """Whether it can be accepted with *policy*: once more, too, until its splits have gone on.
+
+        So who was told to repeat it can: positions and wishes may be in different stores.
+        """
+        return self.is_open or (self.gap.state, self.gap.policy) == (ACCEPTED, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,7 @@ def _gaps_in(positions: Mapping[str, Position]) -> Sequence[JobGap]:
 
 
 def _accepted(wish: Acceptance, gaps: Sequence[JobGap]) -> Sequence[JobGap]:
-    found = [each for each in gaps if each.is_open]
+    found = [each for each in gaps if each.is_for(wish.policy)]
     names = {each.gap.name for each in found}
     if unknown := sorted(set(wish.names) - names):
         known = ", ".join(sorted(names)) or "none"

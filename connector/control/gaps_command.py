@@ -55,7 +55,7 @@ def accept_main(arguments: Sequence[str]) -> int:
     with contextlib.closing(open_notes(state, create=False)) as connection:
         commands = Commands(connection)
         met = commands.gaps(name, source)
-        names = given.names or [each.gap.name for each in met if each.is_open]
+        names = given.names or [each.gap.name for each in met if each.is_for(given.policy)]
         wish = Acceptance(job=name, names=names, policy=given.policy)
         for each in commands.accept_gaps(wish, source):
             splits = len(each.splits)

@@ -123,8 +123,9 @@ def test_a_store_of_the_jobs_own_is_asked(job: GapJob, name: str) -> None:
     assert 4 == job.call("gaps")
 
     assert 2 == job.call("accept", "n1:7:7")
-    assert 0 == job.call("accept", "--all")
+    assert [0, 0] == [job.call("accept", "--all"), job.call("accept", f"n1:{SEGMENT_ID}:{END}")]
     assert 0 == job.run()
+    assert 2 == job.call("accept", f"n1:{SEGMENT_ID}:{END}")  # It has gone on.
     assert (0, list(range(9))) == (job.call("gaps"), job.rows())
     assert 0 == job.call("verify")
 
