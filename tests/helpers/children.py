@@ -102,6 +102,7 @@ class JobFolder:
     def pause(self, child: subprocess.Popen[bytes]) -> bool:
         """Stop *child*, unless it writes its state just now: then it would lock out all others."""
         child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)  # Until then it may still take the lock.
         with contextlib.closing(sqlite3.connect(self.path / "state.db", timeout=0)) as state:
             try:
                 state.execute("BEGIN IMMEDIATE")
