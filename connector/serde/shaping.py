@@ -16,6 +16,7 @@ from headrace.connector.serde.headers import RecordHeaders
 from headrace.connector.serde.records import ShapedRecord, ShapedSchema, origin_of
 from headrace.connector.serde.reshape import Reshaper, Shape
 from headrace.plugins import (
+    BadRecordError,
     Batch,
     ConfigError,
     Document,
@@ -47,9 +48,12 @@ _HEADERS: Final = {
 
 
 class DocumentRecord(Record):
-    """A record without an envelope: what it is in JSON is its own affair."""
+    """A record without an envelope: what it is in JSON is its own affair.
 
-    __slots__ = ("_original", "tombstone", "topic")
+    So what a transform changes in it would not be seen: it is refused.
+    """
+
+    __slots__ = ("_given", "_original", "tombstone", "topic")
 
     def __init__(self, original: Record) -> None:
         """Take all from *original*."""
@@ -63,16 +67,28 @@ class DocumentRecord(Record):
             origin=original.origin,
         )
         self._original = original
+        self._given = self.key, self.value
         self.tombstone = False
         self.topic: str | None = None
 
     def key_document(self) -> Document | None:
         """Return the original's."""
+        self._check()
         return self._original.key_document()
 
     def document(self) -> Document:
         """Return the original's."""
+        self._check()
         return self._original.document()
+
+    def _check(self) -> None:
+        key, value = self._given
+        if self.key is not key or self.value is not value:
+            raise BadRecordError(
+                "a transform changed the key or the value of a record without an envelope",
+                place=self.schema.table,
+                hint="choose an `envelope`, or a sink that has them; filters are possible",
+            )
 
 
 @dataclass(slots=True)

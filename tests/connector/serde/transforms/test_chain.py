@@ -1,5 +1,6 @@
 """Transforms as Kafka Connect configures them, on rows with a nested record."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -284,3 +285,28 @@ def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: st
         chain_of(t=options)
 
     assert [key] == [problem.key for problem in caught.value.problems]
+
+
+def test_without_an_envelope_nothing_that_was_to_be_masked_goes_out() -> None:
+    """What a record is in JSON is its own affair: a transform of its value is refused."""
+    chain = chain_of(m={"type": "MaskField$Value", "fields": "card"})
+    encoder = Encoder(Encoding(codec="json"), chain=chain)
+
+    made = encoder.encode(RecordBatch("all", NumberPosition(0), 0, [row(1)]), token=1)
+
+    assert [] == list(made.values)
+    assert ["bad_record"] == [each.code for each in made.quarantined]
+
+
+def test_records_without_an_envelope_are_filtered() -> None:
+    """Those that are left go out as they were."""
+    chain = chain_of(
+        f={"type": "Filter", "predicate": "p_dead"},
+        p_dead={"type": "OperationIs", "operations": "DELETE"},
+    )
+    encoder = Encoder(Encoding(codec="json"), chain=chain)
+    rows = [row(1), row(2, Operation.DELETE)]
+
+    made = encoder.encode(RecordBatch("all", NumberPosition(0), 0, rows), token=1)
+
+    assert [1] == [json.loads(value or b"")["id"] for value in made.values]
