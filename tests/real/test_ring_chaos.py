@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import pytest
 from cassandra.cluster import Session
+from cassandra.protocol import ConfigurationException
 from load import Load, make_tables
 from ring_jobs import (
     Received,
@@ -214,6 +216,18 @@ def test_no_change_is_missing(
     assert selected(load) == came.rows
 
 
+def takes(session: Session, copies: int) -> bool:
+    """Let the ring keep so many copies, if all of it knows by now that no node moves any more."""
+    try:
+        session.execute(
+            f"ALTER KEYSPACE {CHANGED} WITH replication = "
+            f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+        )
+    except ConfigurationException:
+        return False
+    return True
+
+
 def walk(ring: Ring, fourth: Cassandra, spare: Cassandra, session: Session) -> Iterator[str]:
     """Change the ring step by step; yield what was done last."""
     with ThreadPoolExecutor() as pool:
@@ -222,10 +236,7 @@ def walk(ring: Ring, fourth: Cassandra, spare: Cassandra, session: Session) -> I
     ring.move(fourth, 3 << 61)
     yield "a move"
     for copies in (4, 3):
-        session.execute(
-            f"ALTER KEYSPACE {CHANGED} WITH replication = "
-            f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
-        )
+        wait_for(partial(takes, session, copies), "the ring does not come to rest")
         yield f"{copies} copies of a row"
     fourth.kill()
     ring.replace(fourth, spare)
