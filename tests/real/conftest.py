@@ -17,7 +17,14 @@ from servers.ring import Ring
 
 from headrace.connector.replay.session import session as spark_session
 
-_APART = {"ring", "guarded", "test_ring_upgrade", "test_live_hold", "test_random_writes"}
+_APART = {
+    "ring",
+    "guarded",
+    "test_ring_upgrade",
+    "test_live_hold",
+    "test_random_writes",
+    "test_spark_runs",
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # Before markers select.
