@@ -70,24 +70,29 @@ class Joining:
             pair = joins.pair(self._job)
             if pair is None:
                 return False
-            with self._enrolled(connection, pair) as busy:
-                if not joins.claim(pair, self._worker.worker, busy=busy):
+            with self._enrolled(connection, pair) as others:
+                if not joins.claim(pair, self._worker.worker, others=others):
                     return True
                 self._try(connection, joins, pair, source)
         return False
 
     @contextlib.contextmanager
-    def _enrolled(self, connection: sqlite3.Connection, pair: Pair) -> Iterator[set[str]]:
-        """Let others see that this process lives; give the workers that do beside it."""
+    def _enrolled(
+        self, connection: sqlite3.Connection, pair: Pair
+    ) -> Iterator[Callable[[], set[str]]]:
+        """Let others see that this process lives; give what tells the workers beside it."""
         place = f"{pair.fork}{FORK_MARK}"  # Of neither job: there it would get splits.
-        store = SqliteStore(connection, place)
-        jobs = (*pair, place)
-        busy = {w for job in jobs for w in live_workers(SqliteStore(connection, job), is_dead)}
-        store.enroll(self._worker)
+        mine = self._worker.worker
+        stores = [SqliteStore(connection, job) for job in (*pair, place)]
+
+        def others() -> set[str]:
+            return {w for store in stores for w in live_workers(store, is_dead)} - {mine}
+
+        stores[-1].enroll(self._worker)
         try:
-            yield busy
+            yield others
         finally:
-            store.dismiss(self._worker.worker)
+            stores[-1].dismiss(mine)
 
     def _try(
         self, connection: sqlite3.Connection, joins: Joins, pair: Pair, source: type[Source]

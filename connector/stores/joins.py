@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from headrace.connector.states import Desired
@@ -66,19 +66,21 @@ class Joins:
         row = self._row(pair.fork)
         return row is not None and row[0] > 0
 
-    def claim(self, pair: Pair, worker: str, *, busy: Collection[str]) -> bool:
-        """Let *worker* make the two one, if nobody else does and no *busy* one owns a split.
+    def claim(self, pair: Pair, worker: str, *, others: Callable[[], Collection[str]]) -> bool:
+        """Let *worker* make the two one, if nobody else does and no other owns a split.
 
-        What was asked for too long ago is given up.
+        *others* tells who lives; it is asked in the transaction that claims, so that of two that
+        claim at once the second sees the first. What was asked for too long ago is given up.
         """
         with transaction(self._connection):
             row = self._row(pair.fork)
+            busy = set(others())
             if row is None or row[0] == 0 or row[1] in busy:
                 return False
             owners = self._connection.execute(
                 "SELECT owner FROM leases WHERE job IN (?, ?)", (pair.fork, pair.base)
             )
-            if {owner for (owner,) in owners} & set(busy):
+            if {owner for (owner,) in owners} & busy:
                 if _now_ms() - row[0] > ASKED_MS_MAX:
                     self.give_up(pair)
                 return False
