@@ -8,7 +8,7 @@ killed the leases run out like a worker's, and what it had not committed is deli
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -115,6 +115,8 @@ class Driver:
         self._poll_seconds = poll_ms / 1000
         self._owner = this_process()
         self._store: Store = job.open_store(create=False)
+        self._notes = open_notes(job.notes)
+        self._board = Board(self._notes)
         self._job_key = self._store.job_key()
         self._spec = SourceSpec(
             given=dict(text.source), directory=str(text.directory), job=text.name
@@ -131,6 +133,7 @@ class Driver:
     def close(self) -> None:
         """Give back what was opened."""
         self._source.close()
+        self._notes.close()
         self._store.close()
 
     def lagging(self) -> Mapping[str, int]:
@@ -218,8 +221,7 @@ class Driver:
 
     def _state(self) -> Desired:
         """Return whether the job is to run."""
-        with closing(open_notes(self._job.notes)) as notes:
-            return Board(notes).wanted(self._job.name).state
+        return self._board.wanted(self._job.name).state
 
     def _look(self) -> None:
         """Renew the leases, and take what has become free."""
