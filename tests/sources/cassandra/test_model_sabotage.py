@@ -1,6 +1,8 @@
 """Whoever breaks a rule is found out: the model with that rule broken, each by its own check."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pytest
@@ -28,27 +30,57 @@ EXAMPLES: Final = 8  # Of a search: one of many more would begin with many that 
 SEARCHES_MAX: Final = 25
 STEPS: Final = 50
 INTERPRETED: Final = {**LISTED_INTERPRETED, **LATE_INTERPRETED}
-IN_CHANGES: Final = {**CHANGING, **GAPS}
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement")
 
 
-def name(sabotage: Sabotage) -> str:
-    """Return what a sabotage does."""
-    return sabotage.__name__
+@dataclass(frozen=True)
+class Case:
+    """A mistake, how what the judge says of it begins, and the model that can come to make it."""
+
+    sabotage: Sabotage
+    words: str
+    machine: type[Machine] = Machine
+    levels: tuple[str, ...] = ("QUORUM",)
+    beside: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """What else the model has, or only has."""
 
 
-def said_of(
-    sabotage: Sabotage,
-    words: str,
-    patch: pytest.MonkeyPatch,
+def cases(
+    sabotages: Mapping[Sabotage, str],
     machine: type[Machine] = Machine,
     levels: tuple[str, ...] = ("QUORUM",),
-) -> str:
-    """Return what the model says of a rule that is broken; it looks for these *words* alone."""
-    sabotage(patch)
-    patch.setattr(Judge, "heeds", words)
-    patch.setattr(Machine, "levels", levels)
+    **beside: tuple[object, ...],
+) -> list[Case]:
+    """Return a case for each of *sabotages*."""
+    return [Case(each, words, machine, levels, beside) for each, words in sabotages.items()]
+
+
+CASES: Final = [
+    *cases(LISTED),
+    *cases(MORE),
+    *cases(CHANGING, Changing),
+    *cases(GAPS, Changing),
+    *cases(PLANS, Everything),
+    *cases(STREAMS, Everything),
+    *cases(ALTERED, Changing, ("ONE", "QUORUM", "ALL")),
+    *cases(BOUNDS, Everything),
+    *cases(CROWDED, Everything, rooms=(40,)),
+    *(
+        case
+        for each, (level, words) in LEVELS.items()
+        for case in cases({each: words}, Everything, (level,), layouts=(TWO_CENTRES,))
+    ),
+]
+
+
+def said_of(case: Case, patch: pytest.MonkeyPatch) -> str:
+    """Return what the model says of a rule that is broken; it looks for the case's words alone."""
+    case.sabotage(patch)
+    patch.setattr(Judge, "heeds", case.words)
+    patch.setattr(Machine, "levels", case.levels)
     patch.setattr(Machine, "disposals", ("delete",))
+    for name, values in case.beside.items():
+        patch.setattr(case.machine, name, values)
     searched = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
@@ -58,7 +90,7 @@ def said_of(
         report_multiple_bugs=False,
     )
     for number in range(SEARCHES_MAX):
-        begun = seed(number)(type(machine.__name__, (machine,), {}))
+        begun = seed(number)(type(case.machine.__name__, (case.machine,), {}))
         try:
             run_state_machine_as_test(begun, settings=searched)
         except BrokenError as error:
@@ -67,92 +99,16 @@ def said_of(
 
 
 @pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), LISTED.items(), ids=map(name, LISTED))
-def test_the_model_catches(sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the mistakes that agreement is most likely to be made with."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sabotage.__name__)
+def test_the_model_catches(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each mistake is found, by the check of the rule that it breaks."""
+    assert re.search(case.words, said_of(case, monkeypatch))
 
 
 @pytest.mark.skipif(COMPILED, reason="machine code cannot be changed")
-@pytest.mark.parametrize(("sabotage", "words"), INTERPRETED.items(), ids=map(name, INTERPRETED))
+@pytest.mark.parametrize("case", cases(INTERPRETED), ids=lambda case: case.sabotage.__name__)
 def test_the_model_catches_in_what_may_be_compiled(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those in the hot loop."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), MORE.items(), ids=map(name, MORE))
-def test_the_model_catches_besides(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More mistakes, around agreement."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), IN_CHANGES.items(), ids=map(name, IN_CHANGES))
-def test_the_model_catches_where_things_change(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with rings that change, with what a log lost, and with damage."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Changing))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), PLANS.items(), ids=map(name, PLANS))
-def test_the_model_catches_where_splits_merge(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with what the splits of another plan begin with."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "found"), LEVELS.items(), ids=map(name, LEVELS))
-def test_the_model_catches_wrong_levels(
-    sabotage: Sabotage, found: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with who is asked for a copy."""
-    level, words = found
-    monkeypatch.setattr(Everything, "layouts", (TWO_CENTRES,))
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything, (level,)))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), STREAMS.items(), ids=map(name, STREAMS))
-def test_the_model_catches_with_streams(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with what nodes receive from others."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), ALTERED.items(), ids=map(name, ALTERED))
-def test_the_model_catches_where_levels_change(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with an ALTER of the level or of the number of copies."""
-    levels = ("ONE", "QUORUM", "ALL")
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Changing, levels))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), BOUNDS.items(), ids=map(name, BOUNDS))
-def test_the_model_catches_what_is_kept_and_told_wrongly(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with bytes of segments that go, with the books and with time."""
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
-
-
-@pytest.mark.skipif(not COMPILED, reason="the same, but slower")
-@pytest.mark.parametrize(("sabotage", "words"), CROWDED.items(), ids=map(name, CROWDED))
-def test_the_model_catches_where_there_is_no_room(
-    sabotage: Sabotage, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mistakes with what gives way."""
-    monkeypatch.setattr(Everything, "rooms", (40,))
-    assert re.search(words, said_of(sabotage, words, monkeypatch, Everything))
+    assert re.search(case.words, said_of(case, monkeypatch))
