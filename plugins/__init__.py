@@ -4,8 +4,6 @@ from headrace.plugins.claim_stores import ClaimStore
 from headrace.plugins.codecs import Codec, Encoding
 from headrace.plugins.config import Option, declared_options, option, parse_config
 from headrace.plugins.contract import (
-    Backlog,
-    CheckResult,
     Clock,
     CloseReason,
     CommandMain,
@@ -13,9 +11,7 @@ from headrace.plugins.contract import (
     Demand,
     Done,
     Failure,
-    Finding,
     Idle,
-    Nearness,
     Reader,
     Settle,
     Sink,
@@ -37,6 +33,7 @@ from headrace.plugins.errors import (
     Problem,
     RetriableError,
 )
+from headrace.plugins.findings import Backlog, CheckResult, Finding, Nearness
 from headrace.plugins.records import (
     OPERATIONS,
     Batch,

@@ -14,7 +14,8 @@ import structlog
 
 from headrace.plugins.codecs import Encoding
 from headrace.plugins.columns import TableType, TypedChanges
-from headrace.plugins.errors import ConfigError, Disposition, Problem
+from headrace.plugins.errors import ConfigError, Disposition, HeadraceError, Problem
+from headrace.plugins.findings import Backlog, CheckResult, Finding, Nearness
 from headrace.plugins.measures import Measure
 from headrace.plugins.records import (
     Batch,
@@ -87,47 +88,6 @@ class Context:
     job_key: bytes = field(repr=False)
     log: structlog.stdlib.BoundLogger
     spectator: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """What one part of a split has behind a position: durable bytes, and the files they are in.
-
-    `partition` is as in `Position.describe`.
-    """
-
-    partition: Mapping[str, str]
-    size_bytes: int
-    files: int
-
-
-class CheckResult(StrEnum):
-    """How a check ended; UNKNOWN where it could not be told."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check of a source or a sink found out; a hint says what to do where it failed."""
-
-    check: str
-    result: CheckResult
-    message: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Nearness:
-    """What a source reads without a network: `here`, of the places that `shares` are of.
-
-    `shares` says, by split and place, which part of a split can be read at a place, from 0 to 1.
-    """
-
-    here: Sequence[str] = ()
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Reader(ABC):
@@ -335,6 +295,14 @@ class Source(ABC):
         """Return what is missing from what there is to read, or there twice; reads none of it.
 
         The times, since 1970, are those between which something was written.
+        """
+        return ()
+
+    def denied(self) -> Sequence[HeadraceError]:
+        """Return why parts of it could not be read when they were tried last, and will not be.
+
+        Only what somebody has to mend, while the rest is read: a run that was to take all there is
+        ends with it.
         """
         return ()
 

@@ -187,6 +187,8 @@ class Worker:
                 self._replanning, self._nearness = replanning, source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
+            if until_idle and course.outcome is Outcome.ENDED:
+                failures += source.denied()
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
                 books=committed_books(store, source),

@@ -176,9 +176,13 @@ class AgentUnavailableError(LogUnreadableError):
 
 
 class AgentUntrustedError(AgentUnavailableError):
-    """TLS fails: one of us does not accept the other's certificate. Repeated, as the other is."""
+    """TLS fails: one of us does not accept the other's certificate. Repeated, as the other is.
+
+    Who does not wait for somebody to mend it ends with status 3.
+    """
 
     code = "agent_untrusted"
+    exit_status = 3
 
 
 class LogGapError(FatalError):

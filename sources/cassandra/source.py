@@ -10,6 +10,7 @@ from headrace.plugins import (
     Document,
     EncodedPosition,
     Finding,
+    HeadraceError,
     Nearness,
     Position,
     Problem,
@@ -26,6 +27,7 @@ from headrace.sources.cassandra.avro_changes import typed_values
 from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.errors import AgentUntrustedError
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.nearness import shares
@@ -162,6 +164,12 @@ class CassandraSource(Source):
             for node, log in self._parts.logs.items():
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)
+
+    def denied(self) -> Sequence[HeadraceError]:
+        """Return the agents with whom TLS fails; one that refuses us stops every split."""
+        pump = self._parts.reading
+        away = pump.unreachable.values() if pump is not None else ()
+        return [error for error in away if isinstance(error, AgentUntrustedError)]
 
     def measures(self) -> Sequence[Measure]:
         """Return how much was read, and how full the nodes' directories are."""

@@ -1,0 +1,46 @@
+"""What sources and sinks tell of themselves when they are asked: values, and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What one part of a split has behind a position: durable bytes, and the files they are in.
+
+    `partition` is as in `Position.describe`.
+    """
+
+    partition: Mapping[str, str]
+    size_bytes: int
+    files: int
+
+
+class CheckResult(StrEnum):
+    """How a check ended; UNKNOWN where it could not be told."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check of a source or a sink found out; a hint says what to do where it failed."""
+
+    check: str
+    result: CheckResult
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """What a source reads without a network: `here`, of the places that `shares` are of.
+
+    `shares` says, by split and place, which part of a split can be read at a place, from 0 to 1.
+    """
+
+    here: Sequence[str] = ()
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
