@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import structlog
@@ -80,7 +81,9 @@ class Context:
     """What the framework lends a plugin.
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
-    *spectator* only looks: it leaves nothing behind that anybody else could notice.
+    *spectator* only looks: it leaves nothing behind that anybody else could notice. In the folder
+    `cache`, if there is one, a plugin may keep what it found and can find again; several processes
+    use it at once.
     """
 
     job: str
@@ -88,6 +91,7 @@ class Context:
     job_key: bytes = field(repr=False)
     log: structlog.stdlib.BoundLogger
     spectator: bool = False
+    cache: Path | None = None
 
 
 class Reader(ABC):
@@ -234,6 +238,19 @@ class Source(ABC):
         hint = "`headrace run` without --engine reads every source"
         said = "this source cannot be read in micro-batches"
         raise ConfigError([Problem("source", said, hint)])
+
+    def stretches(
+        self,
+        position: Position | None,  # noqa: ARG002 (likewise)
+        size_bytes: int,  # noqa: ARG002 (likewise)
+    ) -> Sequence[tuple[Position | None, Position]]:
+        """Cut what a single log holds behind *position* into parts of about *size_bytes*.
+
+        Each is where it begins and ends, as `open` and `limit` take it; read one by one, at the
+        same time and anywhere, they give what is logged. Found by names and sizes, like `ahead`.
+        None where the source is not read so.
+        """
+        return ()
 
     def divide(
         self,

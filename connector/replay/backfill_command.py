@@ -63,7 +63,7 @@ def _check_delivered(text: JobText, names: Sequence[str]) -> None:
         ConfigError: with all of them.
 
     """
-    spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    spec = SourceSpec.of_job(text)
     with inside(spec.directory):
         source = spec.open()
         try:

@@ -120,7 +120,7 @@ def in_lake(target: Target, given: argparse.Namespace) -> Target:
 
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     selection = selection_of(given)
-    spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    spec = SourceSpec.of_job(text)
     if given.accept_gaps:
         spec = spec.behind_gaps()
     target = Target.of_job(

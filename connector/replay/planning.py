@@ -20,9 +20,12 @@ from headrace.plugins import (
 
 SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, behind one shard.
 SHARDS_MIN: Final = 4
-SHARDS_MAX: Final = 256
+SHARDS_MAX: Final = 256  # Each reads all logs.
+STRETCHES_MAX: Final = 16_384  # None reads what another one does.
 _ROW_BYTES: Final = 300  # Of an entry, for a guess.
 _US_PER_MS: Final = 1_000
+
+_Part = tuple[str, EncodedPosition | None, EncodedPosition | None]  # A split, from where, to where.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,12 @@ def planned(
     *,
     bounds: Bounds | None = None,
     shards: int = 0,
+    by_place: bool = False,
 ) -> Planned:
     """Cut the work into *shards*, by default as many as its size asks for.
+
+    Each has a part of the ring, and reads all; or, *by_place*, where the source is read so, all of
+    the ring, and reads a part.
 
     Raises:
         ConfigError: the source is wrong, or cannot be read so.
@@ -69,7 +76,9 @@ def planned(
     at = bounds or Bounds()
     with inside(spec.directory):
         size, files, logs, until = _size_and_end(spec, at)
-        count = shards or _count(size, logs)
+        count = shards or _count(size, logs, STRETCHES_MAX if by_place else SHARDS_MAX)
+        parts = _stretches(spec, at, until, size // count + 1) if by_place else []
+        count = 1 if parts else count
         source = spec.open(splits=count)
         try:
             position = None if until is None else source.decode_position(until)
@@ -77,11 +86,11 @@ def planned(
                 source.limit(until=position, tokens=selection.tokens)
             splits = source.plan()
             check_tables(source, selection.tables)
-            starts = {
-                split.split_id: _located(source, split, at.after, required=True)
-                for split in splits
-                if at.after
-            }
+            if not parts:
+                parts = [
+                    (split.split_id, _located(source, split, at.after, required=True), until)
+                    for split in splits
+                ]
             findings = source.flaws(from_ms=_ms(selection.from_us), to_ms=_ms(selection.to_us))
         finally:
             source.close()
@@ -90,17 +99,36 @@ def planned(
     made = [
         Shard(
             number=number,
-            split=split.split_id,
+            split=split,
             source=spec,
             splits=count,
             selection=selection,
-            resume=starts.get(split.split_id),
-            until=until,
+            resume=begin,
+            until=end,
         )
-        for number, split in enumerate(splits, start=1)
+        for number, (split, begin, end) in enumerate(parts, start=1)
     ]
     rows = size // _ROW_BYTES // max(1, logs) * len(splits) // max(count, len(splits))
     return Planned(made, size, files, rows, findings)
+
+
+def _stretches(
+    spec: SourceSpec, bounds: Bounds, until: EncodedPosition | None, size_bytes: int
+) -> list[_Part]:
+    """Return parts of about *size_bytes* of a source with one log; none if it has no such parts."""
+    source = spec.open(splits=1)
+    try:
+        if until is not None:
+            source.limit(until=source.decode_position(until))
+        split = source.plan()[0]
+        after = _located(source, split, bounds.after, required=True)
+        position = None if after is None else source.decode_position(after)
+        return [
+            (split.split_id, None if begin is None else begin.encode(), end.encode())
+            for begin, end in source.stretches(position, size_bytes)
+        ]
+    finally:
+        source.close()
 
 
 def check_tables(source: Source, named: Collection[str]) -> None:
@@ -128,7 +156,7 @@ def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, Enco
     try:
         split = source.plan()[0]
         until = _located(source, split, bounds.until or "latest", required=bool(bounds.until))
-        after = _located(source, split, bounds.after, required=True) if bounds.after else None
+        after = _located(source, split, bounds.after, required=True)
         position = None if after is None else source.decode_position(after)
         if until is not None:
             try:
@@ -147,6 +175,8 @@ def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, Enco
 def _located(
     source: Source, split: Split, target: str, *, required: bool
 ) -> EncodedPosition | None:
+    if not target:
+        return None
     try:
         position = source.locate(split, None, target)
     except ConfigError:
@@ -156,9 +186,9 @@ def _located(
     return None if position is None else position.encode()
 
 
-def _count(size_bytes: int, logs: int) -> int:
+def _count(size_bytes: int, logs: int, most: int) -> int:
     wanted = -(-size_bytes // (SHARD_BYTES * max(1, logs)))
-    return min(SHARDS_MAX, max(SHARDS_MIN, wanted))
+    return min(most, max(SHARDS_MIN, wanted))
 
 
 def _ms(time_us: int | None) -> int | None:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     at_s = time.time()
     if selection.to_us is None:  # What is on its way is not missing.
         selection = replace(selection, to_us=int(at_s - given.grace) * _US)
-    spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    spec = SourceSpec.of_job(text)
     plan = planned(spec, selection, bounds=Bounds(after=given.after, until=given.until))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")

@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
-from headrace.connector.job import configured
+from headrace.connector.job import JobText, configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.runtime.clock import SystemClock
@@ -33,6 +33,7 @@ from headrace.plugins import (
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
+CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
 NO_TOKEN: Final = 0  # Bulk work holds no lease.
 _GAPS, _GO_ON = "gaps", "expire"
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
@@ -40,11 +41,26 @@ IDLE_READS: Final = 2  # As a worker ends: one read may bring another one someth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """A source as a job file has it. Relative paths are relative to `directory`."""
+    """A source as a job file has it. Relative paths are relative to `directory`.
+
+    In `cache`, a folder that all machines have, it may keep what it finds; empty: nowhere.
+    """
 
     given: Mapping[str, Any]
     directory: str
     job: str = "replay"
+    cache: str = ""
+
+    @classmethod
+    def of_job(cls, text: JobText) -> Self:
+        """Return the source of a job; what it finds is kept beside the job's state."""
+        cache = text.state.absolute().with_name(text.state.name + CACHE_SUFFIX)
+        return cls(
+            given=dict(text.source),
+            directory=str(text.directory),
+            job=text.name,
+            cache=str(cache),
+        )
 
     def open(self, *, job_key: bytes = b"", splits: int = 0, spectator: bool = True) -> Source:
         """Make the source. Call it in `directory`.
@@ -66,6 +82,7 @@ class SourceSpec:
             job_key=job_key or os.urandom(16),
             log=structlog.stdlib.get_logger().bind(job=self.job),
             spectator=spectator,
+            cache=Path(self.cache) if self.cache else None,
         )
         made: Source = plugin(config, context)
         return made

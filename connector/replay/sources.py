@@ -64,7 +64,10 @@ OPTIONS: Final = (
     "token_range",
     "shards",
     "format",
+    "cache",
 )
+CACHE: Final = ".headrace"  # In the folder of an archive; a node's own folder is left alone.
+ONLY_NODE: Final = "node1"
 FORMATS: Final = ("avro", "json", "none", "mutations")
 _AVRO, _JSON, _NO_MESSAGES, _MUTATIONS = FORMATS
 _NODE_BY_NODE: Final = "none"
@@ -158,7 +161,11 @@ class SegmentReader(DataSourceReader):
             shard
             for spec in specs
             for shard in planned(
-                spec, self.selection, bounds=self._bounds, shards=self._shards
+                spec,
+                self.selection,
+                bounds=self._bounds,
+                shards=self._shards,
+                by_place=not self._agreed,
             ).shards
         ]
         return [SegmentPartition(shard, self._format, self._target) for shard in shards]
@@ -273,7 +280,7 @@ def spec_of(options: Mapping[str, str]) -> SourceSpec:
     """
     if "job" in options:
         text = job_text(Path(options["job"]).absolute())
-        return SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+        return SourceSpec.of_job(text)
     if "path" not in options:
         hint = "load() the folder that has a folder for each node; or give the path of a job file"
         raise bad_option("path", "is required, or `job`", hint)
@@ -285,7 +292,8 @@ def spec_of(options: Mapping[str, str]) -> SourceSpec:
         given["schema"] = str(schema)
     if "consistency" in options:
         given["consistency"] = options["consistency"]
-    return SourceSpec(given=given, directory=str(folder))
+    cache = options.get("cache", str(folder / CACHE) if set(nodes) - {ONLY_NODE} else "")
+    return SourceSpec(given=given, directory=str(folder), cache=cache)
 
 
 def _nodes_in(folder: Path) -> dict[str, str]:
@@ -301,7 +309,7 @@ def _nodes_in(folder: Path) -> dict[str, str]:
         hint = "give a folder that every machine of the cluster has"
         raise bad_option("path", f"{folder}: {error.strerror}", hint) from error
     nodes = {each.name: str(each) for each in children if each.is_dir() and each.name[0] != "."}
-    return nodes or {"node1": str(folder)}
+    return nodes or {ONLY_NODE: str(folder)}
 
 
 def _schema_beside(folder: Path) -> Path | None:

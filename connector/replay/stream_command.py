@@ -58,7 +58,7 @@ def main(given: argparse.Namespace) -> int:
     text, job = job_text(path, given.job), read_job(path, given.job)
     checkpoint = checkpoint_of(text.state, text.name)
     stopped = threading.Event()
-    source = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+    source = SourceSpec.of_job(text)
     with checkpoint.running(), stopped_by_signals(stopped.set):
         job_key = _check(text, job, source)
         measures = StreamMeasures(source, job_key, checkpoint) if given.metrics else None

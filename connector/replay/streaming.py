@@ -148,7 +148,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 job_key = store.job_key()
             finally:
                 store.close()
-            spec = SourceSpec(given=dict(text.source), directory=str(text.directory), job=text.name)
+            spec = SourceSpec.of_job(text)
             self._made = Course(spec, self._checkpoint, start=text.start, job_key=job_key)
         return self._made
 

@@ -79,7 +79,7 @@ class LogTables:
 
         A node writes those of its own keyspaces at every start; nothing of them is kept.
         """
-        if partition_key(raw, messaging) in _OWN_KEYSPACES:
+        if is_of_cassandra(raw, messaging):
             return
         self.changes += 1
         try:
@@ -182,6 +182,11 @@ class LogTables:
             rows = rows.with_given(given.schema, given.given)
         since = stored.since.segment_id, stored.since.offset
         return Version(since, rows, self._deliveries.epochs.of(rows.schema))
+
+
+def is_of_cassandra(raw: bytes, messaging: int) -> bool:
+    """Say whether a mutation of `system_schema` tells of Cassandra's own tables."""
+    return partition_key(raw, messaging) in _OWN_KEYSPACES
 
 
 def _stored(version: Version) -> StoredVersion:

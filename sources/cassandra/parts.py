@@ -40,6 +40,7 @@ from headrace.sources.cassandra.schema import (
     Schema,
     TableSchema,
 )
+from headrace.sources.cassandra.segment_index import IndexFolder, Searcher
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import Stream, Streams, streams_in
@@ -196,6 +197,16 @@ class Parts:
                 before = self._incarnations.get(node, 0)
                 self._incarnations[node] = max(before, Manifest(stored).incarnation)
 
+    def with_schemas(self, state: CdcState) -> CdcState:
+        """Return *state* with the schema of its place in each log where it tells none."""
+        folder, epoch = IndexFolder(self.context.cache), self.deliveries.epochs.of(self.schema)
+        self.know(state)
+        searcher = Searcher(folder, self.keys, epoch)
+        return searcher.with_schemas(state, self.logs, self._tables)
+
+    def _tables(self, node: str) -> LogTables:
+        return LogTables(node, self.given, self.deliveries, self.context)
+
     @cached_property
     def holds(self) -> "Mapping[str, Hold | RemoteHold]":
         """The job's hold in each node's directory; a spectator has none."""
@@ -325,7 +336,7 @@ class Parts:
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
-            tables=lambda node: LogTables(node, self.given, self.deliveries, self.context),
+            tables=self._tables,
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
             patience=config.patience,

@@ -1,6 +1,7 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headrace.plugins import (
     Backlog,
@@ -21,13 +22,14 @@ from headrace.plugins import (
 )
 from headrace.plugins.columns import TableType, TypedChanges
 from headrace.plugins.measures import Measure
-from headrace.sources.cassandra import merging
+from headrace.sources.cassandra import merging, survey
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.avro_changes import typed_values
 from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.errors import AgentUntrustedError
+from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.nearness import shares
@@ -36,7 +38,7 @@ from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
 from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
 from headrace.sources.cassandra.state import CdcState, Marker
-from headrace.sources.cassandra.survey import ahead, backlog, located
+from headrace.sources.cassandra.survey import acquaint, ahead, backlog, located
 
 
 class CassandraSource(Source):
@@ -92,6 +94,8 @@ class CassandraSource(Source):
     def open(self, split: Split, resume: Position | None) -> Reader:
         """Begin to feed *split*, after *resume* or from the oldest segments."""
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
+        if resume is not None and self.context.spectator:
+            resume = self._parts.with_schemas(resume)
         return CassandraReader(self._parts, self._parts.splits.index(split.split_id), resume)
 
     @classmethod
@@ -115,6 +119,24 @@ class CassandraSource(Source):
         """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return ahead(self._parts.logs, position or self._nowhere(), size_bytes)
+
+    def stretches(
+        self, position: Position | None, size_bytes: int
+    ) -> Sequence[tuple[Position | None, Position]]:
+        """Cut the log of an only node that is a directory; see `survey.stretches`."""
+        assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
+        ((node, log), *others) = self._parts.logs.items()
+        if others or not isinstance(log, LogDirectory):
+            return ()
+        begun = position or self._nowhere()
+        acquaint(self._parts.logs, begun)
+        cut = survey.stretches(log, begun.markers.get(node, START), size_bytes)
+        manifests = {node: log.manifest.stored()}
+
+        def at(marker: Marker) -> CdcState:
+            return replace(begun, markers={node: marker}, manifests=manifests)
+
+        return [(None if first == START else at(first), at(last)) for first, last in cut]
 
     def divide(
         self, split: Split, position: Position | None, parts: int

@@ -67,6 +67,31 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
     return replace(state, markers=markers, manifests=_manifests(logs))
 
 
+def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[Marker, Marker]]:
+    """Cut what lies behind *marker* into parts of about *size_bytes*, by places, ascending.
+
+    Segments stay together, as far as they are no larger. The last part of a packed one has more.
+    """
+    found: list[tuple[Marker, Marker]] = []
+    begin, at, taken = marker, marker, 0
+    for segment in log.segments():
+        left = _left(log, segment, marker)
+        if not left:
+            continue
+        if taken and taken + left > size_bytes:
+            found.append((begin, at))
+            begin, taken = at, 0
+        first = marker.offset if segment.segment_id == marker.segment_id else 0
+        parts = -(-left // size_bytes)
+        for number in range(1, parts):
+            at = Marker(segment.segment_id, first + left * number // parts)
+            found.append((begin, at))
+            begin = at
+        taken += left // parts
+        at = _end_of(segment)
+    return [*found, (begin, at)] if taken else found
+
+
 def located(logs: Logs, state: CdcState, target: str) -> CdcState:
     """Return *state* with the markers that *target* means.
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from servers.process import free_ports
 from spark_jobs import (
     NAMES,
+    NODES,
     RING,
     WAIT_SECONDS_MAX,
     Names,
@@ -54,6 +55,23 @@ def test_segments_equal_a_workers_changes(spark: SparkSession) -> None:
 
     assert by_worker() == names_of(changes)
     assert changes.rdd.getNumPartitions() >= 4
+
+
+def test_every_log_for_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Without agreement a task reads a part of one log, and all of them what the logs hold."""
+    reader = spark.read.format("headrace.segments").option("agreement", "none")
+    reader = reader.option("cache", str(tmp_path))
+    folder = str(recording(RING) / "segments")
+    whole, parts = (reader.option("shards", count).load(folder) for count in (1, 2))
+    places = Counter(map(tuple, parts.select("node", "segment", "position", "index").collect()))
+
+    assert places == Counter(
+        map(tuple, whole.select("node", "segment", "position", "index").collect())
+    )
+    assert {1} == set(places.values())
+    assert by_worker().total() < places.total()
+    assert 3 * 2 <= parts.rdd.getNumPartitions()
+    assert set(NODES) == {path.name for path in tmp_path.iterdir()}
 
 
 def test_push_down(spark: SparkSession) -> None:
