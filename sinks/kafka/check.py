@@ -30,9 +30,10 @@ class ClusterCheck:
     def __init__(self, config: KafkaConfig) -> None:
         """Ask nothing yet. Raises KafkaException if librdkafka refuses a value."""
         self._config = config
-        self._last: KafkaError | None = None
+        self._heard: list[KafkaError] = []
         self._seconds = min(SECONDS_MAX, config.connect_timeout_ms / 1000)
-        options: dict[str, Any] = {**config.admin_config(), "error_cb": self._hear}
+        # Not a method: that would be a cycle, and the client's threads would wait for a collector.
+        options: dict[str, Any] = {**config.admin_config(), "error_cb": self._heard.append}
         self._admin = AdminClient(options)
 
     def findings(self) -> Sequence[Finding]:
@@ -41,7 +42,7 @@ class ClusterCheck:
             cluster = self._admin.list_topics(timeout=self._seconds)
         except KafkaException as error:
             self._admin.poll(0)  # What its connections said is called back.
-            last = self._last or error.args[0]
+            last = self._why() or error.args[0]
             return [Finding("connection", _FAILED, last.str(), hint_of(last))]
         brokers = len(cluster.brokers)
         found = [
@@ -54,10 +55,10 @@ class ClusterCheck:
             found += self._of_topic(topic, known)
         return found
 
-    def _hear(self, error: KafkaError) -> None:
-        # That all brokers are down says less than why each of them is.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:  # noqa: SLF001
-            self._last = error
+    def _why(self) -> KafkaError | None:
+        """Return what was heard last; that all are down says less than why each of them is."""
+        told = [e for e in self._heard if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        return (told or self._heard or [None])[-1]
 
     def _topics(self) -> Sequence[str]:
         config = self._config

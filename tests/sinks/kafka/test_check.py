@@ -1,10 +1,12 @@
 """A check says what is wrong with a cluster before anything is sent to it."""
 
 import uuid
+import weakref
 
 from deliveries import context
 from headrace.plugins import CheckResult, Finding, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.check import ClusterCheck
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 
 PASSED, FAILED = CheckResult.PASSED, CheckResult.FAILED
@@ -49,3 +51,14 @@ def test_refused_option() -> None:
     (found,) = check(**options)
 
     assert ("options", FAILED) == (found.check, found.result)
+
+
+def test_a_check_that_is_over_holds_no_client() -> None:
+    """Its client ends with it, threads and connections too, and waits for no collector."""
+    config = parse_config(KafkaConfig, {"topic": "t", "bootstrap.servers": "127.0.0.1:1"})
+    done = ClusterCheck(config)
+    known = weakref.ref(done)
+
+    del done
+
+    assert known() is None
