@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import REFUSALS, BrokerUnreachableError, OffsetsTopicError
+from headrace.sinks.kafka.reading import taken
 
 PARTITIONS: Final = 8
 # What a reader must read at the start is what compaction has not come to yet.
@@ -188,7 +189,7 @@ class _Reading:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 100,
+                "fetch.wait.max.ms": 10,
             }
         )
         self._consumer.assign([TopicPartition(topic.name, topic.partition, 0)])
@@ -196,7 +197,7 @@ class _Reading:
     def go_on(self, clock: Clock, deadline_ms: int) -> Mapping[str, bytes] | None:
         """Read until the end, or *deadline_ms*."""
         while not self._done and clock.monotonic_ms() < deadline_ms:
-            for message in self._consumer.consume(1_000, timeout=_POLL_SECONDS):
+            for message in taken(self._consumer, _POLL_SECONDS):
                 self._take(message)
         return self._found if self._done else None
 

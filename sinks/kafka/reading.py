@@ -55,7 +55,7 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
         silent_seconds = 0.0
         ended = False
         while not ended:
-            came = consumer.consume(MESSAGES_MAX, timeout=WAIT_SECONDS)
+            came = taken(consumer, WAIT_SECONDS)
             silent_seconds = 0.0 if came else silent_seconds + WAIT_SECONDS
             if silent_seconds > SILENT_SECONDS_MAX:
                 raise BrokerUnreachableError("the broker is silent", place=part)
@@ -74,6 +74,15 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
         consumer.close()
 
 
+def taken(consumer: Consumer, seconds: float) -> Sequence[Message]:
+    """Return what is there, ends of partitions too; wait for the first of it, so long at most.
+
+    `consume` alone would wait for more until the time is up, also behind the end.
+    """
+    first = consumer.poll(seconds)
+    return [] if first is None else [first, *consumer.consume(MESSAGES_MAX - 1, timeout=0)]
+
+
 def _stored(message: Message) -> Stored:
     given: list[tuple[str, bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]
     headers = tuple((name, value or b"") for name, value in given)
@@ -87,6 +96,7 @@ def _consumer(config: KafkaConfig) -> Consumer:
             "group.id": "headrace-reading",  # It is asked for; nothing is joined or committed.
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # An end is told when a fetch has found nothing for so long.
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }

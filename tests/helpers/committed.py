@@ -5,6 +5,8 @@ from collections.abc import Callable, Hashable
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from headrace.sinks.kafka.reading import taken
+
 
 def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Message]:
     """Return all committed messages of *topic*; underscores in *options* stand for dots."""
@@ -25,7 +27,7 @@ def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Messag
         found: list[Message] = []
         ended: set[int | None] = set()
         while len(ended) < len(partitions):
-            for message in consumer.consume(5_000, timeout=1):
+            for message in taken(consumer, 1):
                 error = message.error()
                 if error is None:
                     found.append(message)
