@@ -9,7 +9,9 @@ from hypothesis import settings
 
 from deaf import obey_deaf
 from hot import hot_modules, is_compiled, is_stale, obey_native
+from scratch import prefer_memory
 
+prefer_memory()
 obey_native()
 obey_deaf()
 

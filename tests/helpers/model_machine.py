@@ -14,7 +14,6 @@ from model_process import LEASE_MS, Process
 from model_ring import KEYS, LEVELS_OF_CENTRES, ONE_CENTRE, TOKENS, Factors, Version
 from model_world import World
 
-MEMORY_DISK: Final = Path("/dev/shm")  # noqa: S108 (a disk in memory, if there is one)
 PROCESSES_MAX: Final = 2
 ROWS_MAX: Final = 150
 REST_MS: Final = 4_900  # Less than a lease.
@@ -44,10 +43,9 @@ class Machine(RuleBasedStateMachine):
     rooms: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self) -> None:
-        """Make a folder, in memory if that can be."""
+        """Make a folder."""
         super().__init__()
-        where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
-        self.folder = Path(mkdtemp(prefix="headrace-model-", dir=where))
+        self.folder = Path(mkdtemp(prefix="headrace-model-"))
         self.world: World
         self.factors: tuple[Factors, ...] = ()  # That the keyspace may have; it begins with these.
 
