@@ -108,13 +108,7 @@ def nodes_of(metadata: Metadata, names: Mapping[str, str]) -> Sequence[Node]:
             )
         tokens[host].append(token.value)
     nodes = [
-        Node(
-            _name(host, names),
-            tuple(sorted(owned)),
-            host.datacenter,
-            host.rack,
-            host_id=str(host.host_id),
-        )
+        Node(_name(host, names), tuple(sorted(owned)), host.datacenter, host.rack)
         for host, owned in tokens.items()
     ]
     return sorted(nodes, key=lambda node: node.name)

@@ -1,7 +1,6 @@
 """Which nodes hold a token, and which copies a consistency level asks for: versions of a topology.
 
-The replicas come from cassandra-driver's own replication strategies. Pure: no I/O, no clock. Lines
-are those of docs/agreement.md.
+Pure: no I/O, no clock. Lines are those of docs/agreement.md.
 """
 
 from bisect import bisect_left
@@ -15,6 +14,7 @@ import msgspec
 from headrace.plugins import ConfigError, Problem
 from headrace.sources.cassandra.errors import TopologyError
 from headrace.sources.cassandra.groups import GROUPS_MAX, Group, Groups, Ring, Terms
+from headrace.sources.cassandra.placement import Place, holders
 from headrace.sources.cassandra.schema import KeyspaceSchema
 
 HOSTS_MAX: Final = 64  # A record's seen hosts are the bits of one word.
@@ -40,8 +40,6 @@ class Node:
     datacenter: str = ""
     rack: str = "rack1"
     joining: bool = False
-    # The driver's strategies compare hosts by identity and ask for these two words.
-    host_id: str = field(default="", compare=False)
 
 
 Replication = tuple[tuple[str, str], ...]  # A keyspace's options, in order.
@@ -280,7 +278,7 @@ def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Seque
     is_told = all(node.tokens for node in nodes)
     _check_centres(version.level, keyspace, copies, centres)
     everyone = [] if is_told else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
-    held = everyone or _held(nodes, keyspace)
+    held = everyone or _held(nodes, copies)
     return [
         _Range(token, tuple(_terms(version, copies, centres, replicas)), replicas)
         for token, replicas in held
@@ -321,17 +319,13 @@ def _all_nodes(
     return frozenset(n for n in centres if centres[n] in copies or "" in copies)
 
 
-def _held(nodes: Sequence[Node], keyspace: KeyspaceSchema) -> list[tuple[int, frozenset[str]]]:
-    # Only here: a job that names no tokens starts without the driver's imports.
-    from cassandra.metadata import Murmur3Token, ReplicationStrategy  # noqa: PLC0415
-
-    owners = {Murmur3Token(token): node for node in nodes for token in node.tokens}
-    ring = sorted(owners)
-    strategy = ReplicationStrategy.create(
-        _strategy(keyspace), {k: v for k, v in keyspace.replication.items() if k != "class"}
-    )
-    replicas: Mapping[Murmur3Token, Sequence[Node]] = strategy.make_token_replica_map(owners, ring)
-    return [(token.value, frozenset(node.name for node in replicas[token])) for token in ring]
+def _held(nodes: Sequence[Node], copies: Mapping[str, int]) -> Sequence[tuple[int, frozenset[str]]]:
+    places = {
+        node.name: Place("", node.name) if "" in copies else Place(node.datacenter, node.rack)
+        for node in nodes
+    }
+    ring = sorted((token, node.name) for node in nodes for token in node.tokens)
+    return list(holders(ring, places, copies))
 
 
 def _terms(

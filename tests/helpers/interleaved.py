@@ -4,7 +4,7 @@ What is published is known by its bytes: nothing is decoded here.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.state import CdcState
-from justified import Atom, Content, Logs
+from justified import Atom, Content, Durable, Logs
 from node_logs import source
 
 STEPS_MAX: Final = 10_000
@@ -52,6 +52,10 @@ class GrowingLog:
         """Let all of a state be there, the present one's if something is missing of it."""
         self.grow(1)
         self.grow(len(self._steps))
+
+    def follow(self, state: Path) -> None:
+        """Let the log be in one state more, after the others."""
+        self._states.insert(0, state)
 
     @property
     def states_left(self) -> int:
@@ -90,11 +94,23 @@ class Job:
     """A job that forgets everything but what was committed whenever it crashes.
 
     `published` counts the contents in the order of their emission; `repeated` are those all of
-    whose atoms had been emitted before.
+    whose atoms had been emitted before, `early` those of which too few copies were durable when
+    they were emitted.
     """
 
-    def __init__(self, options: Mapping[str, object], random: Random, known: Logs) -> None:
-        """Begin without a state; *known* tells bytes from their digests."""
+    def __init__(
+        self,
+        options: Mapping[str, object],
+        random: Random,
+        known: Logs,
+        folder: Path,
+        is_justified: Callable[[Content, Collection[str]], bool],
+    ) -> None:
+        """Begin without a state; *known* tells bytes from their digests.
+
+        *folder* has the nodes' directories. *is_justified* says whether a content may be emitted
+        that these nodes have logged.
+        """
         self.options = dict(options)
         self.random = random
         self.known = known
@@ -102,11 +118,14 @@ class Job:
         self.committed: dict[str, EncodedPosition] = {}
         self.published: Counter[Content] = Counter()
         self.repeated: list[Content] = []
+        self.early: list[Content] = []
         self.crashes = 0
         self.readers: dict[str, Reader] = {}
         self.closed: Counter[str] = Counter()  # The books of earlier plans.
         self._said: set[Atom] = set()
         self._started: Source | None = None
+        self._is_justified = is_justified
+        self.durable = Durable(folder, known)
 
     def start(self) -> None:
         """Open all splits at what was committed."""
@@ -214,8 +233,11 @@ class Job:
         return found if isinstance(found, Batch) else None
 
     def _publish(self, split: str, batch: Batch) -> None:
+        self.durable.look()
         for digest in mutations(batch):
             content = self.known.contents[digest]
+            if not self._is_justified(content, self.durable.nodes[content]):
+                self.early.append(content)
             if content <= self._said:
                 self.repeated.append(content)
             self._said |= content

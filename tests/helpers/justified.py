@@ -7,12 +7,13 @@ range from end to end. Nothing of the code under test takes part.
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cramjam
 import msgspec
@@ -35,7 +36,7 @@ KILLED: Final = "node3-killed"
 
 _INCLUSIVE_STARTS: Final = ("INCL_START_BOUND", "EXCL_END_INCL_START_BOUNDARY")
 _INCLUSIVE_ENDS: Final = ("INCL_END_BOUND", "INCL_END_EXCL_START_BOUNDARY")
-_NO_LIMIT: Final = 1 << 31
+NO_LIMIT: Final = 1 << 31
 _PARAMETERS_AT: Final = 12  # Behind version and id: their length, then they.
 _MARKER_BYTES: Final = 8
 _CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
@@ -43,6 +44,16 @@ _CHECKSUM_BYTES: Final = 4  # Behind a mutation, at the end of its entry.
 Atom = tuple[object, ...]
 Content = frozenset[Atom]
 Document = Mapping[str, Any]  # Any: parsed JSON.
+
+
+class Entry(NamedTuple):
+    """A mutation in a node's log: where it ends, its bytes, and the oracle's line of it."""
+
+    node: str
+    segment: int
+    end: int
+    raw: bytes
+    text: bytes
 
 
 class _Line(msgspec.Struct):
@@ -58,12 +69,14 @@ class _Line(msgspec.Struct):
 class Logs:
     """What is in the logs of a ring's nodes: by the SHA-256 of a mutation's bytes, its content.
 
-    `entries` counts each node's; `nodes` are those that logged a content, in whatever bytes.
+    `entries` counts each node's; `nodes` are those that logged a content, in whatever bytes;
+    `places` says where entries end, by node and segment.
     """
 
     contents: Mapping[bytes, Content]
     entries: Counter[str]
     nodes: Mapping[Content, frozenset[str]]
+    places: Mapping[tuple[str, int], Sequence[tuple[int, Content]]]
 
     def justified(self, level: str) -> set[Content]:
         """Return the contents that as many distinct nodes logged as *level* asks for."""
@@ -73,6 +86,37 @@ class Logs:
         """Return what must wait: contents on too few nodes that also say something new."""
         said = union(self.justified(level))
         return {content for content in self.nodes if not content <= said}
+
+
+class Durable:
+    """Which nodes have logged a content, by what their index files say now."""
+
+    def __init__(self, folder: Path, logs: Logs) -> None:
+        """Begin with nothing; *folder* has the nodes' directories."""
+        self._folder = folder
+        self._places = logs.places
+        self._passed: Counter[tuple[str, int]] = Counter()
+        self.nodes: defaultdict[Content, set[str]] = defaultdict(set)
+
+    def look(self) -> None:
+        """Read the index files of what was not yet seen to be durable."""
+        for index in self._folder.glob("*/*_cdc.idx"):
+            segment = index.parent.name, int(index.stem.split("-")[2].removesuffix("_cdc"))
+            ends = self._places.get(segment, ())
+            if self._passed[segment] == len(ends):
+                continue
+            limit = durable_end(index)
+            for end, content in ends[self._passed[segment] :]:
+                if end > limit:
+                    break
+                self.nodes[content].add(segment[0])
+                self._passed[segment] += 1
+
+
+def durable_end(index: Path) -> int:
+    """Return up to where a segment is durable by its index file, if it has one."""
+    text = index.read_text() if index.exists() else "0"
+    return NO_LIMIT if "COMPLETED" in text else int(text)
 
 
 def union(contents: set[Content]) -> set[Atom]:
@@ -90,7 +134,7 @@ def logs_of(name: str, *, killed: bool = False) -> Logs:
     found = list(_entries(folder / "oracle.jsonl", _segments(folder, killed=False)))
     if killed:
         segments = _segments(folder, killed=True)
-        found = [entry for entry in found if entry[0] != NODES[2]]
+        found = [entry for entry in found if entry.node != NODES[2]]
         found += _entries(folder / f"oracle-{KILLED}.jsonl", segments)
     return _logs(found)
 
@@ -103,18 +147,23 @@ def log_of(name: str, *, killed: bool) -> Logs:
     """
     folder = recording(name)
     segments = {
-        number: (NODES[0], content, limit if killed else _NO_LIMIT)
+        number: (NODES[0], content, limit if killed else NO_LIMIT)
         for number, content, limit in _durable(folder / "killed" / "cdc_raw")
     }
     return _logs(list(_entries(folder / "oracle-killed.jsonl", segments)))
 
 
+def entries_of(name: str) -> Sequence[Entry]:
+    """Return what a single node's log of recording *name* has of tables with CDC."""
+    folder = recording(name)
+    segments = {n: (NODES[0], content, NO_LIMIT) for n, content, _ in _durable(folder / "segments")}
+    return list(_entries(folder / "oracle.jsonl", segments))
+
+
 def _durable(place: Path) -> Iterator[tuple[int, bytes, int]]:
     """Yield each segment's id and bytes, and up to where its index says that they are durable."""
     for path in place.glob("*.log"):
-        index = path.with_name(f"{path.stem}_cdc.idx")
-        text = index.read_text() if index.exists() else "0"
-        limit = _NO_LIMIT if "COMPLETED" in text else int(text)
+        limit = durable_end(path.with_name(f"{path.stem}_cdc.idx"))
         yield int(path.stem.rpartition("-")[2]), _unpacked(path.read_bytes()), limit
 
 
@@ -133,18 +182,21 @@ def _unpacked(content: bytes) -> bytes:
     return bytes(found)
 
 
-def _logs(found: list[tuple[str, bytes, bytes]]) -> Logs:
+def _logs(found: Sequence[Entry]) -> Logs:
     contents: dict[bytes, Content] = {}
     nodes: defaultdict[Content, set[str]] = defaultdict(set)
-    for node, raw, text in found:
-        digest = sha256(raw).digest()
+    places: defaultdict[tuple[str, int], list[tuple[int, Content]]] = defaultdict(list)
+    for entry in found:
+        digest = sha256(entry.raw).digest()
         if digest not in contents:
-            contents[digest] = frozenset(atoms(msgspec.json.decode(text)))
-        nodes[contents[digest]].add(node)
+            contents[digest] = frozenset(atoms(msgspec.json.decode(entry.text)))
+        nodes[contents[digest]].add(entry.node)
+        places[entry.node, entry.segment].append((entry.end, contents[digest]))
     return Logs(
         contents,
-        Counter(node for node, _, _ in found),
+        Counter(entry.node for entry in found),
         {content: frozenset(names) for content, names in nodes.items()},
+        {segment: sorted(ends, key=itemgetter(0)) for segment, ends in places.items()},
     )
 
 
@@ -154,16 +206,14 @@ def _segments(folder: Path, *, killed: bool) -> dict[int, tuple[str, bytes, int]
     if killed:
         places = {NODES[2]: folder / KILLED / "cdc_raw"}
     return {
-        number: (node, content, limit if killed else _NO_LIMIT)
+        number: (node, content, limit if killed else NO_LIMIT)
         for node, place in places.items()
         for number, content, limit in _durable(place)
     }
 
 
-def _entries(
-    oracle: Path, segments: Mapping[int, tuple[str, bytes, int]]
-) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield the node, the bytes and the oracle's line of each mutation of a table with CDC."""
+def _entries(oracle: Path, segments: Mapping[int, tuple[str, bytes, int]]) -> Iterator[Entry]:
+    """Yield each mutation of a table with CDC."""
     with oracle.open("rb") as lines:
         for text in lines:
             line = msgspec.json.decode(text, type=_Line)
@@ -172,7 +222,8 @@ def _entries(
             node, content, limit = segments[line.segment]
             end = line.position - _CHECKSUM_BYTES
             if line.position <= limit:
-                yield node, content[end - line.size : end], text
+                raw = content[end - line.size : end]
+                yield Entry(node, line.segment, line.position, raw, text)
 
 
 def atoms(mutation: Document) -> Iterator[Atom]:

@@ -1,11 +1,12 @@
 """Recorded rings, read in random order while they grow, with a crash after every batch.
 
 What is justified comes from what Cassandra's own reader says is in the logs, and from the raw bytes
-at those places: nothing of the code under test.
+at those places: nothing of the code under test. HEADRACE_SEEDS asks for other orders than one (see
+CONTRIBUTING.md).
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -16,7 +17,8 @@ from corpora import recording
 from headrace.connector.runtime.books import SplitBooks, differences
 from hot import is_compiled
 from interleaved import GrowingLog, Job
-from justified import KILLED, NODES, Logs, log_of, logs_of, union
+from justified import KILLED, NEEDED, NODES, Logs, log_of, logs_of, union
+from seeds import seeds
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +38,7 @@ CRASHES: Final = (
 ONE_COPY: Final = ("ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
 SEGMENT_BYTES: Final = 1024 * 1024
 REPAIR: Final = "5.0-repair"
-SPLITS: Final = 2
+SPLITS: Final = (1, 2, 3, 5)
 CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
 EXPIRY_S: Final = 3600
 LAST: Final = "segments/node3"
@@ -49,12 +51,17 @@ def job_of(name: str, level: str, seed: int, nodes: Path, known: Logs) -> Job:
         "nodes": {node: str(nodes / node) for node in NODES},
         "schema": str(recording(name) / "schema.cql"),
         "consistency": level,
-        "splits": SPLITS,
+        "splits": random.choice(SPLITS),
         "segments_per_batch_max": random.choice([1, 16]),
         "expiry_seconds": EXPIRY_S,
         "memory_seconds": EXPIRY_S,
     }
-    return Job(options, random, known)
+    return Job(options, random, known, nodes, lambda _, nodes: len(nodes) >= NEEDED[level])
+
+
+def other_splits(job: Job, seed: int) -> Sequence[int]:
+    """Return into how many splits the ring is cut in the middle; of the first seed not at all."""
+    return job.random.sample(SPLITS, job.random.randint(0, 2)) if seed else ()
 
 
 def growing(name: str, folder: Path, *last: str) -> list[GrowingLog]:
@@ -71,7 +78,7 @@ def check(job: Job, known: Logs, level: str) -> None:
     justified = known.justified(level)
     missing = union(justified) - union(set(job.published))
     unjustified = set(job.published) - justified
-    assert (0, 0, 0) == (len(job.repeated), len(missing), len(unjustified))
+    assert (0, 0, 0, 0) == tuple(map(len, (job.repeated, job.early, missing, unjustified)))
     check_books(job.books(), known, job.published.total())
 
 
@@ -84,19 +91,22 @@ def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
         assert known.entries[node] == sum(books[f"entries.{node}.{fate}"] for fate in fates)
 
 
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", RINGS)
-def test_each_justified_mutation_is_published_once(tmp_path: Path, name: str, level: str) -> None:
+def test_each_justified_mutation_is_published_once(
+    tmp_path: Path, name: str, level: str, seed: int
+) -> None:
     """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
 
     Read repair has written some of it once more, in other bytes (line 19).
     """
     known = logs_of(name)
     logs = growing(name, tmp_path)
-    job = job_of(name, level, 0, tmp_path, known)
+    job = job_of(name, level, seed, tmp_path, known)
     job.start()
 
-    job.read_all(logs)
+    job.read_all(logs, splits=other_splits(job, seed))
     job.rest(CANONICAL_S)
 
     check(job, known, level)
@@ -105,9 +115,10 @@ def test_each_justified_mutation_is_published_once(tmp_path: Path, name: str, le
     job.close()
 
 
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("level", ["ONE", "QUORUM"])
 @pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
-def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str) -> None:
+def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, seed: int) -> None:
     """8, then 3, then 16 splits, each ahead of the others somewhere: each mutation once.
 
     A split of another plan begins with what several of the one before know, each of its own tokens;
@@ -115,7 +126,7 @@ def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str) 
     """
     known = logs_of(SMALLEST)
     logs = growing(SMALLEST, tmp_path)
-    job = job_of(SMALLEST, level, 1, tmp_path, known)
+    job = job_of(SMALLEST, level, seed + 1, tmp_path, known)
     job.options["splits"] = 8
     job.start()
 
@@ -130,14 +141,15 @@ def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str) 
     job.close()
 
 
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("level", ["ONE", "ALL"])
 @pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
 @pytest.mark.parametrize("name", RINGS)
-def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str) -> None:
+def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, seed: int) -> None:
     """What it lost stays pending at ALL; its log is read on where it was, and repeats nothing."""
     killed, whole = logs_of(name, killed=True), logs_of(name)
     logs = growing(name, tmp_path, f"{KILLED}/cdc_raw", "node3-restarted/cdc_raw", LAST)
-    job = job_of(name, level, 0, tmp_path, whole)
+    job = job_of(name, level, seed, tmp_path, whole)
     job.start()
     for log in logs:
         log.grow_state()
@@ -147,7 +159,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str) 
     check(job, killed, level)
     assert len(killed.pending(level)) == job.books()["mutations.pending"]
 
-    job.read_all(logs)
+    job.read_all(logs, splits=other_splits(job, seed))
     job.rest(CANONICAL_S)
 
     check(job, whole, level)
@@ -155,8 +167,9 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str) 
     job.close()
 
 
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("level", LEVELS)
-def test_repair_publishes_each_change_once(tmp_path: Path, level: str) -> None:
+def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
     """What nodetool repair streams in other bytes is not new, and does not wait for copies.
 
     What one node had missed counts as its copy; what it has only merged with more does not, and
@@ -164,10 +177,10 @@ def test_repair_publishes_each_change_once(tmp_path: Path, level: str) -> None:
     """
     known = logs_of(REPAIR)
     logs = growing(REPAIR, tmp_path)
-    job = job_of(REPAIR, level, 0, tmp_path, known)
+    job = job_of(REPAIR, level, seed, tmp_path, known)
     job.start()
 
-    job.read_all(logs)
+    job.read_all(logs, splits=other_splits(job, seed))
     job.rest(CANONICAL_S)
 
     check(job, known, level)
@@ -189,20 +202,24 @@ def replayed(killed: Path, folder: Path) -> Path:
 
 
 # Of a single copy all levels ask for the same; TWO and THREE are more than there are.
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("level", ONE_COPY if COMPILED else ONE_COPY[:1])
 @pytest.mark.parametrize("name", CRASHES)
-def test_a_single_node_is_killed_and_replays(tmp_path: Path, name: str, level: str) -> None:
+def test_a_single_node_is_killed_and_replays(
+    tmp_path: Path, name: str, level: str, seed: int
+) -> None:
     """Up to its SIGKILL what its index said is published, then the rest, all of it once."""
     killed, whole = log_of(name, killed=True), log_of(name, killed=False)
     before = recording(name) / "killed" / "cdc_raw"
     log = GrowingLog(tmp_path / NODES[0], [before, replayed(before, tmp_path / "after")])
+    random = Random(f"{name} {level} {seed}")  # noqa: S311 (a test's dice)
     options = {
         "nodes": {NODES[0]: str(tmp_path / NODES[0])},
         "schema": str(recording(name) / "schema.cql"),
         "consistency": level,
-        "splits": SPLITS,
+        "splits": random.choice(SPLITS),
     }
-    job = Job(options, Random(f"{name} {level}"), whole)  # noqa: S311 (a test's dice)
+    job = Job(options, random, whole, tmp_path, lambda _, logged: logged == {NODES[0]})
     job.start()
     while not log.is_whole:
         log.grow_state()
@@ -212,7 +229,7 @@ def test_a_single_node_is_killed_and_replays(tmp_path: Path, name: str, level: s
             assert set(killed.nodes) == set(job.published)
 
     assert set(whole.nodes) == set(job.published)
-    assert [] == job.repeated
+    assert ([], []) == (job.repeated, job.early)
     assert whole.entries.total() == job.books()[f"entries.{NODES[0]}.read"]
     assert set(killed.nodes) <= set(whole.nodes)
     job.close()
