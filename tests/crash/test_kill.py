@@ -1,7 +1,6 @@
 """Processes that die: nothing is lost, and no more comes again than what was uncommitted (I7)."""
 
 import json
-import random
 import signal
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from children import (
     write_lines,
 )
 from headrace.connector.runtime.crash import STEPS
+from kill_server import KillServer
 
 FILES, LINES = 8, 300
 # At which turn of a step to die: most come often, some a few times in a run of this job.
@@ -55,35 +55,14 @@ def _numbers(job: JobFolder) -> list[tuple[tuple[int, int], int]]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_kill_at_each_step(lines: JobFolder, step: str) -> None:
+def test_kill_at_each_step(lines: JobFolder, server: KillServer, step: str) -> None:
     """K03: after SIGKILL at any step a restart delivers the rest, and at most a window again."""
-    assert -signal.SIGKILL == lines.finish(crash_at=f"{step}:{TURNS[step]}"), lines.log()
-    assert 0 == lines.finish(), lines.log()
+    assert -signal.SIGKILL == server.run(lines.path, f"{step}:{TURNS[step]}"), lines.log()
+    assert 0 == server.run(lines.path), lines.log()
 
     assert everything() == set(lines.changes())
     longest = len('{"file": 7, "n": 299}\n')
     assert all(repeated_bytes(lines, f) <= WINDOW_BYTES + longest for f in range(FILES))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_kill_at_random_moments(lines: JobFolder, seed: int) -> None:
-    """However often the process is killed, in the end everything came out."""
-    moment = random.Random(seed)  # noqa: S311 (a test's dice)
-    kills = 0
-    while True:
-        child = lines.start("--until-idle")
-        # The moment is the test; a busy machine starts slowly and is given longer and longer.
-        time.sleep(moment.uniform(0.25, 0.9) * (1 + kills / 20))
-        child.kill()
-        if -signal.SIGKILL != child.wait():
-            break
-        kills += 1
-        assert kills < 100, lines.log()
-    assert 0 == lines.finish(), lines.log()
-
-    assert everything() == set(lines.changes())
-    bound = max(kills, 1) * (WINDOW_BYTES + 30)
-    assert all(repeated_bytes(lines, f) <= bound for f in range(FILES))
 
 
 def test_terminate_is_clean(lines: JobFolder) -> None:

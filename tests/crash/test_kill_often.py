@@ -2,11 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from children import WINDOW_BYTES, JobFolder, forged_job, lines_job, write_lines, write_ring
 from headrace.connector.runtime.crash import STEPS
@@ -18,13 +15,6 @@ FILES: Final = 8
 FIRST: Final = 40  # Lines of each file, or rows, when the job begins.
 MORE: Final = 10  # And so many more come after each kill.
 SEGMENT_ID: Final = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KillServer]:
-    """Return what starts jobs."""
-    with KillServer() as made:
-        yield made
 
 
 def uncommitted(job: JobFolder) -> int:

@@ -9,6 +9,7 @@ from children import WINDOW_BYTES, JobFolder, forged_job, stop, until, write_rin
 from headrace.connector.cli import main
 from headrace.connector.runtime.crash import PLAN_STEPS
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
+from kill_server import KillServer
 
 ROWS = 90
 SMALLEST_BYTES = 50  # Of a change.
@@ -28,17 +29,17 @@ def splits(job: JobFolder) -> set[str]:
 
 
 @pytest.mark.parametrize("step", PLAN_STEPS)
-def test_kill_at_each_step_of_a_change(ring: JobFolder, step: str) -> None:
+def test_kill_at_each_step_of_a_change(ring: JobFolder, server: KillServer, step: str) -> None:
     """After SIGKILL at any step the change is taken up again, and all comes once.
 
     Also what was uncommitted when the process before it was killed.
     """
     write_ring(ring.path, SEGMENT_ID, range(ROWS))
-    assert -signal.SIGKILL == ring.finish(crash_at="commit_heads:2"), ring.log()
+    assert -signal.SIGKILL == server.run(ring.path, "commit_heads:2"), ring.log()
     ring.cut_into(5)
-    assert -signal.SIGKILL == ring.finish(crash_at=step), ring.log()
+    assert -signal.SIGKILL == server.run(ring.path, f"{step}:1"), ring.log()
     write_ring(ring.path, SEGMENT_ID + 1, range(ROWS, 2 * ROWS))
-    assert 0 == ring.finish(), ring.log()
+    assert 0 == server.run(ring.path), ring.log()
 
     changes = ring.changes()
     assert 2 * ROWS == len(changes)

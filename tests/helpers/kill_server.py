@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Self
 
-STUCK_SECONDS: Final = 60
+STUCK_SECONDS: Final = 180  # Of a job, on a busy machine.
 
 
 class KillServer:
@@ -76,6 +76,7 @@ def _serve() -> None:
         folder, die = line.rstrip("\n").split("\t")
         pid = os.fork()
         if pid == 0:
+            signal.alarm(STUCK_SECONDS)
             log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 2)
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
