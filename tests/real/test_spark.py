@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, Final
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -30,9 +33,13 @@ from spark_jobs import (
 )
 
 from corpora import recording
+from deliveries import consume
 from headrace.connector.cli import main
+from headrace.sinks.kafka.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.real
+
+LOST_EVERY: Final = 50  # Messages.
 
 
 @pytest.fixture
@@ -180,6 +187,49 @@ def opened_files() -> Iterator[list[str]]:
         yield opened
     finally:
         noting = False
+
+
+def test_reconcile_on_spark(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compared by Spark's tasks, logs and topic differ in what they do without Spark, and no more.
+
+    Their report is the same to the last key, and so are the changes that a repair is to send.
+    """
+    assert spark is SparkSession.getActiveSession()  # The command takes the one that is there.
+    broker = EmbeddedBroker()
+    sink = {"plugin": "kafka", "bootstrap.servers": broker.bootstrap_servers}
+    whole = ring_job(tmp_path, "whole", sink | {"topic": "whole"})
+    assert 0 == main(["run", str(whole), "--until-idle"])
+    messages = consume(broker.bootstrap_servers, "whole")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number, each in enumerate(messages):
+        if number % LOST_EVERY:
+            producer.produce("holes", each.value(), each.key(), headers=each.headers())
+    producer.flush(WAIT_SECONDS_MAX)
+    holes = ring_job(tmp_path, "holes", sink | {"topic": "holes"})
+    capsys.readouterr()
+
+    plain, by_spark = (reconciled(holes, master) for master in ("none", None))
+
+    assert plain == by_spark
+    lost = len(range(0, len(messages), LOST_EVERY))
+    differences = plain["differences"]
+    assert (lost, 0) == (differences["missing"] + differences["stale"], differences["extra"])
+    assert 0 < lost < len(messages)
+    command = capsys.readouterr().out.splitlines()[-1].split()
+    assert 0 == main([*command[1:], "--master", "none"])
+    assert 0 == main(["reconcile", str(holes), "--grace", "0"])
+
+
+def reconciled(job: Path, master: str | None) -> dict[str, Any]:
+    """Return the report of a reconciliation that finds differences, and plans a repair."""
+    folder = job.with_name(f"report-{master}")
+    command = ["reconcile", str(job), "--repair", "--grace", "0", "--report", str(folder)]
+    assert 4 == main([*command, *(["--master", master] if master else [])])
+    told = json.loads((folder / "report.json").read_text())
+    rows = pq.read_table(folder / "differences.parquet").to_pylist()
+    return told | {"rows": sorted(map(str, rows))}
 
 
 def test_cluster_of_two_workers(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
