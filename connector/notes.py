@@ -12,9 +12,34 @@ from headrace.connector.control import catalogue
 from headrace.connector.job import FILE_SUFFIXES, kept_in
 from headrace.connector.stores import board
 from headrace.connector.stores.notes import SharedNotes
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.sqlite_file import connect, named_errors
 
 _TABLES: Final = f"{board.TABLES}{catalogue.TABLES}"
+
+
+def open_space(place: Path, space: str, tables: str) -> sqlite3.Connection:
+    """Open what is kept apart from the notes, as *space*; *tables* makes its tables.
+
+    *place* is as for `open_notes`. It is a file beside the state file, `<state>.<space>`, or in the
+    store, where who looks after the notes does not look at it. Write it within `transaction`.
+
+    Raises:
+        StoreUnavailableError: the file cannot be used.
+        MissingRequirementError: the store cannot be used from here.
+        ConfigError: the file names no state.
+
+    """
+    state, store, config = (place, None, None)
+    if place.suffix in FILE_SUFFIXES:
+        state, store, config = kept_in(place)
+        notes = None if store is None else store.open_notes(config, space=space)
+        if notes is not None:
+            return SharedNotes.over(notes, tables, file=place, beside=state, check_same_thread=True)
+        state = state if config is None else Path(config.path)
+    with named_errors():
+        connection = sqlite3.connect(state.with_name(f"{state.name}.{space}"), isolation_level=None)
+        connection.executescript(tables)
+    return connection
 
 
 def open_notes(

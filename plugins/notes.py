@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headrace.plugins.stores import Store
 
+ALL_JOBS: Final = "all"
+"""The space of the notes that workers and the command service share."""
 NoteKey = tuple[str, str]
 """The kind of a note, and its name among those of its kind."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
 from headrace.plugins.errors import FatalError, HeadraceError, RetriableError
-from headrace.plugins.notes import Notes, Publications, Seen
+from headrace.plugins.notes import ALL_JOBS, Notes, Publications, Seen
 from headrace.plugins.records import Document, EncodedPosition, Headers, RecordSchema
 
 QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -251,8 +251,12 @@ class Store(ABC):
         config: Any,  # noqa: ANN401 (a config_class)
         *,
         create: bool = True,
+        space: str = ALL_JOBS,
     ) -> Notes | None:
-        """Open the notes of all jobs, as `open_job`; None if *config* names a state file."""
+        """Open the notes of all jobs, as `open_job`; None if *config* names a state file.
+
+        Those of another *space* are others, with a version of their own.
+        """
 
     @abstractmethod
     def job_key(self) -> bytes:

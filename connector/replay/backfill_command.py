@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     text = job_text(given.job)
     names = list(dict.fromkeys(given.tables))
     _check_delivered(text, names)
-    runs = RunTable(text.state)
+    runs = RunTable(text.notes)
     try:
         wanted = [run for name in names if (run := _run_of(runs, text, name, given)) is not None]
         if wanted and not given.plan:

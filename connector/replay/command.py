@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.verb == CATCH_UP:
         return catch_up(given)
     text = job_text(given.job, None)
-    table = RunTable(text.state)
+    table = RunTable(text.notes)
     try:
         match given.verb:
             case "plan":

@@ -40,7 +40,7 @@ def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str
         return ""
     facts = {"changes": len(names), "keys": keys, "shards": len(chosen)}
     run = Run.new("repair", Target.of_job(text), facts)
-    table = RunTable(text.state)
+    table = RunTable(text.notes)
     try:
         table.add(run, [replace(each, number=n) for n, each in enumerate(chosen, start=1)])
     finally:

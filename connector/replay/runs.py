@@ -1,39 +1,45 @@
-"""The run table: every run of bulk work, its shards, and what became of them; in a file of its own.
+"""The run table: every run of bulk work, its shards, and what became of them.
 
-Beside the job's state, which bulk work never touches. One process executes a run at a time.
+Apart from the job's state, which bulk work never touches: in a file beside it, or in the store that
+machines share. One process executes a run at a time.
 """
 
 import base64
-import contextlib
 import datetime as dt
-import fcntl
 import json
 import secrets
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any, Final, Self
 
+from headrace.connector.notes import open_space
+from headrace.connector.replay.claims import TABLES as CLAIMS
+from headrace.connector.replay.claims import Claims, Opened, write
 from headrace.connector.replay.delivery import ShardReport, Target
-from headrace.connector.replay.errors import RunBusyError, bad_option
+from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.plugins import EncodedPosition
 
-_TABLES: Final = """
+TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS runs (
     run TEXT PRIMARY KEY, kind TEXT NOT NULL, made_ms INTEGER NOT NULL, plan TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS shards (
     run TEXT NOT NULL, number INTEGER NOT NULL, work TEXT NOT NULL, state TEXT NOT NULL,
-    attempt INTEGER NOT NULL, report TEXT NOT NULL DEFAULT '{}',
+    attempt INTEGER NOT NULL, report TEXT NOT NULL DEFAULT '{{}}',
     PRIMARY KEY (run, number)
 ) STRICT;
+{CLAIMS}
 """
-SUFFIX: Final = ".runs"
+SPACE: Final = "runs"
+SHARDS_EACH: Final = 100  # Of a plan, kept with one write.
 
 
 class ShardState(StrEnum):
@@ -81,30 +87,33 @@ def new_run(kind: str) -> str:
 class RunTable:
     """See the module. For one thread."""
 
-    def __init__(self, state: Path) -> None:
-        """Open the runs beside the state file *state*; make them when there are none."""
-        self._path = state.with_name(state.name + SUFFIX)
-        self._connection = sqlite3.connect(self._path, isolation_level=None)
-        self._connection.executescript(_TABLES)
+    def __init__(
+        self, place: Path, *, opened: Opened | None = None, pause: Callable[[float], None] = sleep
+    ) -> None:
+        """Open the runs that belong to the notes at *place*; make them if there are none.
+
+        *opened* opens a connection to them instead, and *pause* waits so many seconds.
+        """
+        opened = opened or partial(open_space, place, SPACE, TABLES)
+        self._connection = opened()
+        self._claims = Claims(opened, pause)
 
     def close(self) -> None:
-        """Close the file."""
+        """Give back the connection."""
         self._connection.close()
 
     def add(self, run: Run, shards: Sequence[Shard]) -> None:
-        """Keep a plan."""
+        """Keep a plan; it is seen when all of it is there."""
         plan = json.dumps({"target": asdict(run.target), "facts": dict(run.facts)})
-        with self._transaction():
-            self._connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?)", (run.run, run.kind, run.made_ms, plan)
-            )
-            self._connection.executemany(
-                "INSERT INTO shards (run, number, work, state, attempt) VALUES (?, ?, ?, ?, 0)",
-                [
-                    (run.run, s.number, json.dumps(_to_json(s)), ShardState.NOT_STARTED)
-                    for s in shards
-                ],
-            )
+        rows = [
+            (run.run, s.number, json.dumps(_to_json(s)), ShardState.NOT_STARTED) for s in shards
+        ]
+        put = "INSERT OR REPLACE INTO shards (run, number, work, state, attempt) "
+        for first in range(0, len(rows), SHARDS_EACH):
+            part = rows[first : first + SHARDS_EACH]
+            write(self._connection, f"{put} VALUES (?, ?, ?, ?, 0)", *part)
+        made = run.run, run.kind, run.made_ms, plan
+        write(self._connection, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", made)
 
     def runs(self) -> Sequence[Run]:
         """Return all runs, the newest first."""
@@ -137,8 +146,15 @@ class RunTable:
         ]
 
     def begin(self, run: str, number: int, attempt: int) -> None:
-        """Note that a shard is worked on."""
-        self._connection.execute(
+        """Note that a shard is worked on.
+
+        Raises:
+            RunBusyError: another process took the run over, since this one was taken for dead.
+
+        """
+        self._claims.check(run)
+        write(
+            self._connection,
             "UPDATE shards SET state = ?, attempt = ? WHERE run = ? AND number = ?",
             (ShardState.STARTED, attempt, run, number),
         )
@@ -146,38 +162,15 @@ class RunTable:
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
         """Note what a shard came to."""
         told = {k: v for k, v in report.to_json().items() if k != "schemas"}
-        self._connection.execute(
+        write(
+            self._connection,
             "UPDATE shards SET state = ?, report = ? WHERE run = ? AND number = ?",
             (state, json.dumps(told), run, report.number),
         )
 
-    @contextlib.contextmanager
-    def executing(self, run: str) -> Iterator[None]:
-        """Keep other processes from executing *run* meanwhile.
-
-        Raises:
-            RunBusyError: one does.
-
-        """
-        lock = self._path.with_name(f"{self._path.name}.{run}.lock")
-        with lock.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                hint = "wait for it; `headrace replay status` shows how far it is"
-                message = "another process executes this run"
-                raise RunBusyError(message, place=f"run {run}", hint=hint) from error
-            yield
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+    def executing(self, run: str) -> AbstractContextManager[None]:
+        """Keep other processes from executing *run* meanwhile; see `Claims.held`."""
+        return self._claims.held(run)
 
 
 def _run(name: str, kind: str, made_ms: int, plan: str) -> Run:

@@ -5,6 +5,7 @@ What a store is, and what it keeps, is the contract of `headrace.plugins.stores`
 
 from headrace.plugins import MissingRequirementError
 from headrace.plugins.notes import (
+    ALL_JOBS,
     Notes,
     Publication,
     Publications,
@@ -35,6 +36,7 @@ from headrace.plugins.stores import (
 )
 
 __all__ = [
+    "ALL_JOBS",
     "QUARANTINE_BYTES_MAX",
     "Commit",
     "Counters",

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
+    ALL_JOBS,
     QUARANTINE_BYTES_MAX,
     Commit,
     KeptLoss,
@@ -99,13 +100,15 @@ class CassandraStore(Store):
         return cls(session, job, quarantine_bytes_max=quarantine_bytes_max)
 
     @classmethod
-    def open_notes(cls, config: CassandraStoreConfig, *, create: bool = True) -> Notes:
+    def open_notes(
+        cls, config: CassandraStoreConfig, *, create: bool = True, space: str = ALL_JOBS
+    ) -> Notes:
         """See `Store.open_notes`."""
 
         def store(session: CassandraSession, job: str) -> Store:
             return cls(session, job, quarantine_bytes_max=QUARANTINE_BYTES_MAX)
 
-        return CassandraNotes(config, store, create=create)
+        return CassandraNotes(config, store, create=create, space=space)
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""

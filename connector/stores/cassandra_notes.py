@@ -22,7 +22,6 @@ from headrace.connector.stores import (
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
 from headrace.plugins.notes import NoteKey
 
-SPACE: Final = "all"  # The partition of the notes.
 READS_MAX: Final = 5  # Of notes that somebody replaces meanwhile.
 _VERSION: Final = "SELECT version FROM notes WHERE space = ? LIMIT 1"
 _NOTES: Final = "SELECT kind, name, content, version FROM notes WHERE space = ?"
@@ -52,22 +51,24 @@ class CassandraNotes(Notes):
         store: Callable[[CassandraSession, str], Store],
         *,
         create: bool,
+        space: str,
     ) -> None:
         """Connect, or use the connection that this process has. Raises as `CassandraSession`."""
         self._config = config
+        self._space = space
         self._store = store
         self._session = _opened(config, create=create)
         self._open = True
 
     def version(self) -> int:
         """See `Notes.version`."""
-        rows = self._session.rows(_VERSION, SPACE)
+        rows = self._session.rows(_VERSION, self._space)
         return (rows[0]["version"] or 0) if rows else 0
 
     def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
         """See `Notes.rows`."""
         for _ in range(READS_MAX):
-            rows = self._session.rows(_NOTES, SPACE)
+            rows = self._session.rows(_NOTES, self._space)
             version = (rows[0]["version"] or 0) if rows else 0
             if version == self.version():  # Else it was replaced between two pages.
                 found = {(row["kind"], row["name"]): row["content"] for row in rows if row["kind"]}
@@ -77,13 +78,13 @@ class CassandraNotes(Notes):
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
         """See `Notes.replace`."""
         statements: list[tuple[str, Sequence[object]]] = [
-            (_ADVANCE, (seen + 1, SPACE, seen or None))
+            (_ADVANCE, (seen + 1, self._space, seen or None))
         ]
         for (kind, name), content in changes.items():
             if content is None:
-                statements.append((_REMOVE, (SPACE, kind, name)))
+                statements.append((_REMOVE, (self._space, kind, name)))
             else:
-                statements.append((_PUT, (SPACE, kind, name, content)))
+                statements.append((_PUT, (self._space, kind, name, content)))
         return self._session.apply_batch(statements)
 
     def show_service(self, name: str, config: Mapping[str, str] | None) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
+    ALL_JOBS,
     QUARANTINE_BYTES_MAX,
     Commit,
     KeptLoss,
@@ -101,9 +102,11 @@ class SqliteStore(Store):
         return cls.open(config.path, job, create=create, quarantine_bytes_max=quarantine_bytes_max)
 
     @classmethod
-    def open_notes(cls, config: SqliteConfig, *, create: bool = True) -> None:
-        """See `Store.open_notes`: they are tables of the file."""
-        del config, create
+    def open_notes(
+        cls, config: SqliteConfig, *, create: bool = True, space: str = ALL_JOBS
+    ) -> None:
+        """See `Store.open_notes`: they are tables of the file, or in a file beside it."""
+        del config, create, space
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""

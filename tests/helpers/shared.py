@@ -1,6 +1,7 @@
 """Notes that several share, without a server, over a state file that keeps the jobs."""
 
 import sqlite3
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ class Kept:
     rows: dict[NoteKey, str] = field(default_factory=dict)
     services: dict[str, Mapping[str, str]] = field(default_factory=dict)
     away: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class MemoryNotes(Notes):
@@ -44,15 +46,16 @@ class MemoryNotes(Notes):
 
     def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
         """See `Notes.replace`."""
-        if seen != self.version():
-            return False
-        self._kept.version += 1
-        for key, text in changes.items():
-            if text is None:
-                del self._kept.rows[key]
-            else:
-                self._kept.rows[key] = text
-        return True
+        with self._kept.lock:
+            if seen != self.version():
+                return False
+            self._kept.version += 1
+            for key, text in changes.items():
+                if text is None:
+                    del self._kept.rows[key]
+                else:
+                    self._kept.rows[key] = text
+            return True
 
     def show_service(self, name: str, config: Mapping[str, str] | None) -> None:
         """See `Notes.show_service`."""
@@ -69,11 +72,11 @@ class MemoryNotes(Notes):
         self._connection.close()
 
 
-def shared_notes(kept: Kept) -> sqlite3.Connection:
-    """Return one more connection to *kept*."""
+def shared_notes(kept: Kept, tables: str = board.TABLES + catalogue.TABLES) -> sqlite3.Connection:
+    """Return one more connection to *kept*, which has *tables*."""
     return SharedNotes.over(
         MemoryNotes(kept),
-        board.TABLES + catalogue.TABLES,
+        tables,
         file=kept.path.with_name("worker.yaml"),
         beside=kept.path,
         check_same_thread=True,

@@ -17,6 +17,7 @@ import yaml
 from servers.cassandra import Cassandra
 
 from children import RUN, until, write_lines
+from headrace.connector.cli import main
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import CassandraStoreConfig
 
@@ -45,9 +46,8 @@ class Machines:
         )
         self.store = CassandraStore.open_job(config, self.job)
 
-    @contextmanager
-    def running(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the job on the machine *name*, and kill what is left of it in the end."""
+    def file(self, name: str) -> Path:
+        """Return the job's file on the machine *name*."""
         home = self.folder / name
         home.mkdir(exist_ok=True)
         document = {
@@ -59,9 +59,15 @@ class Machines:
             "runtime": {"lease_seconds": LEASE_SECONDS, "commit_max_seconds": 0.2},
         }
         (home / "job.yaml").write_text(yaml.safe_dump(document))
-        with (home / "log").open("ab") as log:
+        return home / "job.yaml"
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the job on the machine *name*, and kill what is left of it in the end."""
+        file = self.file(name)
+        with file.with_name("log").open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 (headrace itself)
-                [sys.executable, "-c", RUN, "run", str(home / "job.yaml")],
+                [sys.executable, "-c", RUN, "run", str(file)],
                 stderr=log,
                 stdout=subprocess.DEVNULL,
             )
@@ -155,3 +161,24 @@ def test_a_worker_that_slept_past_its_lease_does_nothing(machines: Machines) -> 
 
         late = {n for _, n in machines.lines("m1") if n >= 100}
         assert set() == late
+
+
+def test_a_run_is_known_on_every_machine(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay that one machine planned and began another shows, ends and compares."""
+    here, there = (str(machines.file(name)) for name in ("m1", "m2"))
+    assert 0 == main(["replay", "plan", here, "--to-folder", "out", "--json"])
+    run = json.loads(capsys.readouterr().out)["run"]
+    missing = machines.folder / "in0.jsonl"
+    content = missing.read_bytes()
+    missing.unlink()
+    assert 1 == main(["replay", "run", here, run, "--master", "none"])
+    missing.write_bytes(content)
+
+    assert 0 == main(["replay", "status", there, run])
+    assert f"{FILES - 1} PASS, 1 FAIL" in capsys.readouterr().out
+    assert 0 == main(["replay", "run", there, run, "--master", "none"])
+    assert 0 == main(["replay", "verify", there, run, "--master", "none"])
+    assert f"{FILES} PASS" in capsys.readouterr().out
+    assert not [*machines.folder.rglob("state.db.runs*")]

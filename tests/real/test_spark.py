@@ -227,7 +227,7 @@ def reconciled(job: Path, master: str | None) -> dict[str, Any]:
     folder = job.with_name(f"report-{master}")
     command = ["reconcile", str(job), "--repair", "--grace", "0", "--report", str(folder)]
     assert 4 == main([*command, *(["--master", master] if master else [])])
-    told = json.loads((folder / "report.json").read_text())
+    told: dict[str, Any] = json.loads((folder / "report.json").read_text())
     rows = pq.read_table(folder / "differences.parquet").to_pylist()
     return told | {"rows": sorted(map(str, rows))}
 

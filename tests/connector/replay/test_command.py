@@ -1,10 +1,10 @@
 """`headrace replay` over the source of files, without Spark: plan, run, status, verify."""
 
-import fcntl
 import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -138,9 +138,7 @@ def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[s
 def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second process is told that a first one executes the run."""
     run = planned(job, capsys, "--to-folder", "out")
-    with (job.parent / f"state.db.runs.{run}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
+    with closing(RunTable(job.parent / "state.db")) as table, table.executing(run):
         assert 1 == execute(job, run)
     assert "error [run_busy]" in capsys.readouterr().err
 
