@@ -168,10 +168,7 @@ class CassandraConfig(HoldOptions):
     @property
     def names(self) -> Mapping[str, str]:
         """The names of the nodes, by what a live ring has for them."""
-        return {
-            str(node.get("host", name)) if isinstance(node, Mapping) else name: name
-            for name, node in self.nodes.items()
-        }
+        return {_host(name, node): name for name, node in self.nodes.items()}
 
     @property
     def agent_access(self) -> AgentAccess:
@@ -216,6 +213,7 @@ class CassandraConfig(HoldOptions):
         for name, node in self.nodes.items():
             problems += _node_problems(f"nodes.{name}", node)
         problems += _token_problems(self.nodes)
+        problems += _host_problems(self.nodes)
         unknown = [name for name in self.absent if name not in self.nodes]
         problems += [Problem("absent", f"{name} is not under nodes") for name in unknown]
         if self.schema is None and not self.contact_points:
@@ -264,6 +262,19 @@ def _token_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
         for token in tokens if isinstance(tokens, Sequence) else ():
             if owners.setdefault(token, name) != name:
                 yield Problem(f"nodes.{name}.tokens", f"{token} is {owners[token]}'s already")
+
+
+def _host_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
+    owners: dict[str, str] = {}
+    for name, node in nodes.items():
+        host = _host(name, node)
+        if owners.setdefault(host, name) != name:  # One copy would count for two.
+            yield Problem(f"nodes.{name}.host", f"{host} is {owners[host]} already")
+
+
+def _host(name: str, node: object) -> str:
+    """Return what a live ring has for a node: an address or host id."""
+    return str(node.get("host", name)) if isinstance(node, Mapping) else name
 
 
 def _is_disposal(given: object) -> bool:

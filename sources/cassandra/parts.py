@@ -1,7 +1,6 @@
 """What the readers of a job share, each part made when it is first asked for. For one thread."""
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from headrace.sources.cassandra.batch import MutationBatch
 from headrace.sources.cassandra.config import LIVE, READ, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
-from headrace.sources.cassandra.directory import LogDirectory
+from headrace.sources.cassandra.directory import LogDirectory, identity
 from headrace.sources.cassandra.errors import (
     AgentUnavailableError,
     LogUnreadableError,
@@ -72,6 +71,7 @@ class Parts:
         self._reported: set[bytes | str] = set()
         self._unreachable: set[str] = set()
         self._absent: frozenset[str] = frozenset()
+        self._told_ring: frozenset[str] = frozenset()
         self._incarnations: dict[str, int] = {}
 
     def check(self) -> None:
@@ -165,18 +165,18 @@ class Parts:
     @cached_property
     def logs(self) -> "Mapping[str, LogDirectory | RemoteLog]":
         """Each node's log, in the order that numbers the hosts."""
-        owners: dict[str, str] = {}
+        owners: dict[object, str] = {}
         logs: dict[str, LogDirectory | RemoteLog] = {}
         access, exchange = self.config.agent_access, None
         for name, given in self.config.nodes.items():
             node = given if isinstance(given, Mapping) else {"path": given}
             if "url" in node:
-                place = str(node["url"])
+                place: object = str(node["url"]).rstrip("/")
                 exchange = exchange or _remote().Exchange()
-                agent = _remote().Agent(place, access, self.context.clock.monotonic_ms)
+                agent = _remote().Agent(str(node["url"]), access, self.context.clock.monotonic_ms)
                 logs[name] = _remote().RemoteLog(agent, exchange)
             else:
-                place = os.path.realpath(str(node["path"]))
+                place = identity(str(node["path"]))
                 path, commitlog, hold = (
                     Path(str(node[key])) if key in node else None
                     for key in ("path", "commitlog", "hold")
@@ -409,6 +409,7 @@ class Parts:
         self._report_unreachable(self.pump.unreachable)
         self._report_absent(self.pump.absent())
         self._report_incarnations()
+        self._report_ring()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
             self._reported.add(place)
@@ -463,6 +464,17 @@ class Parts:
                     hint="segments with lower ids than before: the node was set up anew, or its "
                     "clock set back; they are read from their beginning",
                 )
+
+    def _report_ring(self) -> None:
+        ring, read = self.replicas.current.names(), frozenset(self.config.nodes)
+        if ring not in {read, self._told_ring}:
+            self.context.log.warning(
+                "ring_differs",
+                not_in_ring=sorted(read - ring),
+                not_read=sorted(ring - read),
+                hint="names that differ, or a node that left or is yet to come",
+            )
+        self._told_ring = ring
 
     def close(self) -> None:
         """Close the logs, if they were opened."""

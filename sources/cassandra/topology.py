@@ -23,6 +23,7 @@ LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", *LOCAL_LEVELS, "EACH_QUORUM", 
 STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy")
 _BY_CENTRE: Final = STRATEGIES[1]
 _COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3, "LOCAL_ONE": 1}
+_FACTOR: Final = "replication_factor"
 _CENTRE: Final = "dc1"
 _LOWEST: Final = -(1 << 63)
 
@@ -217,12 +218,18 @@ def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> st
 def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> None:
     """Refuse a version in which the logs of *hosts* can never satisfy the level.
 
+    Of a keyspace in several data centres logs of each are needed, unless the level is of one only:
+    what is written to another centre first would wait for copies that may never come.
+
     Raises:
         TopologyError: with what is missing.
 
     """
     read = frozenset(hosts)
-    for each in version.ring(keyspace):
+    ring = version.ring(keyspace)
+    if ring:
+        _check_centres(version, _keyspace(version, keyspace), read)
+    for each in ring:
         for replicas, needed in each.terms:
             if needed > len(replicas & read):
                 copies = replication_factor(_keyspace(version, keyspace))
@@ -246,13 +253,22 @@ def _copies(keyspace: KeyspaceSchema) -> Mapping[str, int]:
         counts = {k: int(count.partition("/")[0]) for k, count in options.items()}
     except ValueError:
         counts = {}
-    if not counts or sum(counts.values()) < 1 or _strategy(keyspace) not in STRATEGIES:
+    strategy, fewest = _strategy(keyspace), min(counts.values(), default=-1)
+    if fewest < 0 or not any(counts.values()) or strategy not in STRATEGIES:
         raise TopologyError(
             f"replication {dict(keyspace.replication)} is not understood",
             place=f"keyspace {keyspace.name}",
             hint=f"{' and '.join(STRATEGIES)} with numbers of copies are",
         )
-    if _strategy(keyspace) == _BY_CENTRE:
+    if strategy == _BY_CENTRE:
+        if _FACTOR in counts:
+            raise TopologyError(
+                f"replication {dict(keyspace.replication)} does not say how many copies each data "
+                "centre has",
+                place=f"keyspace {keyspace.name}",
+                hint="Cassandra replaces replication_factor by the data centres that it knows: "
+                "say it as DESCRIBE KEYSPACE does",
+            )
         return {centre: count for centre, count in counts.items() if count}
     return {"": sum(counts.values())}
 
@@ -276,7 +292,6 @@ def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Seque
     ]
     centres = {node.name: node.datacenter for node in nodes}
     is_told = all(node.tokens for node in nodes)
-    _check_centres(version.level, keyspace, copies, centres)
     everyone = [] if is_told else [(_LOWEST, _all_nodes(keyspace, copies, centres))]
     held = everyone or _held(nodes, copies)
     return [
@@ -290,13 +305,13 @@ def _unnamed(copies: Mapping[str, int]) -> str:
     return next(iter(copies)) if len(copies) == 1 else _CENTRE
 
 
-def _check_centres(
-    level: str, keyspace: KeyspaceSchema, copies: Mapping[str, int], centres: Mapping[str, str]
-) -> None:
-    missing = copies.keys() - set(centres.values()) - {""}
-    if missing and len(copies) > 1 and level not in LOCAL_LEVELS:
+def _check_centres(version: Topology, keyspace: KeyspaceSchema, read: frozenset[str]) -> None:
+    copies = _copies(keyspace)
+    nodes = [n for n in version.nodes if n.name in read and not n.joining]
+    missing = copies.keys() - {n.datacenter or _unnamed(copies) for n in nodes} - {""}
+    if missing and len(copies) > 1 and version.level not in LOCAL_LEVELS:
         raise TopologyError(
-            f"level {level} needs the logs of all data centres; none is given of "
+            f"level {version.level} needs the logs of all data centres; none is given of "
             f"{', '.join(sorted(missing))} (copies: {dict(copies)})",
             place=f"keyspace {keyspace.name}",
             hint="give the cdc_raw of nodes there under source.nodes, or use LOCAL_QUORUM "

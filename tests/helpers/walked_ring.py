@@ -89,6 +89,14 @@ class Ring:
                 return count >= LEVELS.index(word) + 1
 
     def can_be_met(self, read: Collection[str]) -> bool:
-        """Say whether the logs that are read can satisfy the level, of every token."""
+        """Say whether the logs that are read can satisfy the level, of every token.
+
+        Those of one data centre are not enough where others have copies, unless it alone is meant.
+        """
+        logs = {m.centre for n, m in self.members.items() if n in read and not m.joining}
+        for copies in self.copies.values():
+            centres = {centre for centre, count in copies.items() if count} - {EVERYWHERE}
+            if not self.level.startswith("LOCAL_") and len(centres) > 1 and not centres <= logs:
+                return False
         tokens = [at for member in self.members.values() for at in member.tokens]
         return all(self.is_met(k, token, read) for k in self.copies for token in tokens)
