@@ -1,6 +1,5 @@
 """The Cassandra source obeys the contract, on the recorded logs of three nodes."""
 
-import shutil
 from collections.abc import Hashable
 from functools import cached_property
 from pathlib import Path
@@ -14,15 +13,17 @@ from headrace.plugins.testing import SourceDriver, SourceSuite
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.source import CassandraSource
+from interleaved import GrowingLog
 
 pytestmark = pytest.mark.long
 
 RING = "5.0-ring"
-TABLE = "ring_cobalt_ticket.b_gale_umbra"  # One of two: half is enough, batch by batch.
+TABLE = "ring_cobalt_ticket.b_gale_umbra"  # One of two: less is enough, batch by batch.
+SECTIONS = 110  # Of some 290: with 215 mutations of the table.
 
 
 class RingDriver(SourceDriver):
-    """Three nodes with the first segment each, at first.
+    """Three nodes with the first sections of their logs, at first.
 
     Copies agree in another order when they are read in another order; a mutation's bytes are
     bounded, and its rows not counted before they are decoded.
@@ -32,11 +33,12 @@ class RingDriver(SourceDriver):
     counts_records = False
 
     def __init__(self, folder: Path) -> None:
-        """Copy the beginning of the recording to *folder*."""
+        """Let the beginning of the recording be in *folder*."""
         self.nodes = {node: folder / node for node in ("node1", "node2", "node3")}
-        for node, path in self.nodes.items():
-            path.mkdir()
-            self._copy(node, slice(1))
+        segments = recording(RING) / "segments"
+        self._logs = [GrowingLog(path, [segments / node]) for node, path in self.nodes.items()]
+        for log in self._logs:
+            log.grow(SECTIONS)
 
     def source(self) -> CassandraSource:
         """Return a source of two splits."""
@@ -49,10 +51,10 @@ class RingDriver(SourceDriver):
         return CassandraSource(parse_config(CassandraConfig, options), context())
 
     def grow(self) -> int:
-        """Add the other segments; what they hold is what a reader of the whole finds besides."""
+        """Add the rest; what it holds is what a reader of the whole finds besides."""
         before = self._count()
-        for node in self.nodes:
-            self._copy(node, slice(1, None))
+        for log in self._logs:
+            log.grow_state()
         return self._count() - before
 
     def identity(self, record: Record) -> Hashable:
@@ -71,14 +73,6 @@ class RingDriver(SourceDriver):
     @cached_property
     def _codecs(self) -> dict[str, Codec]:
         return {name: load("codecs", name)() for name in ("avro", "json")}
-
-    def _copy(self, node: str, part: slice) -> None:
-        segments = sorted((recording(RING) / "segments" / node).glob("*.log"))
-        for segment in segments[part]:
-            index = segment.with_name(f"{segment.stem}_cdc.idx")
-            for file in (segment, index):
-                if file.exists():
-                    shutil.copy(file, self.nodes[node])
 
     def _count(self) -> int:
         source = self.source()
