@@ -18,14 +18,14 @@ from headrace.connector.runtime.books import SplitBooks, differences
 from hot import is_compiled
 from interleaved import GrowingLog, Job
 from justified import KILLED, NEEDED, NODES, Logs, log_of, logs_of, union
-from seeds import seeds
+from seeds import is_soak, seeds
 
 pytestmark = pytest.mark.long
 
 COMPILED: Final = is_compiled("headrace.sources.cassandra.intake")
-# The interpreter needs minutes for all of them.
+LEVELS: Final = ("ONE", "QUORUM", "ALL")
 OTHER_LEVELS: Final = ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
-LEVELS: Final = ("ONE", "QUORUM", "ALL", *(OTHER_LEVELS if COMPILED else ()))
+# The interpreter needs minutes for all of them.
 RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
 SMALLEST: Final = "6.0-v9-ring"
 CRASHES: Final = (
@@ -35,13 +35,29 @@ CRASHES: Final = (
     "5.0-lz4-crash",
     "5.0-v8-direct-crash",
 )
-ONE_COPY: Final = ("ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
+# Of a single copy all levels ask for the same; TWO and THREE are more than there are.
+ONE_COPY: Final = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
 SEGMENT_BYTES: Final = 1024 * 1024
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = (1, 2, 3, 5)
 CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
 EXPIRY_S: Final = 3600
 LAST: Final = "segments/node3"
+
+
+def read_of(
+    names: Sequence[str], levels: Sequence[str], others: Sequence[str]
+) -> Sequence[tuple[str, str]]:
+    """Return names with levels; the *others*, that ask for as many copies, with the last name.
+
+    Whoever asks for seeds gets them all.
+    """
+    with_others = (names if is_soak() else names[-1:]) if COMPILED else ()
+    return [
+        (name, level)
+        for name in names
+        for level in (*levels, *(others if name in with_others else ()))
+    ]
 
 
 def job_of(name: str, level: str, seed: int, nodes: Path, known: Logs) -> Job:
@@ -92,8 +108,7 @@ def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(("name", "level"), read_of(RINGS, LEVELS, OTHER_LEVELS))
 def test_each_justified_mutation_is_published_once(
     tmp_path: Path, name: str, level: str, seed: int
 ) -> None:
@@ -168,7 +183,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, 
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [*LEVELS, *(OTHER_LEVELS if is_soak() else ())])
 def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
     """What nodetool repair streams in other bytes is not new, and does not wait for copies.
 
@@ -201,10 +216,8 @@ def replayed(killed: Path, folder: Path) -> Path:
     return folder
 
 
-# Of a single copy all levels ask for the same; TWO and THREE are more than there are.
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", ONE_COPY if COMPILED else ONE_COPY[:1])
-@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize(("name", "level"), read_of(CRASHES, ["ONE"], ONE_COPY))
 def test_a_single_node_is_killed_and_replays(
     tmp_path: Path, name: str, level: str, seed: int
 ) -> None:
