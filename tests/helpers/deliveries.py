@@ -65,8 +65,8 @@ def context() -> Context:
 
 
 def drained(writer: Writer) -> bool:
-    """Wait until everything is settled, within 20 s of the making of the writer's clock."""
-    return writer.drain(20_000)
+    """Wait until everything is settled, within two minutes of the making of the writer's clock."""
+    return writer.drain(120_000)
 
 
 def consume(bootstrap_servers: str, topic: str) -> list[Message]:

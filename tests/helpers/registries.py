@@ -12,10 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
+from children import SECONDS_MAX
 from headrace.connector.serde.registry.server import application
 from headrace.connector.serde.registry.store import RegistryStore
-
-SECONDS_MAX = 20
 
 
 @contextmanager

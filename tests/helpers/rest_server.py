@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from children import SECONDS_MAX
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.probing import Ask
 from headrace.connector.control.service import ControlService
@@ -103,11 +104,11 @@ def serving(
     thread.start()
     try:
         start = server.start(Address("127.0.0.1", 0), tls, services_only=services_only)
-        yield asyncio.run_coroutine_threadsafe(start, loop).result(20)
+        yield asyncio.run_coroutine_threadsafe(start, loop).result(SECONDS_MAX)
     finally:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(SECONDS_MAX)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+        thread.join(SECONDS_MAX)
         loop.close()
 
 
@@ -175,12 +176,12 @@ def supervised(path: Path, state: Path) -> Iterator[None]:
         yield
     finally:
         supervisor.stop()
-        thread.join(60)
+        thread.join(SECONDS_MAX)
 
 
-def eventually(seconds: float = 10.0) -> Iterator[float]:
+def eventually() -> Iterator[float]:
     """Yield until the time is up, with small pauses between; the caller leaves when content."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + SECONDS_MAX
     while (left := deadline - time.monotonic()) > 0:
         yield left
         time.sleep(0.05)

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,10 @@ from shutil import copytree
 
 import pytest
 
+from children import SECONDS_MAX, until
 from corpora import recording
 from headrace.connector.demo.children import COMMAND
 
-SECONDS_MAX = 60
-ENDING_SECONDS_MAX = 5
 MARK = "HEADRACE_TEST_RUN"
 
 
@@ -39,10 +37,8 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     mark = str(uuid.uuid4())
     (tmp_path / "tmp").mkdir()
     yield {**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")}
-    until = time.monotonic() + ENDING_SECONDS_MAX
-    while processes_of(mark) and time.monotonic() < until:
-        pass  # A child that lost its parent is about to notice.
-    assert [] == processes_of(mark)
+    # A child that lost its parent is about to notice.
+    until(lambda: not processes_of(mark), "a process lives on")
     assert [] == list((tmp_path / "tmp").iterdir())
 
 
@@ -115,8 +111,10 @@ def test_sigterm_ends_everything(environment: dict[str, str]) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as child:
-        while child.poll() is None and len(processes_of(environment[MARK])) < 2:
-            pass
+        until(
+            lambda: child.poll() is not None or len(processes_of(environment[MARK])) > 1,
+            "it started nothing",
+        )
         child.send_signal(signal.SIGTERM)
 
     assert 128 + signal.SIGTERM == child.returncode

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from children import until
+from children import SECONDS_MAX, until
 from corpora import recording
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
 from headrace.connector.runtime.hosting import Host
@@ -77,7 +77,7 @@ def running(job: Path) -> Iterator[Metrics]:
         yield metrics
     finally:
         host.stop()
-        thread.join(30)
+        thread.join(SECONDS_MAX)
         metrics.close()
 
 

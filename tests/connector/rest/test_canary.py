@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import toys
-from children import RUN, until
+from children import RUN, SECONDS_MAX, until
 from headrace.connector.control.references import ROOTS_VARIABLE
 from rest_server import Answer, Client, free_port
 
@@ -96,7 +96,7 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         answers += [client("GET", path) for path in PATHS]
     finally:
         child.send_signal(signal.SIGTERM)
-        child.wait(30)
+        child.wait(SECONDS_MAX)
     shown = {f"answer {number}": answer.body for number, answer in enumerate(answers)}
     for name in ("log", "state.db", "state.db-wal", "state.db.audit"):
         if (tmp_path / name).exists():

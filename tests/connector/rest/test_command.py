@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from children import RUN, until
+from children import RUN, SECONDS_MAX, until
 from corpora import recording
 from headrace.connector.control.commands import Commands
 from headrace.connector.rest.command import worker_main
@@ -81,7 +81,7 @@ class Process:
     def end(self) -> None:
         """End it, if it still lives."""
         self.child.kill()
-        self.child.wait(30)
+        self.child.wait(SECONDS_MAX)
         self.commands.close()
 
 
@@ -123,7 +123,7 @@ def test_life_of_a_worker(process: Process, tmp_path: Path) -> None:
     job = process.job_pid()
     process.child.send_signal(signal.SIGTERM)
 
-    assert 0 == process.child.wait(30)
+    assert 0 == process.child.wait(SECONDS_MAX)
     until(lambda: not Path(f"/proc/{job}").exists(), "the job outlived its worker")
     assert Observed.UNASSIGNED is process.state()
     assert (tmp_path / "out.jsonl").exists()
@@ -153,7 +153,7 @@ def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
     until(lambda: not pumps.client.answers(), "it heard nothing")
     pumps.child.send_signal(signal.SIGTERM)
 
-    assert 1 == pumps.child.wait(30)
+    assert 1 == pumps.child.wait(SECONDS_MAX)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "a pump lives on")
 
 
@@ -165,7 +165,7 @@ def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
     process.child.kill()
 
     until(lambda: not Path(f"/proc/{job}").exists(), "the job outlived its worker")
-    assert -signal.SIGKILL == process.child.wait(30)
+    assert -signal.SIGKILL == process.child.wait(SECONDS_MAX)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_taken_address(tmp_path: Path) -> None:
                 *("--rest", f"127.0.0.1:{taken.getsockname()[1]}"),
             ],
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS_MAX,
             check=False,
         )
 

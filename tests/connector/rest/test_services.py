@@ -45,7 +45,7 @@ def sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestWor
 
 def wait(worker: RestWorker, state: Observed, generation: int = 0) -> None:
     """Wait until the job is in *state*, and its splits run *generation*."""
-    for _ in eventually(20):
+    for _ in eventually():
         status = worker.commands.statuses().get(ROUTE)
         runs = {split.generation for split in status.splits} if status else set()
         if status and status.state is state and (not generation or runs == {generation}):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import toys
-from children import until
+from children import SECONDS_MAX, until
 from headrace.connector.control.commands import Commands
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.shell.statements import AlterSink, CreateSink
@@ -86,7 +86,7 @@ class Stream:
             yield host
         finally:
             host.stop()
-            thread.join(20)
+            thread.join(SECONDS_MAX)
         assert not thread.is_alive()
 
     def _run(self, host: Host) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from children import until
+from children import SECONDS_MAX, until
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.report import Report
 from headrace.connector.runtime.worker import Worker
@@ -113,7 +113,7 @@ class Running:
 
     def finish(self) -> Report:
         """Wait for the end."""
-        self._thread.join(60)
+        self._thread.join(SECONDS_MAX)
         (report,) = self.reports
         return report
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from children import until
+from children import SECONDS_MAX, until
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.report import PluginHungError, Report
 from headrace.connector.runtime.starting import limits_of
@@ -33,7 +33,7 @@ from headrace.plugins.testing.doubles import (
 )
 
 LATE_S = 5  # Whoever waits for a time-out much shorter than that need not wait longer.
-RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=0.6)
+RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=60)
 
 
 class JsonlessSink(ChaosSink):
@@ -113,7 +113,7 @@ def test_stops_when_asked(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "state.db", "job")
     until(lambda: [10, 10] == _delivered(store), "it never delivered")
     worker.stop()
-    thread.join(10)
+    thread.join(SECONDS_MAX)
 
     assert [20] == [report.changes for report in reports]
     assert [None, None] == [row.owner for row in store.leases()]
@@ -175,7 +175,7 @@ def test_hanging_plugin_ends_the_process(tmp_path: Path) -> None:
     late.cancel()
     HangingWriter.over.set()
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "data")
-    thread.join(10)
+    thread.join(SECONDS_MAX)
     assert not thread.is_alive()
 
 

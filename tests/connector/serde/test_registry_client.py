@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from authority import Authority
+from children import SECONDS_MAX
 from headrace.connector.serde.registry_client import (
     RegistryConfig,
     RegistryForbiddenError,
@@ -159,7 +160,7 @@ def test_an_answer_has_its_time() -> None:
     over = threading.Event()
 
     def late(handler: http.server.BaseHTTPRequestHandler) -> None:
-        over.wait(2)
+        over.wait(SECONDS_MAX)
         registered(handler)
 
     with answering(late) as address:

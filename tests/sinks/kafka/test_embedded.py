@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from children import SECONDS_MAX
+
 COMMAND = "import sys; from headrace.sinks.kafka.embedded import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -45,7 +47,7 @@ def test_it_ends_with_sigterm(process: subprocess.Popen[str]) -> None:
 
     process.send_signal(signal.SIGTERM)
 
-    assert process.wait(10) == 0
+    assert process.wait(SECONDS_MAX) == 0
 
 
 def test_it_ends_when_its_parent_does(process: subprocess.Popen[str]) -> None:
@@ -56,4 +58,4 @@ def test_it_ends_when_its_parent_does(process: subprocess.Popen[str]) -> None:
 
     process.stdin.close()
 
-    assert process.wait(10) == 0
+    assert process.wait(SECONDS_MAX) == 0

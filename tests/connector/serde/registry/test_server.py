@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from children import SECONDS_MAX
 from corpora import CORPORA
 from registries import ask, registry
 
@@ -94,4 +95,4 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
             status, made = ask(address, "POST", "/subjects/a/versions", {"schema": ROW})
             child.send_signal(signal.SIGTERM)
             assert (200, 1, 1) == (status, made["id"], made["version"])
-            assert 0 == child.wait(20)
+            assert 0 == child.wait(SECONDS_MAX)
