@@ -15,6 +15,7 @@ _SHARED, _CHECKED = 0x400, 0x800
 _STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
 _ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
+_NOT_LOOKED = (1 << 63) - 1  # See `newest_published`.
 _HALF = 0x8000_0000
 
 
@@ -98,6 +99,7 @@ class Agreement(StoredRecords):
             copies = self._met(slot)
             if copies > 0:
                 self._become_published(slot, codes.PUBLISHED, host, segment, position, length)
+                self.newest[self.head(slot)] = _NOT_LOOKED
                 if self.words[base + codes.META] & _NO_REPLICA:
                     self.words[base + codes.META] &= ~_NO_REPLICA
                     self.not_replica -= 1

@@ -109,7 +109,8 @@ class Records:
         self.newest[slot] = _NOT_LOOKED
         self._index(slot)
         self._link(slot)
-        if self.links[slot] >= 0:
+        # One that was alone may have been published since somebody looked.
+        if self.links[slot] >= 0 and self.links[self.links[slot]] >= 0:
             self.newest[slot] = self.newest[self.links[slot]]
         return slot
 

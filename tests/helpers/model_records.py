@@ -66,7 +66,7 @@ class RecordJudge:
             if record.kind == codes.PENDING:
                 stays = self._meets(record.seen, mutation, _sure(line))
                 lacks_bytes = record.places <= lost
-                waits = lacks_bytes or self._waits_to_be_compared(line, mutation)
+                waits = lacks_bytes or self._waits_to_be_compared(line, mutation, record.seen)
                 self.check(not stays or waits, f"line 17: {mutation} waits for nothing")
             elif record.kind == codes.EXPIRED_DROPPED:
                 self._check_expired(line, record, mutation, is_new=is_new)
@@ -145,10 +145,13 @@ class RecordJudge:
             None,
         )
 
-    def _waits_to_be_compared(self, line: Line, mutation: Mutation) -> bool:
-        """Tell whether a record that agreed may wait because all its copies may be a stream's."""
+    def _waits_to_be_compared(self, line: Line, mutation: Mutation, seen: frozenset[str]) -> bool:
+        """Tell whether a record that agreed may wait because all its copies may be a stream's.
+
+        Others may lie where a log lost them before they were read.
+        """
         copies = self._copies_before(line, mutation)
-        streamed = all(log.may_be_streamed(copy) for log, copy in copies)
+        streamed = all(log.may_be_streamed(copy) for log, copy in copies if log.name in seen)
         return streamed and line.tau - self._born(line, mutation) < 2 * COMPARED_MS
 
     def _copies_before(self, line: Line, mutation: Mutation) -> list[tuple[NodeLog, Copy]]:

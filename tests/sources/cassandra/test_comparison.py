@@ -1,5 +1,6 @@
 """What is compared and joined, where the reading of recordings seldom comes."""
 
+from pathlib import Path
 from typing import Final
 
 from agreement_model import everyone
@@ -11,6 +12,7 @@ from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.stored_rows import chunks_of, latest_rows
+from log_job import EXPIRY_S, REST_S, Job, shown
 
 # The same row in other bytes: said once, and said twice.
 RAWS: Final = (insert(b"k"), mutation(update(b"k"), update(b"k")))
@@ -38,3 +40,20 @@ def test_what_another_joined_is_published_once_whatever_the_order_in_memory() ->
         after.publish(slot, 0, 5, 100, len(RAWS[0]))
 
     assert (0, 1, 1) == (after.pending, after.agreed, after.reencoded)
+
+
+def test_what_was_published_late_is_known_in_other_bytes(tmp_path: Path) -> None:
+    """Lines 16 and 17: what was learned of a token when it expired is not what it is after that."""
+    written, streamed = RAWS
+    job = Job(tmp_path, memory_seconds=10 * EXPIRY_S, expiry_seconds=10 * EXPIRY_S)
+    job.log("a", written)
+    job.read()
+    job.wait(10 * EXPIRY_S + REST_S)
+    assert 1 == job.books()["mutations.expired"]
+    job.log("b", written)
+    assert shown(b"k") == job.read()
+    for node in ("b", "c"):
+        job.log(node, streamed)
+        assert [] == job.read()
+
+    assert (1, 1) == (job.books()["mutations.agreed"], job.books()["mutations.reencoded"])
