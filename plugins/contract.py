@@ -40,11 +40,15 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How much a reader may return at once. It stops at the first bound it reaches."""
+    """How much a reader may return at once. It stops at the first bound it reaches.
+
+    With `commit_due` a position in which nothing but time moved on is worth a batch, too.
+    """
 
     records_max: int = 5_000
     bytes_max: int = 4 * 1024 * 1024
     linger_ms: int = 100
+    commit_due: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,12 @@ class Pipeline:
         """Give every split one step, commit what is due, and wait if there is time."""
         self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
-        progress = [self._step(run) for run in list(self._runs.values())]
+        due = self._until_idle or self._is_commit_due(started_ms)
+        progress = [self._step(run, commit_due=due) for run in list(self._runs.values())]
         self._take_verdicts()
         self._note_movement(progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
-        self._commit_if_due(at_once=quiet and self._until_idle)
+        self._commit_if_due(started_ms, at_once=quiet and self._until_idle)
         self._dead_letters.step([run.split for run in self._runs.values() if not run.closing])
         self._release()
         self._close_finished()
@@ -214,7 +215,7 @@ class Pipeline:
 
     # One split.
 
-    def _step(self, run: SplitRun) -> Progress:
+    def _step(self, run: SplitRun, *, commit_due: bool) -> Progress:
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
@@ -232,6 +233,7 @@ class Pipeline:
                 - sum(r.ledger.outstanding_bytes + r.read_bytes for r in runs),
             ),
             linger_ms=limits.tick_ms,
+            commit_due=commit_due,
         )
         progress = self._guard(run, partial(run.step, demand))
         self._take_verdicts()
@@ -317,7 +319,8 @@ class Pipeline:
     def _sent(self) -> bool:
         return self._dead_letters.sent or any(run.ledger.sent for run in self._runs.values())
 
-    def _commit_if_due(self, *, at_once: bool) -> None:
+    def _commit_if_due(self, started_ms: int, *, at_once: bool) -> None:
+        """Commit what is settled; the pass began at *started_ms*, from which the next is due."""
         now_ms = self._around.clock.monotonic_ms()
         if now_ms < self._store_not_before_ms:
             return
@@ -325,20 +328,21 @@ class Pipeline:
         window = self._limits.commit_bytes_max
         due = (
             at_once
-            or now_ms - self._committed_ms >= self._commit_ms_max()
+            or self._is_commit_due(now_ms)
             or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in runs)
         )
         if due:
-            self._committed_ms = now_ms
+            self._committed_ms = started_ms
             for run in runs:
                 run.hold_for_commit()
         if due or any(r.commit_due for r in runs):
             self._commit(runs)
 
-    def _commit_ms_max(self) -> int:
+    def _is_commit_due(self, now_ms: int) -> bool:
         bound_ms = self._around.writers.window_ms()
         limit_ms = self._limits.commit_ms_max
-        return limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
+        most_ms = limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
+        return now_ms - self._committed_ms >= most_ms
 
     def _commit(self, runs: Sequence[SplitRun]) -> None:
         if any(run.commit_due and run.ledger.sent for run in runs):

@@ -419,6 +419,7 @@ class Pump:
         if len(errors) == len(self.cursors) and not any(
             isinstance(error, AgentUnavailableError) for error in errors
         ):
+            self._caught_up_ms = None  # Line 8: the time until one can be read does not count.
             raise errors[0]
 
     def _count_absences(self) -> None:

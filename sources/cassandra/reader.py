@@ -38,8 +38,8 @@ from headrace.sources.cassandra.replicas import SplitVersions
 from headrace.sources.cassandra.splits import Arc
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
-_TAU_MS: Final = 10_000  # Split time that passes before it is worth a commit of its own.
-_WAITED_MS: Final = 60_000  # The same of the time in which a log could not be read.
+_RELEASE_MS: Final = 10_000  # So much split time alone makes a look worth while at what may go.
+_WAITED_MS: Final = 60_000  # So long a log could not be read before it is worth a commit.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
@@ -87,6 +87,7 @@ class CassandraReader(Reader):
         self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
+        self._released: CdcState | None = None
         # First the schema: it may tell of keyspaces that pending records are of.
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
         parts.know(resume)
@@ -140,8 +141,8 @@ class CassandraReader(Reader):
         outbox = self._parts.part.keep(taken)
         markers = pump.markers(self._number)
         notices = self._notices(markers)
-        rested = self._agreement.tau < self._tau + _TAU_MS and markers == self._markers
-        rested = rested and not settled and not self._has_waited()
+        aged = demand.commit_due and self._agreement.tau > self._tau  # Line 32.
+        rested = markers == self._markers and not (aged or settled or self._has_waited())
         if outbox.count == 0 and not lost and not notices and rested:
             pump.intake.give_back(outbox)
             return Idle()
@@ -227,6 +228,8 @@ class CassandraReader(Reader):
     def release(self, position: Position) -> None:
         """Let go of the segments before *position* that no copy in it lies in (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
+        if self._only_aged(position):
+            return
         for host, (node, hold) in enumerate(self._parts.holds.items()):
             if node in self._pump.unreachable:  # Of what is not there nothing can be disposed of.
                 continue
@@ -236,6 +239,14 @@ class CassandraReader(Reader):
                 pending = self._agreement.unpublished(host, COPIES_MAX + 1)
             hold.register(self._split, marker, pending, position.manifests.get(node, ()))
             hold.dispose()
+        self._released = position
+
+    def _only_aged(self, position: CdcState) -> bool:
+        """Say whether hardly more than time has passed since segments were released last."""
+        last = self._released
+        if last is None or position.tau >= last.tau + _RELEASE_MS:
+            return False
+        return (position.markers, position.needs) == (last.markers, last.needs)
 
     def close(self, reason: CloseReason) -> None:
         """Stop being fed; what was not delivered is read again by the next owner."""

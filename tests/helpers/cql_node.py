@@ -16,6 +16,8 @@ from typing import Final
 from loopback import LoopbackServer
 
 TEXT: Final = b"\x00\x0d"
+INT, BIGINT, BLOB, BOOLEAN = b"\x00\x09", b"\x00\x02", b"\x00\x03", b"\x00\x04"
+SMALLINT, VARINT = b"\x00\x13", b"\x00\x0e"
 TEXT_MAP: Final = b"\x00\x21" + TEXT + TEXT
 VOID: Final = struct.pack(">i", 1)
 _NULL: Final = struct.pack(">i", -1)
@@ -43,11 +45,15 @@ class CqlNode(LoopbackServer):
     """Results of statements, by what these begin with; all others are invalid."""
     slow: str = "nothing"
     """What begins so is answered two seconds late."""
+    binds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """The types of what statements bind, by what these begin with; else they are texts."""
 
     def __post_init__(self) -> None:
         """Listen."""
         self.levels: dict[str, int] = {}
         """Each statement that came, with its level as the protocol numbers it."""
+        self.executed: list[str] = []
+        """Those that had been prepared, one by one."""
         host, port = self.listen()
         self.point = f"{host}:{port}"
 
@@ -78,12 +84,21 @@ class CqlNode(LoopbackServer):
                 answered, answer = self._result(*_statement(body))
             case 9:  # PREPARE
                 (size,) = struct.unpack_from(">i", body)
-                answered, answer = _RESULT, _prepared(body[4 : 4 + size].decode())
+                answered, answer = _RESULT, self._prepared(body[4 : 4 + size].decode())
             case 10:  # EXECUTE, by the id that `_prepared` gave.
                 (size,) = struct.unpack_from(">H", body)
                 (level,) = struct.unpack_from(">H", body, 2 + size)
-                answered, answer = self._result(body[2 : 2 + size].decode(), level)
+                self.executed.append(body[2 : 2 + size].decode())
+                answered, answer = self._result(self.executed[-1], level)
         return answered, answer
+
+    def _prepared(self, statement: str) -> bytes:
+        """Return what is known of a statement, which is its own id."""
+        kinds: Sequence[bytes] = [TEXT] * statement.count("?")
+        kinds = next((k for s, k in self.binds.items() if statement.startswith(s)), kinds)
+        parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, len(kinds), 0)]
+        parts += [text("ks"), text("t"), *(text(f"c{n}") + kind for n, kind in enumerate(kinds))]
+        return b"".join([*parts, struct.pack(">ii", 4, 0)])  # Rows bring their own columns.
 
     def _result(self, statement: str, level: int) -> tuple[int, bytes]:
         self.levels[statement] = level
@@ -155,14 +170,6 @@ def _statement(body: bytes) -> tuple[str, int]:
     (size,) = struct.unpack_from(">i", body)
     (level,) = struct.unpack_from(">H", body, 4 + size)
     return body[4 : 4 + size].decode(), level
-
-
-def _prepared(statement: str) -> bytes:
-    """Return what is known of a statement: it is its own id, and binds texts."""
-    bound = statement.count("?")
-    parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, bound, 0)]
-    parts += [text("ks"), text("t"), *(text(f"c{n}") + TEXT for n in range(bound))]
-    return b"".join([*parts, struct.pack(">ii", 4, 0)])  # Rows bring their own columns.
 
 
 def _error(code: int, message: str) -> tuple[int, bytes]:

@@ -16,7 +16,7 @@ from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.connector.stores.transactional import TransactionalStore
-from headrace.plugins import Batch, Demand, Encoding
+from headrace.plugins import Batch, Demand, Encoding, Source
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
     ChaosSink,
@@ -94,13 +94,16 @@ class Rig:
         """Open the store once more."""
         return SqliteStore.open(self.path, "job")
 
-    def open(self, counts: dict[str, int], *, until_idle: bool = False) -> None:
-        """Begin with splits of so many mutations, one record each."""
+    def open(
+        self, counts: dict[str, int], *, until_idle: bool = False, source: Source | None = None
+    ) -> None:
+        """Begin with splits of so many mutations, one record each; or with another *source*."""
         for split, count in counts.items():
             self.splits[split] = [[record] for record in sample_records(count)]
         config = MemoryConfig(splits=self.splits, faults=self.faults)
         self.source = MemorySource(config, context(self.clock))
         self.sink = self._sink_class(ChaosConfig(script=self.script), context(self.clock))
+        self._reads = source or self.source
         self.store.register(list(counts))
         self.pipeline = Pipeline(
             self._around, self.limits, self.wake, self.told.append, until_idle=until_idle
@@ -153,7 +156,7 @@ class Rig:
                 connect(self.path), "job", writer_of=writers.claimed, clock=self.clock
             )
         return Surroundings(
-            source=self.source,
+            source=self._reads,
             writers=writers,
             encoder=Encoder(Encoding(codec="json", headers=())),
             store=store,

@@ -1,11 +1,25 @@
-"""What the suite of stores is told about the one in a file."""
+"""What the suite of stores is told about the one in a file, and what a node knows of another."""
 
 import sqlite3
+import struct
 from pathlib import Path
+from typing import Final
 
+from cql_node import TEXT, TEXT_MAP, pieces, rows
 from headrace.connector.stores import QUARANTINE_BYTES_MAX
+from headrace.connector.stores.cassandra_session import ADDED, TABLES
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
 from headrace.plugins.testing import StoreDriver
+
+VERSION: Final = "SELECT config FROM configs"
+MADE: Final = {
+    "SELECT table_name": rows(
+        {"table_name": TEXT, "column_name": TEXT},
+        *([name.encode(), b"job"] for name in TABLES),
+        *([table.encode(), column.encode()] for table, column in ADDED),
+    ),
+    VERSION: rows({"config": TEXT_MAP}, [struct.pack(">i", 1) + pieces(b"version", b"1")]),
+}
 
 
 class SqliteDriver(StoreDriver):

@@ -1,32 +1,20 @@
 """What the store's options make of its connection, as a node sees it."""
 
 import ssl
-import struct
 from pathlib import Path
 
 import pytest
 from cassandra import ConsistencyLevel
 
 from authority import Authority
-from cql_node import TEXT, TEXT_MAP, VOID, CqlNode, pieces, rows
+from cql_node import TEXT, VOID, CqlNode, rows
 from headrace.connector.stores.cassandra_session import (
-    ADDED,
-    TABLES,
     CassandraSession,
     CassandraStoreConfig,
     StoreUnreachableError,
 )
 from headrace.plugins import parse_config
-
-VERSION = "SELECT config FROM configs"
-MADE = {
-    "SELECT table_name": rows(
-        {"table_name": TEXT, "column_name": TEXT},
-        *([name.encode(), b"job"] for name in TABLES),
-        *([table.encode(), column.encode()] for table, column in ADDED),
-    ),
-    VERSION: rows({"config": TEXT_MAP}, [struct.pack(">i", 1) + pieces(b"version", b"1")]),
-}
+from stores import MADE, VERSION
 
 
 def levels(node: CqlNode, **options: object) -> dict[str, int]:

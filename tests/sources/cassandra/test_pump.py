@@ -1,6 +1,7 @@
 """Reading all logs: gaps, damage and growth, seen through the source's readers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.sources.cassandra.errors import LogGapError, UnsupportedSegmentErr
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.state import CdcState, Marker
 from node_logs import batches, forged_nodes, open_all, source
+from rig import TICK_MS, Rig
 
 DEMAND = Demand(linger_ms=1 << 30)
 NODES = ("node1", "node2", "node3")
@@ -242,19 +244,38 @@ def test_time_passes_only_while_all_is_read(tmp_path: Path) -> None:
     assert values(0, 1) == all_of(readers)
 
 
-def test_a_quiet_split_is_committed_now_and_then(tmp_path: Path) -> None:
-    """Line 32: time that passes is worth a commit of its own, if not each second of it."""
+def test_time_alone_is_told_when_a_commit_is_due(tmp_path: Path) -> None:
+    """Line 32: between commits nobody asks for a state in which only split time has grown."""
     clock = DrivenClock()
     (reader,) = open_all(source(options_of(tmp_path, splits=1), clock)).values()
     taus = []
-    for _ in range(12):
-        found = reader.read(DEMAND)
+    for turn in range(12):
+        found = reader.read(replace(DEMAND, commit_due=turn % 4 == 0))
         if isinstance(found, Batch):
             assert isinstance(found.end, CdcState)
             taus.append(found.end.tau)
-        clock.advance(5_000)
+        clock.advance(300)
 
-    assert [0, 10_000, 20_000, 30_000, 40_000, 50_000] == taus
+    assert [0, 1_200, 2_400] == taus
+
+
+@pytest.mark.parametrize("seconds", [1, 5])
+def test_split_time_is_committed_with_every_commit(tmp_path: Path, seconds: int) -> None:
+    """Line 32: without new data the state on disk is a commit and a tick old, and no older."""
+    rig = Rig(tmp_path / "state.db", commit_ms_max=1_000 * seconds)
+    quiet = source(options_of(tmp_path, splits=2), rig.clock)
+    rig.open({split.split_id: 0 for split in quiet.plan()}, source=quiet)
+    rig.gain()
+    began_ms = rig.clock.monotonic_ms()
+    behind_ms = []
+    for _ in range(30_000 // TICK_MS):
+        rig.passes(1)
+        states = (quiet.decode_position(s.position) for s in rig.store.states() if s.position)
+        taus = [state.tau for state in states if isinstance(state, CdcState)] or [0]
+        behind_ms.append(rig.clock.monotonic_ms() - began_ms - min(taus))
+
+    assert max(behind_ms) <= 1_000 * seconds + 2 * TICK_MS
+    assert rig.pipeline.stats.commits in {30 // seconds - 1, 30 // seconds}
 
 
 def test_of_a_sleep_ten_seconds_count(tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""What a commit asks of Cassandra, as a node counts it."""
+
+import struct
+from collections import Counter
+from dataclasses import replace
+
+from cql_node import BIGINT, BLOB, BOOLEAN, INT, SMALLINT, TEXT, VARINT, VOID, CqlNode, rows
+from headrace.connector.stores import Commit, TableCounts
+from headrace.connector.stores.cassandra_losses import CassandraLosses
+from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra_state import CassandraHeads
+from headrace.plugins import EncodedPosition
+from stores import MADE
+
+SPLITS = ("1-of-2", "2-of-2")
+OWNER, PLAN, TOKEN, SEQ = b"w1", 1, 7, 4
+HEAD = {
+    "plan": INT,
+    "fence": BIGINT,
+    "owner": TEXT,
+    "seq": BIGINT,
+    "head": BLOB,
+    "chunks": TEXT,
+    "counters": TEXT,
+}
+STORED = (struct.pack(">i", PLAN), struct.pack(">q", TOKEN), OWNER, struct.pack(">q", SEQ))
+ANSWERS = {
+    **MADE,
+    "SELECT plan": rows(HEAD, [*STORED, b"", b"{}", b"{}"]),
+    "UPDATE heads": rows({"[applied]": BOOLEAN}, [b"\1"]),
+    "INSERT INTO chunks": VOID,
+    "INSERT INTO cdc_state": VOID,
+}
+BESIDE = ("SELECT config FROM", "INSERT INTO cdc_state")  # When it opens, and once a minute.
+BINDS = {
+    "UPDATE heads": (BIGINT, BLOB, TEXT, TEXT, TEXT, TEXT, INT, BIGINT, TEXT, BIGINT),
+    "INSERT INTO chunks": (TEXT, TEXT, BIGINT, TEXT, BLOB),
+    "INSERT INTO cdc_state": (TEXT, SMALLINT, VARINT, VARINT, BLOB),
+}
+
+
+def commit(split: str) -> Commit:
+    """Return the commit of a state with one chunk, after the one that is stored."""
+    return Commit(
+        split=split,
+        plan=PLAN,
+        token=TOKEN,
+        owner=OWNER.decode(),
+        previous=SEQ,
+        seq=SEQ + 1,
+        position=EncodedPosition(b"tau 1", {"c1": b"records"}),
+        counters={"shop.orders": TableCounts(cut=1, delivered=1)},
+        losses=(),
+    )
+
+
+def test_a_commit_of_time_alone_is_one_statement() -> None:
+    """Line 32: it is a compare-and-set of the head; nothing is read, no chunk is written."""
+    with CqlNode(answers=ANSWERS, binds=BINDS) as node:
+        session = CassandraSession(CassandraStoreConfig(contact_points=(node.point,)), create=False)
+        losses = CassandraLosses(session, "job", bytes_max=0)
+        heads = CassandraHeads(session, "job", losses)
+        first = [commit(split) for split in SPLITS]
+        assert {} == heads.commit(first, SPLITS)
+        later = [
+            replace(
+                each,
+                previous=each.seq,
+                seq=each.seq + 1,
+                position=replace(each.position, head=b"tau 2"),
+            )
+            for each in first
+        ]
+        assert {} == heads.commit(later, SPLITS)
+        session.close()
+
+    asked = Counter(" ".join(each.split()[:3]) for each in node.executed)
+    heads_only = {"SELECT plan, fence,": 2, "INSERT INTO chunks": 2, "UPDATE heads SET": 2 + 2}
+    assert heads_only == {each: n for each, n in asked.items() if each not in BESIDE}
