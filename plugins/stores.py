@@ -43,13 +43,20 @@ class QuarantineFullError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """What became of one table's changes (I3): cut is the sum of the other four."""
+    """What became of one table's changes (I3): cut is the sum of the other four fates.
+
+    Of those delivered some may have come twice: in the window that a former owner had not
+    committed, beside a former owner that may live on as a zombie, and in what was sent again.
+    """
 
     cut: int = 0
     delivered: int = 0
     filtered: int = 0
     dead_lettered: int = 0
     quarantined: int = 0
+    window: int = 0
+    zombie: int = 0
+    resend: int = 0
 
     def __add__(self, other: "TableCounts") -> "TableCounts":
         """Add field by field."""
@@ -59,7 +66,26 @@ class TableCounts:
             self.filtered + other.filtered,
             self.dead_lettered + other.dead_lettered,
             self.quarantined + other.quarantined,
+            self.window + other.window,
+            self.zombie + other.zombie,
+            self.resend + other.resend,
         )
+
+    @property
+    def fates(self) -> Mapping[str, int]:
+        """What became of the changes."""
+        return {
+            "cut": self.cut,
+            "delivered": self.delivered,
+            "filtered": self.filtered,
+            "dead_lettered": self.dead_lettered,
+            "quarantined": self.quarantined,
+        }
+
+    @property
+    def repeats(self) -> Mapping[str, int]:
+        """How many may have come twice, by cause."""
+        return {"window": self.window, "zombie": self.zombie, "resend": self.resend}
 
 
 Counters = Mapping[str, TableCounts]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.connector.stores import Counters, add_counters
+from headrace.connector.stores import Counters, TableCounts, add_counters
 
 Books = Mapping[str, int]
 
@@ -22,6 +22,13 @@ _MUTATION_FATES: Final = (
     "pending",
 )
 _GAPS: Final = "gaps."
+_REPEATS: Final = "repeats."
+# Causes of repeats that are counted under other names, too.
+_ALSO: Final = {
+    "shortened": "memory_shortened",
+    "expired": "mutations.expired_published",
+    "overflow": "mutations.overflow",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,23 @@ def differences(split: SplitBooks) -> Sequence[str]:
 def gap_counts(books: Books) -> Books:
     """Return how many gaps were met in each part of the source, for those that had some."""
     return {k.removeprefix(_GAPS): n for k, n in sorted(books.items()) if k.startswith(_GAPS) and n}
+
+
+def repeats(split: SplitBooks) -> Books:
+    """Return how much may have come twice, by cause (line 36 of the agreement).
+
+    Changes of `window`, `zombie` and `resend`, mutations of the source's own causes.
+    """
+    found = Counter(dict.fromkeys(TableCounts().repeats, 0))
+    for counts in split.counters.values():
+        found.update(counts.repeats)
+    for name, count in split.books.items():
+        if name.startswith(_REPEATS):
+            found[name.removeprefix(_REPEATS)] += count
+    for cause, name in _ALSO.items():
+        if name in split.books:
+            found[cause] += split.books[name]
+    return dict(found)
 
 
 def nodes(books: Books) -> Sequence[str]:

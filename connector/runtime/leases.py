@@ -27,8 +27,9 @@ SOON_MS: Final = 250
 class Lease:
     """A split held by this process. The control thread renews it, the data thread asks it.
 
-    `former` is the worker from which it was taken over, which had not given it back. One that is
-    `adopted` should be another worker's, which did not claim it.
+    `former` is the worker from which it was taken over, which had not given it back; it has
+    `ended` for certain, or only fell silent. One that is `adopted` should be another worker's,
+    which did not claim it.
     """
 
     def __init__(  # noqa: PLR0913 (what was claimed, and when)
@@ -40,6 +41,7 @@ class Lease:
         margin_ms: int,
         since_ms: int = 0,
         former: str | None = None,
+        ended: bool = False,
         adopted: bool = False,
     ) -> None:
         """*deadline_ms* is on the boot clock; nothing is submitted in the last *margin_ms*."""
@@ -48,6 +50,7 @@ class Lease:
         self.deadline_ms = deadline_ms
         self.since_ms = since_ms
         self.former = former
+        self.ended = ended
         self.adopted = adopted
         self._margin_ms = margin_ms
 
@@ -122,6 +125,7 @@ class LeaseKeeper:
         self._looked_ms: int | None = None
         self._levelled_ms: int | None = None
         self._workers: Mapping[str, WorkerRow] = {}  # Who lived at the last look.
+        self._enrolled: Mapping[str, WorkerRow] = {}  # And whoever did not say that he ends.
         self._wanted: Mapping[str, str] = {}  # Splits that one of these is to have, and who.
         self._ownerless = False
         self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
@@ -366,6 +370,7 @@ class LeaseKeeper:
         return sorted(lost), sorted(late)
 
     def _live_workers(self, rows: Mapping[str, WorkerRow], now_ms: int) -> Mapping[str, WorkerRow]:
+        self._enrolled = rows
         return {
             name: row
             for name, row in rows.items()
@@ -420,6 +425,11 @@ class LeaseKeeper:
             self._seen[key] = seen = _Sighting(row, now_ms)
         return now_ms - seen.since_ms
 
+    def _has_ended(self, worker: str) -> bool:
+        """Say whether a worker that had not given back a lease sends nothing any more."""
+        row = self._enrolled.get(worker)
+        return row is None or self._dead(row.owner)
+
     def _claim(
         self, rows: Sequence[LeaseRow], homes: Mapping[str, str] | None = None
     ) -> list[Lease]:
@@ -435,6 +445,7 @@ class LeaseKeeper:
                 margin_ms=self._margin_ms,
                 since_ms=sent_ms,
                 former=row.owner,
+                ended=row.owner is not None and self._has_ended(row.owner),
                 adopted=homes is not None and homes[row.split] != self._owner.worker,
             )
             for row in rows

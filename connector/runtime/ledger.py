@@ -25,6 +25,8 @@ from headrace.plugins import (
 )
 
 PRODUCE_STAGE: Final = "KAFKA_PRODUCE"  # Kafka Connect's word for delivering.
+# Why changes may come twice.
+WINDOW, ZOMBIE, RESEND = "window", "zombie", "resend"
 
 
 class DeliveryFailedError(FatalError):
@@ -62,6 +64,12 @@ class Shipment:
     def delivery(self) -> Delivery:
         """Return what the writer is given now."""
         return Delivery(self.batch, self.encoded)
+
+    def may_repeat(self, cause: str) -> None:
+        """Count that its changes may come twice; *cause* is a field of `TableCounts`."""
+        counts = Counter(self.encoded.tables)
+        again = {table: TableCounts(**{cause: count}) for table, count in counts.items()}
+        self.counters = add_counters(self.counters, again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +223,7 @@ class Ledger:
                 shipment.encoded = _rows(shipment.encoded, keep)
             shipment.rejected.clear()
             shipment.retry_from = None
+            shipment.may_repeat(RESEND)
             shipment.attempt += 1
             shipment.state = State.UNSENT if len(shipment.encoded) else State.SETTLED
         self._retrying = False

@@ -4,13 +4,12 @@ Made on the thread of whoever asks. All that is looked at belongs to other threa
 whole numbers, and objects that are replaced, never changed.
 """
 
-import dataclasses
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
-from headrace.connector.runtime.books import SplitBooks, differences
+from headrace.connector.runtime.books import SplitBooks, differences, repeats
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.splitrun import SplitRun
 from headrace.connector.runtime.tally import Tally
@@ -22,7 +21,7 @@ BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.
 _NEVER_AGAIN_MS: Final = 1 << 62
 _US: Final = 1_000_000
 _ENTRIES, _MUTATIONS, _SKIPPED, _GAPS = "entries", "mutations", "skipped", "gaps"
-_PENDING: Final = "mutations.pending"
+_PENDING, _REPEATS = "mutations.pending", "repeats."
 
 
 class JobMeasures:
@@ -168,7 +167,16 @@ def book_measures(splits: Sequence[SplitBooks]) -> Iterator[Measure]:
             ({"split": each.split, "table": table, "fate": fate}, count)
             for each in splits
             for table, counts in each.counters.items()
-            for fate, count in dataclasses.asdict(counts).items()
+            for fate, count in counts.fates.items()
+        ],
+    )
+    yield counter(
+        "headrace_repeats_total",
+        "What may have come twice, by cause; see docs/agreement.md, Duplicates.",
+        [
+            ({"split": each.split, "cause": cause}, count)
+            for each in splits
+            for cause, count in repeats(each).items()
         ],
     )
     books = {each.split: each.books for each in splits if each.books}
@@ -185,7 +193,7 @@ def book_measures(splits: Sequence[SplitBooks]) -> Iterator[Measure]:
     told: dict[str, list[Sample]] = {_ENTRIES: [], _MUTATIONS: [], _SKIPPED: [], _GAPS: [], "": []}
     for split, book in books.items():
         for name, count in book.items():
-            if name != _PENDING:
+            if name != _PENDING and not name.startswith(_REPEATS):
                 kind, labels = _labels(name)
                 told[kind].append(({"split": split, **labels}, count))
     docs: Mapping[str, tuple[str, str]] = {

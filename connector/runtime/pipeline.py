@@ -100,6 +100,7 @@ class Pipeline:
         self._pulse = pulse
         self._pulse_ms = 0
         self._quiet_passes = 0
+        self._uncommitted: dict[str, int] = {}  # In bytes, of splits that ended amid their work.
         self._committed_ms = 0
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
@@ -190,7 +191,8 @@ class Pipeline:
             self._quiet_passes, self._idled = 0, False
             match command:
                 case Gain(lease):
-                    self._runs[lease.split] = SplitRun(lease, self._around)
+                    left = self._uncommitted.pop(lease.split, 0)
+                    self._runs[lease.split] = SplitRun(lease, self._around, again_bytes=left)
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
                     self._close_finished()  # Before the next command, which may gain it anew.
@@ -299,6 +301,7 @@ class Pipeline:
 
     def _close(self, run: SplitRun, reason: CloseReason) -> None:
         del self._runs[run.split]
+        self._uncommitted[run.split] = run.ledger.uncommitted_bytes
         self._around.log.info("split_stopped", split=run.split, reason=reason.value)
         try:
             run.close(reason)

@@ -12,7 +12,14 @@ import structlog
 
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.leases import Lease
-from headrace.connector.runtime.ledger import PRODUCE_STAGE, Ledger, Settled, Shipment
+from headrace.connector.runtime.ledger import (
+    PRODUCE_STAGE,
+    WINDOW,
+    ZOMBIE,
+    Ledger,
+    Settled,
+    Shipment,
+)
 from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
@@ -84,6 +91,7 @@ class Surroundings:
     post: Callable[[Verdict], None]
     tally: Tally = field(default_factory=Tally)
     plan: int = 0  # The generation of the splits; 0 is any.
+    window_bytes: int = 0  # So much of a split may be uncommitted when its owner dies (I7).
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +105,11 @@ class Offer:
 class SplitRun:
     """See the module. `closing` says why it will end; `error` what went wrong."""
 
-    def __init__(self, lease: Lease, around: Surroundings) -> None:
-        """Open nothing yet: the first step does, and may fail and be repeated."""
+    def __init__(self, lease: Lease, around: Surroundings, *, again_bytes: int = 0) -> None:
+        """Open nothing yet: the first step does, and may fail and be repeated.
+
+        *again_bytes* are what an earlier run of the split in this process left uncommitted.
+        """
         self.lease = lease
         self.closing: CloseReason | None = None
         self.error: HeadraceError | None = None
@@ -129,6 +140,10 @@ class SplitRun:
         self._restarting = False
         self._read_last: Batch | None = None  # Read, but not yet in the ledger.
         self._transactional = around.writers.transactional
+        self._doubt, self._doubt_bytes = WINDOW, again_bytes
+        if lease.former is not None:  # Line 36: what it sent and did not commit comes again.
+            self._doubt = WINDOW if lease.ended else ZOMBIE
+            self._doubt_bytes = around.window_bytes
         self.commit_due = False
         """Exactly once: nothing more is submitted before what was is committed."""
 
@@ -256,6 +271,7 @@ class SplitRun:
     def restart(self) -> None:
         """Give up what is uncommitted and, after the pause, begin again from the stored state."""
         self._restarting = True
+        self._doubt_bytes = max(self._doubt_bytes, self.ledger.uncommitted_bytes)
         if self._transactional:  # What is settled can only be committed with the rest.
             self._offer = None
             self.commit_due = False
@@ -314,6 +330,7 @@ class SplitRun:
                 self.done = isinstance(batch, Done)
                 if self.ledger.empty:
                     self.retry.succeeded()
+                self._doubt_bytes = 0
                 return Progress.QUIET
             crash.reached("read")
             self.bytes_read += batch.size_bytes
@@ -331,7 +348,7 @@ class SplitRun:
         if quarantined and not self._around.errors.tolerant:
             lost = quarantined[0]
             raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
-        self.ledger.add(batch, encoded)
+        self._note_repeats(self.ledger.add(batch, encoded), more=batch.more)
         self._read_last = None
         if encoded.facts is not None and len(encoded.facts.timestamps_us):
             self.written_us = encoded.facts.timestamps_us[-1]
@@ -342,6 +359,15 @@ class SplitRun:
         if batch.more:
             return Progress.MORE
         return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
+
+    def _note_repeats(self, shipment: Shipment, *, more: bool) -> None:
+        """Count what may have been sent before and not been committed: no more than a window.
+
+        When all that was there has been read, what comes is new.
+        """
+        if self._doubt_bytes > 0 and not self._transactional:
+            shipment.may_repeat(self._doubt)
+            self._doubt_bytes = self._doubt_bytes - shipment.size_bytes if more else 0
 
     def _tell(self, code: str, stage: str, place: str) -> None:
         if self._around.errors.logged:

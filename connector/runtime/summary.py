@@ -1,9 +1,15 @@
 """What a run came to, for machines (`--summary-json`) and for people. Pure."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
-from headrace.connector.runtime.books import SplitBooks, differences, gap_counts, nodes, total
+from headrace.connector.runtime.books import (
+    SplitBooks,
+    differences,
+    gap_counts,
+    nodes,
+    repeats,
+    total,
+)
 from headrace.connector.runtime.report import Report
 
 Json = Mapping[str, object]
@@ -57,8 +63,10 @@ def books_text(books: Sequence[SplitBooks]) -> str:
     if mutations:
         lines.append(_line("mutations", mutations))
     for table, counts in sorted(everything.counters.items()):
-        fields = dataclasses.asdict(counts)
-        lines.append(_line(f"changes of {table or 'unknown tables'}", fields))
+        lines.append(_line(f"changes of {table or 'unknown tables'}", counts.fates))
+    again = {cause: count for cause, count in repeats(everything).items() if count}
+    if again:
+        lines.append(_line("may have come twice", again))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -89,7 +97,8 @@ def verdict_of(job: str, books: Sequence[SplitBooks]) -> Json:
 def _json(split: SplitBooks) -> Json:
     return {
         "books": dict(sorted(split.books.items())),
-        "tables": {t: dataclasses.asdict(c) for t, c in sorted(split.counters.items())},
+        "tables": {t: dict(c.fates) for t, c in sorted(split.counters.items())},
+        "repeats": repeats(split),
     }
 
 

@@ -95,10 +95,13 @@ def counters_of(text: str) -> Counters:
 
 
 def counters_text(counters: Counters) -> str:
-    """Write counters as a JSON object of five numbers per table."""
+    """Write counters as a JSON object of five numbers per table; of eight where some are repeats.
+
+    So an older release reads what has none.
+    """
     return json.dumps(
         {
-            table: [c.cut, c.delivered, c.filtered, c.dead_lettered, c.quarantined]
+            table: [*c.fates.values(), *(c.repeats.values() if any(c.repeats.values()) else ())]
             for table, c in sorted(counters.items())
         }
     )

@@ -20,6 +20,7 @@ cdef class Agreement(StoredRecords):
     cdef readonly int64_t[::1] hosts
     cdef readonly uint64_t[::1] assumed
     cdef readonly Py_ssize_t assumes
+    cdef public int64_t forgotten_incomplete
     cdef public int64_t agreed, expired, not_replica, filtered, expired_published, expired_late, reencoded, overflowed, memory_shortened
 
     @cython.locals(bit=uint64_t, slot=int, base=Py_ssize_t, group=int, kind=int, copies=int)

@@ -42,6 +42,7 @@ class Agreement(StoredRecords):
         self.reencoded = 0
         self.overflowed = 0
         self.memory_shortened = 0
+        self.forgotten_incomplete = 0  # Before all copies had come: a later one comes again (36).
 
     # ---- input (lines 11-17) ----
 
@@ -346,6 +347,7 @@ class Agreement(StoredRecords):
                     self._free(slot)
                     dropped += 1
             elif self.tau >= self.words[base + codes.SINCE] + memory:
+                self.forgotten_incomplete += kind != codes.EXPIRED_DROPPED
                 self._free(slot)
                 dropped += 1
         if dropped:

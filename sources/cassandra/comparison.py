@@ -48,6 +48,8 @@ class Comparison:
 
     def __init__(self, agreement: Agreement, find: Find, epoch_of: EpochOf) -> None:
         """Compare nothing yet."""
+        self.unsure = 0
+        """How often something was published that might be known, if all bytes were there (36)."""
         self._agreement = agreement
         self._find = find
         self._epoch_of = epoch_of
@@ -57,17 +59,23 @@ class Comparison:
     def verdict(self, slot: int) -> int:
         """Judge a pending record whose copy's bytes are in a log."""
         try:
-            newest = self._agreement.newest_published(slot)
-            if newest == NOT_LOOKED:
-                newest = self.learn_newest(slot)
-            span = None if newest == NOTHING else self._span(slot)
-            # Nothing of it can be known when all was written after what was published.
-            if span is None or span[0] > newest:
-                return Verdict.NEW
-            atoms = self._of(slot)
-            return Verdict.KNOWN if atoms and atoms <= self._all_published(slot) else Verdict.NEW
+            return self._verdict(slot)
         except RetriableError:
             return Verdict.LATER
+
+    def _verdict(self, slot: int) -> int:
+        newest = self._agreement.newest_published(slot)
+        if newest == NOT_LOOKED:
+            newest = self.learn_newest(slot)
+        span = None if newest == NOTHING else self._span(slot)
+        # Nothing of it can be known when all was written after what was published.
+        if span is not None and span[0] <= newest:
+            atoms = self._of(slot)
+            if atoms and atoms <= self._all_published(slot):
+                return Verdict.KNOWN
+        if span is None or span[0] <= newest:
+            self.unsure += not all(map(self._of, self._published(slot)))
+        return Verdict.NEW
 
     def learn_newest(self, slot: int) -> int:
         """Read what was published of the slot's token; return its newest write time.

@@ -50,6 +50,8 @@ class Memory:
         *epoch_of* gives the epoch of the place that a copy was read from.
         """
         self.bytes_lost = 0
+        self.streamed = 0
+        """Published though only streams brought them: some of that may be older than the memory."""
         self._agreement = agreement
         self._nodes = nodes
         self._copies = copies
@@ -163,6 +165,7 @@ class Memory:
             agreement.leave_out(slot)
             return
         self._emit(slot, found, outbox)
+        self.streamed += agreement.is_streamed(slot)
         if self._is_short(slot):
             agreement.publish_expired(slot, *_place(found))
         else:

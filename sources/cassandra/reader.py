@@ -395,6 +395,8 @@ class CassandraReader(Reader):
         now["mutations.overflow"] = agreement.overflowed
         now["bytes_lost"] = self._memory.bytes_lost
         now["memory_shortened"] = agreement.memory_shortened
+        now["repeats.late"] = agreement.forgotten_incomplete
+        now["repeats.reencoded"] = self._memory.streamed + self._memory.comparison.unsure
         now.update(self._gaps.counted)
         counters = dict(self._base)
         for name, count in now.items():

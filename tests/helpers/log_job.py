@@ -5,10 +5,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from forged import SCHEMA
 from headrace.plugins import Batch, Position, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.streams import FILE, Stream
 from node_logs import batches, forged_nodes, open_all, source
 
 EXPIRY_S: Final = 60
@@ -93,6 +97,12 @@ class Job:
     def _release(self, batch: Batch) -> None:
         self.positions[batch.split] = batch.end
         self.readers[batch.split].release(batch.end)
+
+
+def report(folder: Path, *streams: Stream) -> None:
+    """Say which streams a node receives."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / FOLDER / FILE).write_bytes(msgspec.json.encode(streams))
 
 
 def shown(*names: bytes) -> list[str]:

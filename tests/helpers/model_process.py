@@ -494,5 +494,6 @@ class Process:
             settle_ms_max=1 << 40,
             tick_ms=TICK_MS,
             plan=self._plan,
+            window_bytes=WINDOW_BYTES,
             post=post,
         )

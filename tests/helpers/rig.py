@@ -110,12 +110,21 @@ class Rig:
         )
         self.pipeline.open()
 
-    def gain(self, worker: str = "w1") -> dict[str, Lease]:
-        """Claim all splits and give them to the pipeline."""
+    def gain(
+        self, worker: str = "w1", *, former: str | None = None, ended: bool = False
+    ) -> dict[str, Lease]:
+        """Claim all splits and give them to the pipeline; see `Lease` for the *former* owner."""
         tokens = self.store.claim(worker, self.store.leases(), LEASE_MS)
         deadline_ms = self.clock.monotonic_ms() + LEASE_MS
         leases = {
-            split: Lease(split, token, deadline_ms=deadline_ms, margin_ms=1_000)
+            split: Lease(
+                split,
+                token,
+                deadline_ms=deadline_ms,
+                margin_ms=1_000,
+                former=former,
+                ended=ended,
+            )
             for split, token in tokens.items()
         }
         for lease in leases.values():
@@ -168,6 +177,7 @@ class Rig:
             settle_ms_max=300_000,
             tick_ms=TICK_MS,
             post=post,
+            window_bytes=self.limits.commit_bytes_max,
         )
 
 

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from forged import NOW_US, OTHER, SCHEMA, insert, mutation, update
@@ -18,6 +17,7 @@ from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import FILE, NEVER, Stream, Streams, streams_in
+from log_job import report
 from node_logs import batches, forged_nodes, open_all, source
 from serving import TOKEN, serving
 
@@ -26,12 +26,6 @@ BEGAN_US = NOW_US + 1_000
 OLD = [insert(b"old", b"%d" % i, at_us=i) for i in range(5)]
 NEW = [insert(b"new", b"%d" % i, at_us=2_000 + i) for i in range(5)]
 NODES = ("n1", "n2", "n3")
-
-
-def report(folder: Path, *streams: Stream) -> None:
-    """Say which streams a node receives."""
-    (folder / FOLDER).mkdir(exist_ok=True)
-    (folder / FOLDER / FILE).write_bytes(msgspec.json.encode(streams))
 
 
 def run(options: dict[str, object]) -> tuple[int, Counter[str]]:
