@@ -16,7 +16,6 @@ import structlog
 from headrace.connector.job import Job, read_job
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.replay.stream_books import stream_states
-from headrace.connector.runtime.allocator import return_large_blocks
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.committed import books_of, committed_books
@@ -78,7 +77,6 @@ def run_main(arguments: Sequence[str]) -> int:
         from headrace.connector.replay.entry import stream_main  # noqa: PLC0415
 
         return stream_main(given)
-    return_large_blocks()
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
     host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
     if given.with_parent:
