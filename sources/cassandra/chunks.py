@@ -24,6 +24,7 @@ ROUND: Final = 32  # A commit with changes also stores so many parts less of wha
 _UNSEALED_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
 _CHUNK: Final = b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
+_FRAME_BYTES: Final = 128  # More than a zstd frame adds to what cannot be compressed.
 _WORD_BYTES: Final = 8
 
 
@@ -36,8 +37,10 @@ class Chunk:
 
     __slots__ = ("_name", "_rows", "_sealed")
 
-    def __init__(self, rows: bytes = b"", *, sealed: bytes = b"") -> None:
-        """Take *rows*, or what `sealed` returned.
+    def __init__(self, rows: bytes = b"", *, sealed: bytes = b"", name: str = "") -> None:
+        """Take *rows*, or what `sealed` returned, whose rows are decompressed only when needed.
+
+        *name* is that of *sealed*, if it was compared.
 
         Raises:
             StateError: *sealed* is damaged, or of a newer version.
@@ -47,8 +50,8 @@ class Chunk:
         self._sealed = sealed
         self._name = ""
         if sealed:
-            self._name = _chunk_name(sealed)
-            unseal(_CHUNK, sealed, f"chunk {self._name}")
+            self._name = name or _chunk_name(sealed)
+            _check(_CHUNK, sealed, f"chunk {self._name}")
             self._rows = None
 
     @property
@@ -182,7 +185,7 @@ def chunk_in(encoded: EncodedPosition, name: str, parted: Mapping[str, Sequence[
     sealed = whole_of(encoded, pieces, f"chunk {name}")
     if len(pieces) > 1 and _chunk_name(sealed) != name:
         raise damaged(f"chunk {name}", f"{len(sealed)} bytes of another name")
-    return Chunk(sealed=sealed)
+    return Chunk(sealed=sealed, name=name)
 
 
 def _chunk_name(sealed: bytes) -> str:
@@ -191,8 +194,13 @@ def _chunk_name(sealed: bytes) -> str:
 
 def seal(magic: bytes, content: bytes, version: int = VERSION) -> bytes:
     """Return what is stored of *content*; *magic* says what it is, *version* of which form."""
-    body = len(content).to_bytes(4, "big") + bytes(cramjam.zstd.compress(content, level=1))
-    return magic + version.to_bytes(2, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+    made = bytearray(_PREFIX_BYTES + len(content) + len(content) // 128 + _FRAME_BYTES)
+    frame = memoryview(made)[_PREFIX_BYTES:]
+    end = _PREFIX_BYTES + cramjam.zstd.compress_into(content, frame, level=1)
+    made[10:14] = len(content).to_bytes(4, "big")
+    whole = memoryview(made)[:end]
+    made[:10] = magic + version.to_bytes(2, "big") + zlib.crc32(whole[10:]).to_bytes(4, "big")
+    return bytes(whole)
 
 
 def version_of(sealed: bytes) -> int:
@@ -209,6 +217,18 @@ def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> byt
         StateError: it is damaged, or of a newer version.
 
     """
+    content = bytearray(_check(magic, sealed, what, newest))
+    try:
+        written = cramjam.zstd.decompress_into(memoryview(sealed)[_PREFIX_BYTES:], content)
+    except cramjam.DecompressionError as error:
+        raise damaged(what, "content that cannot be decompressed") from error
+    if written != len(content):
+        raise damaged(what, f"{written} bytes of content instead of {len(content)}")
+    return bytes(content)
+
+
+def _check(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> int:
+    """Return the length of the content of what is sealed; see `unseal`."""
     if len(sealed) < _PREFIX_BYTES or sealed[:4] != magic:
         raise damaged(what, f"{len(sealed)} bytes that begin {sealed[:4]!r}")
     version = version_of(sealed)
@@ -218,19 +238,12 @@ def unseal(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> byt
             place=f"CDC state, {what}",
             hint="run the release that wrote it, or a newer one",
         )
-    if zlib.crc32(sealed[10:]) != int.from_bytes(sealed[6:10], "big"):
+    if zlib.crc32(memoryview(sealed)[10:]) != int.from_bytes(sealed[6:10], "big"):
         raise damaged(what, "a wrong checksum")
     length = int.from_bytes(sealed[10:14], "big")
     if length > CONTENT_BYTES_MAX:
         raise damaged(what, f"a content of {length} bytes")
-    content = bytearray(length)
-    try:
-        written = cramjam.zstd.decompress_into(sealed[14:], content)
-    except cramjam.DecompressionError as error:
-        raise damaged(what, "content that cannot be decompressed") from error
-    if written != length:
-        raise damaged(what, f"{written} bytes of content instead of {length}")
-    return bytes(content)
+    return length
 
 
 def damaged(what: str, found: str) -> StateError:
