@@ -151,8 +151,13 @@ class RecordChunks:
                 chunk.seal()
 
 
-def pieces_of(sealed: bytes) -> list[tuple[str, bytes]]:
-    """Return what is sealed in pieces of CHUNK_BYTES_MAX at most, each with its name."""
+def pieces_of(sealed: bytes, name: str = "") -> list[tuple[str, bytes]]:
+    """Return what is sealed in pieces of CHUNK_BYTES_MAX at most, each with its name.
+
+    Of what is one piece, *name* is the name, if it is known.
+    """
+    if name and len(sealed) <= CHUNK_BYTES_MAX:
+        return [(name, sealed)]
     cuts = range(0, len(sealed), CHUNK_BYTES_MAX)
     pieces = [sealed[at : at + CHUNK_BYTES_MAX] for at in cuts]
     return [(_chunk_name(piece), piece) for piece in pieces]

@@ -197,7 +197,7 @@ class CdcState(Position):
         chunks: dict[str, bytes] = {}
         parted: dict[str, tuple[str, ...]] = {}
         for chunk in (*self.chunks, *versions):
-            pieces = pieces_of(chunk.sealed)
+            pieces = pieces_of(chunk.sealed, chunk.name)
             chunks |= pieces
             if len(pieces) > 1:
                 parted[chunk.name] = tuple(name for name, _ in pieces)
