@@ -24,6 +24,7 @@ ROUND: Final = 32  # A commit with changes also stores so many parts less of wha
 _UNSEALED_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
 _CHUNK: Final = b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
+_LEVEL: Final = -3  # Two thirds of the time of 1, for a tenth more bytes.
 _FRAME_BYTES: Final = 128  # More than a zstd frame adds to what cannot be compressed.
 _WORD_BYTES: Final = 8
 
@@ -201,7 +202,7 @@ def seal(magic: bytes, content: bytes, version: int = VERSION) -> bytes:
     """Return what is stored of *content*; *magic* says what it is, *version* of which form."""
     made = bytearray(_PREFIX_BYTES + len(content) + len(content) // 128 + _FRAME_BYTES)
     frame = memoryview(made)[_PREFIX_BYTES:]
-    end = _PREFIX_BYTES + cramjam.zstd.compress_into(content, frame, level=1)
+    end = _PREFIX_BYTES + cramjam.zstd.compress_into(content, frame, level=_LEVEL)
     made[10:14] = len(content).to_bytes(4, "big")
     whole = memoryview(made)[:end]
     made[:10] = magic + version.to_bytes(2, "big") + zlib.crc32(whole[10:]).to_bytes(4, "big")
