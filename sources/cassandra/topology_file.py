@@ -3,6 +3,7 @@
 Blocking file I/O; for one thread.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -91,12 +92,12 @@ def _is_token(given: object) -> bool:
 def _nodes(content: bytes) -> Sequence[Node]:
     try:
         given = yaml.safe_load(content)
-    except yaml.YAMLError as error:
+        problems = list(_given_twice("topology", yaml.compose(content, yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # Too deep; 2026-99-99.
         raise ConfigError([Problem("topology", str(error))]) from error
     if not isinstance(given, Mapping) or not given:
         hint = "node1: {tokens: [-9223372036854775808], dc: dc1, rack: rack1}"
         raise ConfigError([Problem("topology", "expected nodes by name", hint)])
-    problems: list[Problem] = []
     owners: dict[object, str] = {}
     for name, node in given.items():
         key = f"topology.{name}"
@@ -110,6 +111,16 @@ def _nodes(content: bytes) -> Sequence[Node]:
     if problems:
         raise ConfigError(problems)
     return [node_of(str(name), node) for name, node in given.items()]
+
+
+def _given_twice(key: str, node: object) -> Iterator[Problem]:
+    """Yield the names that stand twice, of which reading keeps the last."""
+    if isinstance(node, yaml.MappingNode):
+        names = [f"{key}.{name.value}" for name, _ in node.value]
+        twice = (name for name, count in Counter(names).items() if count > 1)
+        yield from (Problem(name, "is given twice") for name in twice)
+        for name, (_, value) in zip(names, node.value, strict=True):
+            yield from _given_twice(name, value)
 
 
 def _unread(error: OSError | ConfigError) -> ConfigError:

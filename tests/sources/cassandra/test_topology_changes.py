@@ -389,6 +389,10 @@ def test_a_ring_that_cannot_satisfy_the_level_stops_the_job(tmp_path: Path) -> N
         ("{n1: {tokens: [1], joining: 3}}", "topology.n1.joining: expected true or false"),
         ("{n1: {tokens: [1], host: a}}", "topology.n1.host: unknown"),
         ("{n1: {tokens: [1]}, n2: {tokens: [1]}}", "topology.n2.tokens: 1 is n1's already"),
+        ("{n1: {tokens: [1], dc: 2026-99-99}}", "topology: month must be in 1..12"),
+        ("{n1: &a {dc: *a}}", "topology: maximum recursion depth"),
+        ("{n1: {tokens: [1]}, n1: {tokens: [2]}}", "topology.n1: is given twice"),
+        ("{n1: {tokens: [1], tokens: [2]}}", "topology.n1.tokens: is given twice"),
     ],
 )
 def test_a_file_that_is_no_ring_is_refused_at_the_start(
