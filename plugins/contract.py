@@ -5,7 +5,7 @@ them to a writer, on one thread per source object. Every call has a deadline; no
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -255,6 +255,20 @@ class Source(ABC):
         None where the source is not read so.
         """
         return ()
+
+    def search(self) -> int:
+        """Find what lets `spare` pass over parts of the logs, and keep it in the context's `cache`.
+
+        Returns how many bytes were searched: those that are new. Blocking.
+        """
+        return 0
+
+    def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
+        """Pass over, as far as `search` found it, what has no change of these tables and times.
+
+        Nothing and None are all; times are as those of a `Selection` of bulk work. Others of their
+        changes may come all the same. Called once, before `open`.
+        """
 
     def divide(
         self,

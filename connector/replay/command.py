@@ -1,4 +1,4 @@
-"""`headrace replay`: plan, run, status, verify; and catch-up."""
+"""`headrace replay`: index, plan, run, status, verify; and catch-up."""
 
 import argparse
 import json
@@ -17,17 +17,19 @@ from headrace.connector.replay.errors import ArchiveGapError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
 from headrace.connector.replay.lakes import LAKES, check_lake
-from headrace.connector.replay.planning import Bounds, Planned, planned
+from headrace.connector.replay.planning import Bounds, Planned, by_node, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.selection import Selection, time_us, token_range
 from headrace.connector.replay.shards import SourceSpec
 from headrace.connector.replay.verifying import verify
+from headrace.connector.replay.work import Search
 from headrace.plugins import OPERATIONS
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
 CATCH_UP: Final = "catch-up"
+INDEX: Final = "index"
 _SHOWN_MAX: Final = 16
 
 
@@ -37,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     if given.verb == CATCH_UP:
         return catch_up(given)
     text = job_text(given.job, None)
+    if given.verb == INDEX:
+        return _index(given, text)
     table = RunTable(text.notes)
     try:
         match given.verb:
@@ -76,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
         if verb == "run":
             add_metrics(each)
+    index = verbs.add_parser(INDEX, help="find what lets plans and runs pass over parts of logs")
+    index.add_argument("job", type=Path, metavar="JOB.yaml")
+    index.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
     status = verbs.add_parser("status", help="show runs, or the shards of one")
     status.add_argument("job", type=Path, metavar="JOB.yaml")
     status.add_argument("run", metavar="RUN", nargs="?")
@@ -116,6 +123,14 @@ def in_lake(target: Target, given: argparse.Namespace) -> Target:
         raise bad_option("--lake", "is of files in a folder", "give --to-folder")
     check_lake(given.lake)
     return replace(target, lake=given.lake, catalog=given.catalog)
+
+
+def _index(given: argparse.Namespace, text: JobText) -> int:
+    spec = SourceSpec.of_job(text)
+    with engine(given.master) as used:
+        sizes = used.gather([Search(each) for each in by_node(spec)])
+    sys.stdout.write(f"{sum(sizes)} bytes of {len(sizes)} logs were new; see {spec.cache}\n")
+    return 0
 
 
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:

@@ -139,7 +139,7 @@ def deliver(shard: Shard, target: Target, *, run: str, attempt: int) -> ShardRep
     started, cpu = time.monotonic(), time.process_time()
     report = ShardReport(number=shard.number)
     try:
-        with opened(shard) as source, _outlet(shard, target, run, attempt) as outlet:
+        with opened(shard, sparing=True) as source, _outlet(shard, target, run, attempt) as outlet:
             _pump(source, shard, outlet, report, target.rate)
     except HeadraceError as error:
         report.problem = f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec, inside
+from headrace.connector.replay.shards import Shard, SourceSpec, inside, spare
 from headrace.plugins import (
     CheckResult,
     ConfigError,
@@ -75,7 +75,7 @@ def planned(
     """
     at = bounds or Bounds()
     with inside(spec.directory):
-        size, files, logs, until = _size_and_end(spec, at)
+        size, files, logs, until = _size_and_end(spec, at, selection)
         count = shards or _count(size, logs, STRETCHES_MAX if by_place else SHARDS_MAX)
         parts = _stretches(spec, at, until, size // count + 1) if by_place else []
         count = 1 if parts else count
@@ -150,7 +150,9 @@ def check_tables(source: Source, named: Collection[str]) -> None:
         raise ConfigError(problems)
 
 
-def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, EncodedPosition | None]:
+def _size_and_end(
+    spec: SourceSpec, bounds: Bounds, selection: Selection
+) -> tuple[int, int, int, EncodedPosition | None]:
     """Return bytes, files and logs between the bounds, and the end where the source takes one."""
     source = spec.open()
     try:
@@ -165,6 +167,7 @@ def _size_and_end(spec: SourceSpec, bounds: Bounds) -> tuple[int, int, int, Enco
                 if bounds.until:
                     raise
                 until = None
+        spare(source, selection)
         backlog = source.backlog(split, position)
     finally:
         source.close()

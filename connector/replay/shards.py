@@ -115,8 +115,11 @@ class Shard:
 
 
 @contextlib.contextmanager
-def opened(shard: Shard, *, spectator: bool = True) -> Iterator[Source]:
-    """Make the shard's source, bounded as the shard says, and close it in the end."""
+def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> Iterator[Source]:
+    """Make the shard's source, bounded as the shard says, and close it in the end.
+
+    *sparing* also passes over, where it can, what has nothing that the shard selects.
+    """
     with inside(shard.source.directory):
         source = shard.source.open(job_key=shard.job_key, splits=shard.splits, spectator=spectator)
         try:
@@ -125,9 +128,17 @@ def opened(shard: Shard, *, spectator: bool = True) -> Iterator[Source]:
                 source.limit(
                     until=until, tokens=shard.selection.tokens, elapsed_ms=shard.elapsed_ms
                 )
+            if sparing:
+                spare(source, shard.selection)
             yield source
         finally:
             source.close()
+
+
+def spare(source: Source, selection: Selection) -> None:
+    """Let *source* pass over what is known to have nothing of a *selection*."""
+    if selection.tables or selection.from_us is not None or selection.to_us is not None:
+        source.spare(selection.tables, selection.from_us, selection.to_us)
 
 
 def batches(

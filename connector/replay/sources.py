@@ -83,7 +83,7 @@ class SegmentPartition(InputPartition):
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
         """Read it. Blocking."""
-        with opened(self.shard) as source:
+        with opened(self.shard, sparing=True) as source:
             for batch in batches(source, self.shard):
                 rows = self._rows(batch)
                 if rows.num_rows:

@@ -6,6 +6,7 @@ docs/agreement.md by line.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -41,6 +42,8 @@ UNREAD_MAX: Final = 1_000  # Segments behind a marker whose names a state rememb
 
 # Takes what is damaged before a marker; None when its bytes are to come yet.
 DAMAGED_MAX: Final = 64  # Damaged entries of a section that are left one by one.
+# Parts of a segment that nobody wants: where each begins and ends, ascending.
+Spared = Callable[[SegmentInfo], Sequence[tuple[int, int]]]
 Lose = Callable[[Marker, HeadraceError, Quarantined | None], None]
 
 
@@ -71,6 +74,8 @@ class LogCursor:
         self._listed: Sequence[SegmentInfo] = ()
         self._unread: set[int] = set()  # Ids that were listed and not begun.
         self.until: Marker | None = None  # Nothing behind it is read, if it is given.
+        self.spared: Spared = _no_parts
+        self._spared: deque[tuple[int, int]] = deque()  # Of the open segment, from here on.
         self._arcs: Arcs = ()
         self._is_narrowed = False
         self._was_away = False  # Since the marker was reached nobody has looked at the log.
@@ -204,7 +209,7 @@ class LogCursor:
         begun_at = framer.at
         stop_at = begun_at + CHUNK_BYTES
         while framer.at < stop_at and not self.at_end:
-            left = stop_at - framer.at
+            left = self._to_spared(stop_at) - framer.at
             routes = self.tables.routes
             try:
                 found = intake.run(framer, host, routes, left, demand.bytes_max, demand.records_max)
@@ -276,6 +281,20 @@ class LogCursor:
         self._damaged += 1
         if self._damaged > DAMAGED_MAX and error.raw is None:
             error.end = max(error.end, end)
+
+    def _to_spared(self, stop_at: int) -> int:
+        """Pass over what nobody wants that begins here; return how far to read on."""
+        assert self._current is not None  # noqa: S101 (it is read)
+        assert self._bytes is not None  # noqa: S101 (likewise)
+        while self._spared and self._spared[0][1] <= self._framer.at:
+            self._spared.popleft()
+        if self._spared and self._spared[0][0] <= self._framer.at:
+            end = min(self._spared.popleft()[1], self._end_in(self._current))
+            self.read_bytes -= max(0, end - self._framer.at)
+            self._frame(self._current, self._bytes, end)
+            self._allow(self._current)
+            self._reached(end)
+        return min(stop_at, self._spared[0][0] if self._spared else stop_at)
 
     def _change(self) -> bool:
         """Take the entry that changes the schema; say whether that is enough for one pass."""
@@ -381,9 +400,14 @@ class LogCursor:
             self.close()
             raise
         self._allow(segment)
+        self._spared = deque(self.spared(segment))
         self._was_away = False
         self.segments_begun += 1
         return True
+
+
+def _no_parts(_segment: SegmentInfo) -> Sequence[tuple[int, int]]:
+    return ()
 
 
 def _nothing(_offset: int, _buffer: memoryview) -> int:

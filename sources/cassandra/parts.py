@@ -197,14 +197,14 @@ class Parts:
                 before = self._incarnations.get(node, 0)
                 self._incarnations[node] = max(before, Manifest(stored).incarnation)
 
-    def with_schemas(self, state: CdcState) -> CdcState:
-        """Return *state* with the schema of its place in each log where it tells none."""
-        folder, epoch = IndexFolder(self.context.cache), self.deliveries.epochs.of(self.schema)
-        self.know(state)
-        searcher = Searcher(folder, self.keys, epoch)
-        return searcher.with_schemas(state, self.logs, self._tables)
+    @property
+    def searcher(self) -> Searcher:
+        """What finds out what segments hold, and keeps it."""
+        epoch = self.deliveries.epochs.of(self.schema)
+        return Searcher(IndexFolder(self.context.cache), self.keys, epoch)
 
-    def _tables(self, node: str) -> LogTables:
+    def tables_of(self, node: str) -> LogTables:
+        """Return the tables of a node's log as it begins."""
         return LogTables(node, self.given, self.deliveries, self.context)
 
     @cached_property
@@ -336,7 +336,7 @@ class Parts:
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
-            tables=self._tables,
+            tables=self.tables_of,
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
             patience=config.patience,

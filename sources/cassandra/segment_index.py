@@ -1,26 +1,34 @@
-"""What a segment holds, found once and kept: the entries in it that change the schema.
+"""What a segment holds, found once and kept: the entries in it that change the schema, and more.
 
 Who begins to read a log in its middle needs the statements before that place. Framing alone finds
-them, and of a segment that nobody writes to any more what was found is kept in a folder, where all
-processes of a job find it. It can be made again at any time, so a file that does not fit its
-segment, or is damaged, is none. Blocking file I/O.
+them. Who wants some tables or times only can pass over sections that have nothing of them, once
+their entries were cut. Of a segment that nobody writes to any more what was found is kept in a
+folder, where all processes of a job find it. It can be made again at any time, so a file that does
+not fit its segment, or is damaged, is none. Blocking file I/O.
 """
 
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from headrace.sources.cassandra import codes
+from headrace.sources.cassandra import codes, schema_tables
 from headrace.sources.cassandra.chunks import seal, unseal
+from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, NodeLog, SegmentInfo
 from headrace.sources.cassandra.epochs import Epoch
-from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError, StateError
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    BadMutationError,
+    CorruptSegmentError,
+    StateError,
+)
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.groups import Groups
@@ -29,10 +37,13 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.log_tables import LogTables, is_of_cassandra
 from headrace.sources.cassandra.opening import open_segment
-from headrace.sources.cassandra.schema_tables import KEYSPACE
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
+from headrace.sources.cassandra.system_tables import is_system_table
 
 SUFFIX: Final = ".index"
+UNTOLD: Final = ""
+_LATEST: Final = (1 << 63) - 1
+_CUTTER: Final = "cutter of sections"
 _INDEX: Final = b"HRSI"
 _VERSION: Final = 1
 _NO_BOUND: Final = (1 << 31) - 1
@@ -47,12 +58,46 @@ class SchemaChange(msgspec.Struct, frozen=True, array_like=True):
     raw: bytes
 
 
+class Section(msgspec.Struct, frozen=True, array_like=True):
+    """What lies between two sync markers, by logical positions.
+
+    `tables` counts the entries of each table, as `keyspace.table`; UNTOLD are those of which that
+    or the time is not known. `oldest_us` and `newest_us` bound the write times of the others.
+    """
+
+    begin: int
+    end: int
+    tables: dict[str, int]
+    oldest_us: int
+    newest_us: int
+
+
 class SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
     """What a segment holds; it is of a file of that size and time."""
 
     size_bytes: int
     modified_ms: int
     changes: tuple[SchemaChange, ...]
+    sections: tuple[Section, ...] = ()
+
+
+class Wish(NamedTuple):
+    """What is wanted: tables, of which none are all; write times from the first to the second."""
+
+    tables: frozenset[str] = frozenset()
+    from_us: int | None = None
+    to_us: int | None = None
+
+    def spares(self, section: Section) -> bool:
+        """Say whether a section has nothing of it."""
+        if UNTOLD in section.tables:
+            return False
+        return (
+            not section.tables
+            or (bool(self.tables) and self.tables.isdisjoint(section.tables))
+            or (self.from_us is not None and section.newest_us < self.from_us)
+            or (self.to_us is not None and section.oldest_us >= self.to_us)
+        )
 
 
 class IndexFolder:
@@ -90,6 +135,23 @@ class IndexFolder:
             half.write_bytes(seal(_INDEX, msgspec.msgpack.encode(found), _VERSION))
             half.replace(path)
 
+    def spared(
+        self, node: str, log: LogDirectory, wish: Wish, segment: SegmentInfo
+    ) -> Sequence[tuple[int, int]]:
+        """Return the parts of a segment that have nothing of *wish*, and change no schema."""
+        known = self.load(node, log, segment)
+        found: list[tuple[int, int]] = []
+        if known is None:
+            return found
+        for section in known.sections:
+            changes = any(section.begin < c.position <= section.end for c in known.changes)
+            if changes or not wish.spares(section):
+                continue
+            joins = found and found[-1][1] == section.begin
+            begin = found.pop()[0] if joins else section.begin
+            found.append((begin, section.end))
+        return found
+
     def _path(self, node: str, segment: SegmentInfo) -> Path:
         assert self._folder is not None  # noqa: S101 (the callers look)
         return self._folder / quote(node, safe="") / f"{segment.name}{SUFFIX}"
@@ -106,7 +168,7 @@ class Searcher:
         self._intake = Intake(Groups(1), _KEY, 1)
         self._routes = Routes(epoch.catalogue, epoch.number)
         for index, table in enumerate(epoch.catalogue.tables):
-            if table.keyspace == KEYSPACE:
+            if table.keyspace == schema_tables.KEYSPACE:
                 self._routes.treat(index, codes.SCHEMA, 0)
 
     def with_schemas(
@@ -170,13 +232,82 @@ class Searcher:
             self._folder.store(node, segment, SegmentIndex(size_bytes, modified_ms, tuple(found)))
         return [change for change in found if change.position <= until]
 
+    def index(self, logs: Mapping[str, NodeLog], tables: Callable[[str], LogTables]) -> int:
+        """Keep what the sections of all final segments hold; return how many bytes are new.
+
+        *tables* gives those that a log begins with. A log on another machine is left out.
+
+        Raises:
+            UnsupportedSegmentError: another version, compressor or cipher.
+            SegmentKeyError: it is encrypted, and there is no key for it.
+
+        """
+        return sum(
+            self._index(node, log, segment, made)
+            for node, log in logs.items()
+            if isinstance(log, LogDirectory)
+            for made in (tables(node),)
+            for segment in log.segments()
+            if segment.final and not segment.missing
+        )
+
+    def _index(self, node: str, log: LogDirectory, segment: SegmentInfo, tables: LogTables) -> int:
+        """Keep the sections of one; *tables*, as of its beginning, are then those of its end."""
+        known = self._folder.load(node, log, segment)
+        if known is not None and known.sections:
+            for change in known.changes:
+                at = Marker(segment.segment_id, change.position)
+                tables.change(change.raw, change.messaging, at)
+            return 0
+        size_bytes, modified_ms = _file(log, segment)
+        changes = tuple(self.changes(node, log, segment))
+        sections = self._sections(node, log, segment, tables)
+        self._folder.store(node, segment, SegmentIndex(size_bytes, modified_ms, changes, sections))
+        return size_bytes
+
+    def _sections(
+        self, node: str, log: LogDirectory, segment: SegmentInfo, tables: LogTables
+    ) -> tuple[Section, ...]:
+        """Return what the sections of a segment hold; nothing of one that is damaged."""
+        found: list[Section] = []
+        framer = self._framer
+        with self._opened(node, log, segment, END_OFFSET) as is_open:
+            if not is_open:
+                return ()
+            section = _Making(framer.at)
+            while framer.next_entry() == codes.ENTRY:
+                if framer.section_end != section.end:
+                    if section.end:
+                        found.append(section.made())
+                    section = _Making(section.end or section.begin, framer.section_end)
+                raw, messaging = framer.entry(), framer.messaging
+                if first_table_id(raw, messaging) in schema_tables.IDS:
+                    tables.change(raw, messaging, Marker(segment.segment_id, framer.at))
+                else:
+                    section.add(raw, messaging, tables.epoch)
+            return (*found, section.made()) if section.end else ()
+        return ()
+
     def _search(
         self, node: str, log: LogDirectory, segment: SegmentInfo, until: int
     ) -> list[SchemaChange]:
+        with self._opened(node, log, segment, until) as is_open:
+            return self._found(is_final=segment.limit == NO_LIMIT) if is_open else []
+        return []
+
+    @contextlib.contextmanager
+    def _opened(
+        self, node: str, log: LogDirectory, segment: SegmentInfo, until: int
+    ) -> Iterator[bool]:
+        """Set the framer before a segment; give False when it is gone: its reader meets the gap.
+
+        What is damaged ends the block.
+        """
         try:
             opened = log.open(segment)
-        except FileNotFoundError:  # Who reads that far meets the gap.
-            return []
+        except FileNotFoundError:
+            yield False
+            return
         try:
             open_segment(
                 self._framer,
@@ -186,9 +317,9 @@ class Searcher:
                 segment_id=segment.segment_id,
             )
             self._framer.allow(segment.limit, until)
-            return self._found(is_final=segment.limit == NO_LIMIT)
-        except CorruptSegmentError:  # From its header on; its reader sets it aside.
-            return []
+            yield True
+        except CorruptSegmentError:  # Its reader sets it aside.
+            return
         finally:
             opened.close()
 
@@ -210,6 +341,42 @@ class Searcher:
                     changes.append(SchemaChange(framer.at, framer.messaging, framer.entry()))
             elif found != codes.ENTRY:
                 return changes
+
+
+class _Making:
+    """A section while its entries are looked at."""
+
+    def __init__(self, begin: int, end: int = 0) -> None:
+        self.begin = begin
+        self.end = end
+        self._tables: Counter[str] = Counter()
+        self._oldest, self._newest = _LATEST, -_LATEST
+
+    def add(self, raw: bytes, messaging: int, epoch: Epoch) -> None:
+        """Count an entry."""
+        if is_system_table(first_table_id(raw, messaging)):
+            return
+        cutter = epoch.derived.get(_CUTTER)
+        if not isinstance(cutter, Cutter):
+            cutter = epoch.derived[_CUTTER] = Cutter(epoch.catalogue)
+        try:
+            count = cutter.cut(raw, 0, len(raw), messaging)
+            cutter.span()
+        except BadMutationError:  # Its table is not known, or it was written by another schema.
+            count = 0
+        if not count or cutter.oldest > cutter.newest:
+            self._tables[UNTOLD] += 1
+            return
+        self._oldest = min(self._oldest, cutter.oldest)
+        self._newest = max(self._newest, cutter.newest)
+        words = cutter.operations
+        for at in range(0, count * codes.WIDTH, codes.WIDTH):
+            if words[at] == codes.UPDATE:
+                self._tables[epoch.catalogue.tables[words[at + codes.COLUMN]].qualified] += 1
+
+    def made(self) -> Section:
+        """Return it."""
+        return Section(self.begin, self.end, dict(self._tables), self._oldest, self._newest)
 
 
 def _file(log: LogDirectory, segment: SegmentInfo) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headrace.plugins import (
     Backlog,
@@ -36,9 +37,10 @@ from headrace.sources.cassandra.nearness import shares
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
+from headrace.sources.cassandra.segment_index import IndexFolder, Wish
 from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
 from headrace.sources.cassandra.state import CdcState, Marker
-from headrace.sources.cassandra.survey import acquaint, ahead, backlog, located
+from headrace.sources.cassandra.survey import acquaint, ahead, backlog, located, spared_bytes
 
 
 class CassandraSource(Source):
@@ -52,6 +54,7 @@ class CassandraSource(Source):
         """Open nothing yet."""
         super().__init__(config, context)
         self._parts = Parts(config, context, config.splits or count_for(1, len(config.nodes)))
+        self._spares = False
 
     def plan(self) -> Sequence[Split]:
         """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
@@ -95,7 +98,10 @@ class CassandraSource(Source):
         """Begin to feed *split*, after *resume* or from the oldest segments."""
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
         if resume is not None and self.context.spectator:
-            resume = self._parts.with_schemas(resume)
+            self._parts.know(resume)
+            resume = self._parts.searcher.with_schemas(
+                resume, self._parts.logs, self._parts.tables_of
+            )
         return CassandraReader(self._parts, self._parts.splits.index(split.split_id), resume)
 
     @classmethod
@@ -107,7 +113,18 @@ class CassandraSource(Source):
         """Return what each node's log holds after the marker, for whichever split."""
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        return backlog(self._parts.logs, position)
+        left = backlog(self._parts.logs, position)
+        if not self._spares:
+            return left
+        markers = position.markers if position else {}
+        passed = [
+            spared_bytes(log, markers.get(cursor.node, START), cursor.spared)
+            for cursor, log in zip(self._parts.pump.cursors, self._parts.logs.values(), strict=True)
+        ]
+        return [
+            replace(part, size_bytes=max(0, part.size_bytes - size))
+            for part, size in zip(left, passed, strict=True)
+        ]
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position:
         """Move all logs to a time, or one to a segment and offset; see `survey.located`."""
@@ -137,6 +154,18 @@ class CassandraSource(Source):
             return replace(begun, markers={node: marker}, manifests=manifests)
 
         return [(None if first == START else at(first), at(last)) for first, last in cut]
+
+    def search(self) -> int:
+        """Index what is kept of the logs that are directories; see `segment_index`."""
+        return self._parts.searcher.index(self._parts.logs, self._parts.tables_of)
+
+    def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
+        """Pass over sections of indexed segments that have nothing of these."""
+        self._spares = True
+        folder, wish = IndexFolder(self.context.cache), Wish(frozenset(tables), from_us, to_us)
+        for cursor, log in zip(self._parts.pump.cursors, self._parts.logs.values(), strict=True):
+            if isinstance(log, LogDirectory):
+                cursor.spared = partial(folder.spared, cursor.node, log, wish)
 
     def divide(
         self, split: Split, position: Position | None, parts: int

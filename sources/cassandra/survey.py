@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -90,6 +90,18 @@ def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[M
         taken += left // parts
         at = _end_of(segment)
     return [*found, (begin, at)] if taken else found
+
+
+def spared_bytes(
+    log: NodeLog, marker: Marker, spared: Callable[[SegmentInfo], Sequence[tuple[int, int]]]
+) -> int:
+    """Return how many bytes behind *marker* lie in the parts of segments that *spared* gives."""
+    return sum(
+        max(0, end - max(begin, marker.offset if segment.segment_id == marker.segment_id else 0))
+        for segment in log.segments()
+        if segment.segment_id >= marker.segment_id
+        for begin, end in spared(segment)
+    )
 
 
 def located(logs: Logs, state: CdcState, target: str) -> CdcState:

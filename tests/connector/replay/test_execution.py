@@ -49,6 +49,21 @@ def test_tasks_share_the_rate(
     assert ([rate] * SHARDS, SHARDS) == (found, states[ShardState.PASS])
 
 
+def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What nobody writes to any more is indexed; a second time there is nothing new."""
+    job = GapJob(tmp_path)
+    job.log(1, range(3))
+    job.log(2, range(3, 5))
+    told = []
+    for _ in range(2):
+        assert 0 == job.replay("index", "--master", "none")
+        told.append(capsys.readouterr().out.split())
+
+    assert 0 < int(told[0][0])
+    assert ["0", "bytes"] == told[1][:2]
+    assert [*(tmp_path / "state.db.index").glob("*/*.index")]
+
+
 @pytest.mark.parametrize("rate", ["-1", "nan", "inf"])
 def test_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str) -> None:
     """What is no number of changes per second is refused."""

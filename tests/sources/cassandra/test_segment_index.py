@@ -13,13 +13,15 @@ import structlog
 
 from corpora import recording
 from headrace.connector.replay.columns import record_batch
-from headrace.connector.replay.planning import Bounds, planned
+from headrace.connector.replay.planning import Bounds, by_node, planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, batches, opened
+from headrace.connector.replay.work import Search
 from headrace.sources.cassandra.chunks import seal, unseal
 from headrace.sources.cassandra.segment_index import SUFFIX, SegmentIndex
 
 SCHEMAS: Final = ("4.0-schema", "6.0-v9-schema")
+NAMES: Final = ["table", "operation", "key", "mutation", "index"]  # The same from every copy.
 MAGIC: Final = b"HRSI"
 Rows = Counter[tuple[object, ...]]
 
@@ -102,7 +104,7 @@ def test_what_is_kept_is_used(tmp_path: Path) -> None:
 
     first = indexes(tmp_path / "cache")[0]
     true = first.read_bytes()
-    index = msgspec.msgpack.decode(unseal(MAGIC, true, ""), type=SegmentIndex)
+    index = index_in(first)
     lie = msgspec.structs.replace(index, changes=())
     first.write_bytes(seal(MAGIC, msgspec.msgpack.encode(lie)))
 
@@ -136,3 +138,72 @@ def test_damage_before_a_part_costs_no_statement_behind_it(tmp_path: Path) -> No
     whole = rows(planned(spec(folder), Selection(), shards=1).shards)
 
     assert whole == in_parts(spec(folder), whole, 20)
+
+
+def ring(cache: Path) -> SourceSpec:
+    """Return a recorded ring; what is found in it is kept in *cache*."""
+    folder = recording("5.0-ring")
+    nodes = {node: str(folder / "segments" / node) for node in ("node1", "node2", "node3")}
+    given = {"plugin": "cassandra", "nodes": nodes, "schema": str(folder / "schema.cql")}
+    return SourceSpec(given=given, directory="/", cache=str(cache))
+
+
+def selected(source: SourceSpec, selection: Selection, *, sparing: bool) -> Rows:
+    """Return what is selected of a source, read whole."""
+    found: Rows = Counter()
+    for shard in planned(source, selection, shards=1).shards:
+        with opened(shard, sparing=sparing) as made:
+            for batch in batches(made, shard):
+                columns = record_batch(selection.apply(batch.encode("avro"))).select(NAMES)
+                found.update(tuple(row.values()) for row in columns.to_pylist())
+    return found
+
+
+def test_what_is_passed_over_has_nothing_that_is_wanted(tmp_path: Path) -> None:
+    """Whatever tables and times are wanted, an indexed ring gives the same and reads less."""
+    source = ring(tmp_path)
+    sections = [
+        section
+        for each in by_node(source)
+        for index in [Search(each)()]
+        for path in (tmp_path / next(iter(each.given["nodes"]))).glob(f"*{SUFFIX}")
+        for section in index_in(path).sections
+        if index
+    ]
+    tables = ("ring_cobalt_ticket.a_frost_stock", "ring_cobalt_ticket.b_gale_umbra")
+    times = sorted({s.oldest_us for s in sections} | {s.newest_us for s in sections})
+    whole = planned(source, Selection(), shards=1).size_bytes
+
+    assert 10 < len(sections)
+    assert {*tables} < {name for section in sections for name in section.tables}
+    assert 0 == sum(Search(each)() for each in by_node(source))
+    for selection in (
+        *(Selection(tables=frozenset([table])) for table in tables),
+        *(
+            Selection(from_us=a, to_us=b + 1)
+            for a, b in itertools.pairwise(times[:: len(times) // 4])
+        ),
+        Selection(from_us=times[-1] + 1),
+    ):
+        wanted = selected(source, selection, sparing=False)
+        assert wanted == selected(source, selection, sparing=True)
+    nothing = planned(source, Selection(from_us=times[-1] + 1), shards=1)
+    assert nothing.size_bytes < whole
+
+
+def test_a_packed_log_is_passed_over_too(tmp_path: Path) -> None:
+    """Of a compressed segment the sections that are not wanted are not unpacked."""
+    source = spec(recording("wrapped") / "lz4", tmp_path)
+    everything = planned(source, Selection(), shards=1).shards
+    Search(source)()
+    times = [s.newest_us for path in indexes(tmp_path) for s in index_in(path).sections if s.tables]
+
+    for selection in (Selection(from_us=t, to_us=t + 1_000) for t in (min(times), max(times))):
+        wanted = selected(source, selection, sparing=False)
+        assert wanted == selected(source, selection, sparing=True)
+        assert 0 < len(wanted) < len(rows(everything))
+
+
+def index_in(path: Path) -> SegmentIndex:
+    """Return what a file says."""
+    return msgspec.msgpack.decode(unseal(MAGIC, path.read_bytes(), ""), type=SegmentIndex)
