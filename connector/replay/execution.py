@@ -21,7 +21,6 @@ from headrace.connector.replay.work import Work
 from headrace.plugins import HeadraceError
 
 LINE_EVERY_SECONDS: Final = 10.0
-ATTEMPTS_MAX: Final = 10
 _BAR_CHARS: Final = 30
 
 Begun = Callable[[Work], None]
@@ -74,7 +73,7 @@ def execute(
     *,
     width: int = 1,
 ) -> Counter[ShardState]:
-    """Work off the shards that did not pass yet; return how many are in which state.
+    """Work off the shards that did not pass yet, each once; return how many are in which state.
 
     *measures* are told of each. *width* tasks at once share the rate that the target allows.
 
@@ -85,11 +84,7 @@ def execute(
     """
     log = structlog.stdlib.get_logger().bind(run=run.run)
     with table.executing(run.run):
-        waiting = [
-            row
-            for row in table.shards(run.run)
-            if row.state is not ShardState.PASS and row.attempt < ATTEMPTS_MAX
-        ]
+        waiting = [row for row in table.shards(run.run) if row.state is not ShardState.PASS]
         rate = run.target.rate / max(1, min(width, len(waiting)))
         target = replace(run.target, rate=rate)
         works = [Work(row.shard, target, run.run, row.attempt + 1) for row in waiting]

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from gap_jobs import GapJob
 from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.execution import Begun, Ended, Progress, execute
 from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.work import Work
@@ -47,6 +49,33 @@ def test_tasks_share_the_rate(
         states = execute(table, table.run(name), perform, width=width)
 
     assert ([rate] * SHARDS, SHARDS) == (found, states[ShardState.PASS])
+
+
+def test_a_shard_that_fails_for_ever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each run tries it once and names its error; the others are done once, and all in the end."""
+    job = GapJob(tmp_path)
+    job.log(1, range(3))
+    options = ("--json", "--accept-gaps", "--shards", str(SHARDS), "--to-folder", "out")
+    assert 0 == job.replay("plan", *options)
+    name = json.loads(capsys.readouterr().out)["run"]
+    poison, tried = "corrupt_segment: poisoned", Counter[int]()
+
+    def perform(works: Sequence[Work], *, begun: Begun, ended: Ended) -> None:
+        for work in works:
+            begun(work)
+            tried[work.shard.number] += 1
+            problem = poison if work.shard.number == 2 else ""
+            ended(work, ShardReport(number=work.shard.number, problem=problem))
+
+    with closing(RunTable(tmp_path / "state.db")) as table:
+        for _ in range(12):
+            with pytest.raises(ShardFailedError, match=f"1 of {SHARDS} shards .*{poison}"):
+                execute(table, table.run(name), perform)
+        poison = ""
+        states = execute(table, table.run(name), perform)
+
+    assert {number: 13 if number == 2 else 1 for number in range(1, SHARDS + 1)} == tried
+    assert {ShardState.PASS: SHARDS} == states
 
 
 def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
