@@ -20,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
 ROOT = Path(__file__).parents[2]
 
@@ -68,3 +70,11 @@ def is_stale(name: str) -> bool:
 def _origin(name: str) -> str:
     spec = find_spec(name)
     return str(spec.origin) if spec else ""
+
+
+def long(*values: object) -> pytest.ParameterSet:
+    """Return parameters that `make test` takes for machine code only: the interpreter has others.
+
+    What they prove of both is proved of the interpreter by the rest of the parameters.
+    """
+    return pytest.param(*values, marks=pytest.mark.long)

@@ -162,6 +162,7 @@ def test_random_rows_are_refused_or_read(seed: int) -> None:
         assert loaded((Chunk(rows),)).live <= len(small) // WORDS
 
 
+@pytest.mark.long
 def test_rows_that_wait_for_a_commit_are_bounded() -> None:
     """What many reads without a commit have changed is kept as small as it will be stored."""
     slack_bytes = 2 << 20  # A MiB of rows as they are, and lists.

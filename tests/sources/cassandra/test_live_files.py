@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from headrace.sources.cassandra.forge.segments import Forged, segment, write_seg
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.log import LogEntries, read_mutations
 from headrace.sources.cassandra.segment import HEADER_BYTES_MAX, parse_descriptor
+from hot import long
 from node_logs import open_all, source
 from sample_log import segments
 from timeline import FINAL, Content, Timeline, as_it_is, segment_of
@@ -92,7 +94,7 @@ def recorded(folder: Path, *, noise: bool) -> Content:
 
 @pytest.mark.parametrize(
     ("name", "noise"),
-    [*((name, noise) for name in FILES for noise in (False, True)), *((c, True) for c in CRASHES)],
+    [*product(FILES, [False, True]), *(long(*each) for each in product(CRASHES, [True]))],
 )
 def test_a_recorded_node_is_followed(tmp_path: Path, name: str, *, noise: bool) -> None:
     """Up to the index at each moment and no further, and all of it in the end, nothing twice."""

@@ -14,6 +14,7 @@ from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.source import CassandraSource
+from hot import long
 from node_logs import batches, forged_nodes, open_all, source
 
 NODES = ("node1", "node2", "node3")
@@ -77,7 +78,10 @@ def ring() -> dict[str, Path]:
     return {node: recording("5.0-ring") / "segments" / node for node in NODES}
 
 
-@pytest.mark.parametrize(("policy", "published"), [("drop", 0), ("publish", HELD_BACK)])
+@pytest.mark.parametrize(
+    ("policy", "published"),
+    [long("drop", 0), ("publish", HELD_BACK)],
+)
 def test_an_expired_mutation_is_dropped_or_published_with_its_copies(
     policy: str, published: int
 ) -> None:
