@@ -20,6 +20,8 @@ from headrace.connector.replay.work import Search
 from headrace.sources.cassandra.chunks import seal, unseal
 from headrace.sources.cassandra.segment_index import SUFFIX, SegmentIndex
 
+pytestmark = pytest.mark.long
+
 SCHEMAS: Final = ("4.0-schema", "6.0-v9-schema")
 NAMES: Final = ["table", "operation", "key", "mutation", "index"]  # The same from every copy.
 MAGIC: Final = b"HRSI"
