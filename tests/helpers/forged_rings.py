@@ -99,7 +99,8 @@ def forged(messaging: int, token: int, number: int, shape: int) -> Written:
 class World:
     """All that a seed says: rings, one after another, and what their nodes log.
 
-    `active` are the rings by which a mutation may be judged now, `read` the nodes whose logs are.
+    `active` are the rings by which a mutation may be judged now, `unread` the nodes whose logs are
+    not read.
     """
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -119,7 +120,6 @@ class World:
         self.unread: set[str] = set()
         self.ring = self._first()
         self.active = [self.ring]
-        self.known: dict[str, Written] = {}
         self._due: list[Due] = []
         self._segments: Counter[str] = Counter()
         self.places: defaultdict[tuple[str, int], list[tuple[int, Content]]] = defaultdict(list)
