@@ -50,10 +50,17 @@ def stream_job(folder: Path, job: str) -> Path:
     return ring_job(folder, job, {"plugin": "files", "path": f"{job}.jsonl"}, splits=4)
 
 
-def by_worker() -> Names:
-    """Return the changes that a worker makes of the ring, by what names them."""
+def by_worker(*nodes: str) -> Names:
+    """Return the changes that a worker makes of the ring, by what names them.
+
+    Of *nodes*, if some are given, those that a single log has.
+    """
+    given = options()
+    if nodes:
+        folder = recording(RING) / "segments"
+        given |= {"nodes": {node: str(folder / node) for node in nodes}, "consistency": "ONE"}
     found: Names = Counter()
-    for batch in everything(options()):
+    for batch in everything(given):
         rows = record_batch(batch.encode("avro"))
         columns = [rows.column(rows.schema.names.index(n)).to_pylist() for n in NAMES]
         found.update(zip(*columns, strict=True))
