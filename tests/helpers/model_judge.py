@@ -7,13 +7,14 @@ but for decoding positions.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.connector.stores import Commit, Plan, SplitState
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.state import CdcState
+from model_absence import AbsenceJudge
 from model_lines import (
     NOWHERE,
     WAITING,
@@ -27,7 +28,7 @@ from model_lines import (
 )
 from model_logs import END, TABLE, Copy, Mutation
 from model_merged import check_closed, check_merged, merged_line
-from model_records import BrokenError, RecordJudge
+from model_records import BrokenError
 from model_ring import Ring, place_of
 
 WINDOW_BYTES: Final = 3_000
@@ -45,7 +46,7 @@ _OUTCOMES: Final = (
 )
 
 
-class Judge(RecordJudge):
+class Judge(AbsenceJudge):
     """Is told of everything and remembers what was wrong, for `verify` to raise."""
 
     def __init__(
@@ -54,17 +55,16 @@ class Judge(RecordJudge):
         job_key: bytes,
         splits: Sequence[str],
         *,
-        publishes_expired: bool,
-        suppresses: bool,
+        options: Mapping[str, object],
     ) -> None:
-        """Begin before the first state of each of *splits*."""
-        super().__init__(ring, job_key, suppresses=suppresses)
+        """Begin before the first state of each of *splits*; *options* are those of the source."""
+        super().__init__(ring, job_key, options=options)
         self.courses = {split: Course(split) for split in splits}
         for course in self.courses.values():
             course.begin(Line(course, ring.version))
         self.flights: list[Flight] = []
         self.expired: set[frozenset[int]] = set()
-        self.publishes_expired = publishes_expired
+        self.publishes_expired = options.get("expired") == "publish"
         self._arrived: set[int] = set()  # Rows, by what is committed.
         self._lines: dict[tuple[Course, bytes], Line] = {}
         self._ends: dict[int, tuple[CdcState, Line]] = {}
@@ -95,6 +95,7 @@ class Judge(RecordJudge):
         (version,), superseded = versions_in(end)
         line = line_of(parent.course, version, end)
         line.parent = parent
+        line.rings = {version, *superseded}
         line.records = self.records_in(end)
         line.made_ms = now_ms
         emitted = (f"mutations.{name}" for name in _EMITTED)
@@ -107,6 +108,7 @@ class Judge(RecordJudge):
         old = superseded - line.possible_versions() - self.ring.versions_since(parent.made_ms)
         self.check(not old, f"line 9: {old} count")
         self.check(line.tau <= tau_max, f"line 8: τ is {line.tau}, but was watched for {tau_max}")
+        self.check_absences(line)
         self.check_records(line)
         self._check_books(line)
         return line
@@ -158,9 +160,12 @@ class Judge(RecordJudge):
             and line.covers(node, copy)
             and not course.root.covers(node, copy)
         ]
-        found = [copy for copy in mine if copy.lost and not parent.covers(node, copy)]
+        unread = [copy for copy in mine if not parent.covers(node, copy)]
+        found = [copy for copy in unread if copy.lost]
+        skipped = [copy for copy in unread if not copy.lost and line.skips(node, copy)]
         if not found:
-            return []
+            return [(node, copy) for copy in skipped]
+        mine = [copy for copy in mine if not any(copy is each for each in skipped)]
         was_lost = {id(copy) for _, copy in line.lost}
         others = sum(id(copy) not in was_lost for copy in mine) - len(found)
         lost = found[max(0, line.books[f"entries.{node}.read"] - others) :]
@@ -168,7 +173,7 @@ class Judge(RecordJudge):
             began = parent.marker(node, place_of(copy.mutation.key)) > NOWHERE
             passed = not began or line.passes(node, copy)  # Else reading starts where the log does.
             self.check(passed, f"I10: {copy} is passed over without a gap")
-        return [(node, copy) for copy in lost]
+        return [(node, copy) for copy in (*lost, *skipped)]
 
     def moved(self, split: str, position: EncodedPosition) -> None:
         """Take a state that somebody put in the place of the committed one."""
@@ -376,8 +381,9 @@ class Judge(RecordJudge):
         """Check that all that agreed has arrived, or that its expiry was in the books."""
         self.check_order()
         excused = self.expired | self.suppressed
+        skipped = {id(copy) for line in self.committed for _, copy in line.lost}
         for mutation in {c.mutation for log in self.ring.nodes.values() for c in log.copies}:
-            if self.ring.is_met(mutation) and mutation.content not in excused:
+            if self.ring.is_met(mutation, skipped) and mutation.content not in excused:
                 missing = mutation.content - self._arrived
                 self.check(not missing, f"line 35: rows {missing} of {mutation} are lost")
         self.verify()

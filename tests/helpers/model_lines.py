@@ -8,6 +8,7 @@ from functools import cached_property
 
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.gaps import RETURNED
 from headrace.sources.cassandra.state import OPEN, CdcState, Marker
 from headrace.sources.cassandra.topology import Topology
 from model_logs import Copy, Mutation
@@ -45,6 +46,11 @@ class Passed:
     begin: At
     end: At
     assumed: bool
+    kind: str
+
+    def has(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is in it."""
+        return self.node == node and self.begin < (copy.segment, copy.end) <= self.end
 
     @property
     def name(self) -> Place:
@@ -86,7 +92,9 @@ class Line:
     were; `lost` were gone before they were read; a gap may stop it. `said` is its batch's.
     `version` is the ring that it knows to be in force, `superseded` the split time, at least and at
     most, since when others are not. Of the parts in `ahead` more was read than `markers` say.
-    `told` are the gaps it tells of, `set_aside` the contents that found no room (line 25).
+    `unread` tells of logs for how long they could not be read, in ms, and when they last were, in
+    τ; `rings` are all that the state says count. `told` are the gaps it tells of, `set_aside` the
+    contents that found no room (line 25).
     """
 
     course: Course
@@ -100,6 +108,9 @@ class Line:
     gaps: Collection[Passed] = ()
     is_stopped: bool = False
     superseded: Mapping[Version, tuple[int, int]] = field(default_factory=dict)
+    unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rings: Collection[Version] = ()
+    gone_without: Collection[str] = ()  # Logs that are not waited for, or were not just before.
     has_changes: bool = False
     covered: dict[frozenset[int], set[str]] = field(default_factory=lambda: defaultdict(set))
     came: set[Mutation] = field(default_factory=set)
@@ -164,8 +175,11 @@ class Line:
 
     def passes(self, node: str, copy: Copy) -> bool:
         """Tell whether an entry is in a part of a log that the state says was lost."""
-        at = copy.segment, copy.end
-        return any(gap.node == node and gap.begin < at <= gap.end for gap in self.gaps)
+        return any(gap.has(node, copy) for gap in self.gaps)
+
+    def skips(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is in what a log had that returned too late."""
+        return any(gap.kind == RETURNED and gap.has(node, copy) for gap in self.gaps)
 
     def rows(self) -> set[int]:
         """Return all rows that were said up to here."""
@@ -184,6 +198,7 @@ class Line:
             old = line.superseded.items()
             found |= {line.version}
             found |= {v for v, (_, since) in old if line.tau <= since + _RETIRE_MS}
+            found |= {v for v in line.rings if line.unread.keys() & {*v.members}}
         return found
 
     def follow(self, version: Version) -> None:
@@ -253,6 +268,7 @@ def line_of(course: Course, version: Version, state: CdcState) -> Line:
         books=Counter(state.counters),
         gaps=gaps_in(state),
         is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
+        unread={node: (each.unread_ms, each.tau) for node, each in state.absences.items()},
     )
 
 
@@ -286,6 +302,7 @@ def gaps_in(state: CdcState) -> Collection[Passed]:
             (gap.begin.segment_id, gap.begin.offset),
             (gap.end.segment_id, gap.end.offset),
             gap.policy == "assume",
+            gap.kind,
         )
         for gap in state.met_gaps
         if gap.state != OPEN

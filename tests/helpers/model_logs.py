@@ -109,7 +109,9 @@ class NodeLog:
     def __init__(self, name: str, folder: Path) -> None:
         """Begin with nothing on disk."""
         self.name = name
-        self.folder = folder
+        self.home = self.folder = folder  # Where it is looked for, and where it is.
+        self.away_ms: int | None = None  # Since when they differ.
+        self.named = False  # Whether a process was told, once, not to wait for it.
         self.copies: list[Copy] = []
         self._segment = FIRST_SEGMENT
         self._sections: list[list[Copy]] = [[]]
@@ -117,6 +119,17 @@ class NodeLog:
         self._lost: set[int] = set()
         self.streams: list[Stream] = []
         folder.mkdir()
+
+    def leave(self, now_ms: int) -> None:
+        """Go where nobody can read it, and be written on."""
+        self.folder = self.home.rename(self.home.with_suffix(".away"))
+        self.away_ms = now_ms
+
+    def come_back(self) -> None:
+        """Be there again, if it was away."""
+        if self.away_ms is not None:
+            self.folder = self.folder.rename(self.home)
+            self.away_ms = None
 
     @property
     def segment(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from model_absence import ABSENT_S
 from model_logs import Mutation
 from model_process import LEASE_MS, Process
 from model_ring import KEYS, LEVELS_OF_CENTRES, ONE_CENTRE, TOKENS, Factors, Version
@@ -41,6 +42,7 @@ class Machine(RuleBasedStateMachine):
     policies: ClassVar[tuple[str, ...]] = ()
     streamed: ClassVar[tuple[str, ...]] = ()
     rooms: ClassVar[tuple[int, ...]] = ()
+    returns: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         """Make a folder."""
@@ -61,6 +63,9 @@ class Machine(RuleBasedStateMachine):
             more["gaps"] = data.draw(st.sampled_from(self.policies))
         if self.streamed:
             more["streamed"] = data.draw(st.sampled_from(self.streamed))
+        if self.returns:
+            more["returned"] = data.draw(st.sampled_from(self.returns))
+            more["absent_after_seconds"] = ABSENT_S
         if self.rooms:
             more["records_max"] = data.draw(st.sampled_from(self.rooms))
         self.world = World(self.folder, first, disposal=disposal, **more)

@@ -1,6 +1,6 @@
 """Judges the records in a state by those before it: lines 8 to 25 of docs/agreement.md."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import takewhile
 from typing import ClassVar, Final
 
@@ -15,6 +15,7 @@ EXPIRY_S: Final = 120
 MEMORY_S: Final = 100
 COMPLETE_S: Final = 40
 COMPARED_MS: Final = 30_000  # Line 19.
+_SWEEP_MS: Final = 1_000
 FETCHED_MS: Final = 10_000  # Line 8.
 
 
@@ -65,8 +66,9 @@ class RecordJudge:
             is_new = name not in before or before[name].kind != record.kind
             if record.kind == codes.PENDING:
                 stays = self._meets(record.seen, mutation, _sure(line))
-                lacks_bytes = record.places <= lost
-                waits = lacks_bytes or self._waits_to_be_compared(line, mutation, record.seen)
+                waits = self._lacks_bytes(
+                    line, mutation, record, lost
+                ) or self._waits_to_be_compared(line, mutation, record.seen)
                 self.check(not stays or waits, f"line 17: {mutation} waits for nothing")
             elif record.kind == codes.EXPIRED_DROPPED:
                 self._check_expired(line, record, mutation, is_new=is_new)
@@ -79,6 +81,20 @@ class RecordJudge:
                 self._check_dropped(line, name, record)
         for mutation in line.came if has_room else ():
             self.check(self.name(mutation) in line.records, f"I1: {mutation} left no trace")
+
+    def _lacks_bytes(
+        self, line: Line, mutation: Mutation, record: Known, lost: set[tuple[str, int]]
+    ) -> bool:
+        """Tell whether bytes could not be read: of a record that agreed, or of what it may repeat.
+
+        After a log has returned the next sweep tries again.
+        """
+        late = takewhile(lambda x: line.tau - x.tau <= _SWEEP_MS, line.back())
+        away = {node for x in late for y in (x, x.parent) if y for node in y.unread}
+        if all(place in lost or place[0] in away for place in record.places):
+            return True
+        beside = (x for n, x in line.records.items() if self.mutation(n).key == mutation.key)
+        return any(node in away for x in beside if x.kind in PUBLISHED for node, _ in x.places)
 
     def _meets(self, hosts: frozenset[str], mutation: Mutation, versions: set[Version]) -> bool:
         return any(version.is_met(mutation.key, hosts) for version in versions)
@@ -94,6 +110,8 @@ class RecordJudge:
 
     def _check_expiry(self, line: Line, mutation: Mutation) -> None:
         for node, log in self.ring.nodes.items():
+            if node in line.gone_without:
+                continue
             for copy in log.copies:
                 if copy.mutation == mutation and not line.covers(node, copy) and copy.counts:
                     unread = (copy.durable_ms or 0) < line.made_ms - FETCHED_MS
@@ -185,23 +203,25 @@ class RecordJudge:
             line.set_aside = {mutation.content for mutation in (*forgotten, *came)}
 
     def _check_dropped(self, line: Line, name: Digest, record: Known) -> None:
-        """Check by times of the states before, which are never too late."""
+        """Check by times of the states before, which are never too late.
+
+        While a ring may count or not, what it makes complete may be either.
+        """
         mutation = self.mutation(name)
-        expected = {n for v in _sure(line) for n in v.replicas(mutation.key)}
-        complete = record.kind != codes.EXPIRED_DROPPED and record.seen >= expected
         before = list(line.past(mutation.key))[1:]
-        if complete:
+        ages: list[tuple[int, int]] = []  # How old it is, and must be, in ms.
+        if record.kind != codes.EXPIRED_DROPPED and record.seen >= _expected(mutation, _sure(line)):
             came = [x.parent.tau + s for x, s in before if x.parent and mutation in x.came]
-            since = max(came)
-        else:
+            ages.append((line.tau - max(came), 1_000 * COMPLETE_S))
+        if not ages or not record.seen >= _expected(mutation, line.possible_versions()):
             same = takewhile(
                 lambda x: name in x[0].records and x[0].records[name].kind == record.kind, before
             )
             first, shift = list(same)[-1]
             since = (first.parent.tau if first.parent else 0) + shift
-        age_ms = line.tau - since
-        kept_ms = (COMPLETE_S if complete else MEMORY_S) * 1000
-        self.check(age_ms >= kept_ms, f"line 23: {mutation} is forgotten after {age_ms} ms")
+            ages.append((line.tau - since, 1_000 * MEMORY_S))
+        is_old = any(age_ms >= kept_ms for age_ms, kept_ms in ages)
+        self.check(is_old, f"line 23: {mutation} is forgotten after {ages[0][0]} ms")
 
     def remembered(self, line: Line) -> set[int]:
         """Return the rows of what was published and is still known, with bytes in a log."""
@@ -257,3 +277,8 @@ def _sure(line: Line) -> set[Version]:
     """Return the rings that counted all the time that led to a state."""
     before = line.parent.sure_versions() if line.parent else set()
     return line.sure_versions() & before
+
+
+def _expected(mutation: Mutation, versions: Collection[Version]) -> set[str]:
+    """Return who may all log a mutation (line 4)."""
+    return {node for version in versions for node in version.replicas(mutation.key)}

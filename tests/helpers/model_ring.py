@@ -190,7 +190,7 @@ class Ring:
         """Return the source's options that tell of the ring; *turn* is which is named first."""
         names = [*self.nodes][turn % len(self.nodes) :] + [*self.nodes][: turn % len(self.nodes)]
         return {
-            "nodes": {name: str(self.nodes[name].folder) for name in names},
+            "nodes": {name: str(self.nodes[name].home) for name in names},
             "topology": str(self.folder / "ring.yaml"),
             "max_hint_window_seconds": RETIRE_S,
             "schema": str(self.folder / "schema.cql"),
@@ -253,16 +253,18 @@ class Ring:
             if copy.mutation.content == content and copy.durable_ms is not None and not copy.damaged
         }
 
-    def is_met(self, mutation: Mutation) -> bool:
+    def is_met(self, mutation: Mutation, skipped: Collection[int]) -> bool:
         """Tell whether enough replicas have logged what a mutation says, under one of the rings.
 
-        Of a ring that is not in force any more, what was logged until then counts.
+        Of a ring that is not in force any more, what was logged until then counts. Copies with ids
+        in *skipped* were passed over.
         """
         copies = [
             (name, copy.durable_ms or 0)
             for name, log in self.nodes.items()
             for copy in log.copies
             if copy.mutation.content == mutation.content and copy.counts
+            if id(copy) not in skipped
         ]
         return any(
             version.is_met(mutation.key, {n for n, ms in copies if ms <= until_ms})

@@ -59,8 +59,7 @@ class World:
             self.ring,
             store.job_key(),
             names(SPLITS),
-            publishes_expired=more.get("expired") == "publish",
-            suppresses=more.get("streamed") == "suppress",
+            options=more,
         )
         store.close()
         self._started = 0
@@ -77,7 +76,14 @@ class World:
         return process
 
     def config(self, options: Mapping[str, object]) -> CassandraConfig:
-        """Return what *options* say; there may be less room than anybody may ask for."""
+        """Return what *options* say; there may be less room than anybody may ask for.
+
+        Logs that are away now are not waited for.
+        """
+        away = [log for log in self.ring.nodes.values() if log.away_ms is not None]
+        for log in away:
+            log.named = True
+        options = {**options, "absent": [log.name for log in away]}
         return replace(parse_config(CassandraConfig, options), records_max=self._records_max)
 
     def accept(self, policy: str) -> None:
@@ -116,6 +122,7 @@ class World:
         """Heal everything, read all there is, and check what was promised."""
         now_ms = self.clock.monotonic_ms
         for log in self.ring.nodes.values():
+            log.come_back()
             log.roll(now_ms())
         for process in self.running.values():
             process.faults.clear()

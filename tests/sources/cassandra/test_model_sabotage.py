@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hot import is_compiled
+from model_away import Away
 from model_changes import Changing
 from model_judge import Judge
 from model_machine import Machine
@@ -23,6 +24,7 @@ from sabotage import (
     MORE,
     Sabotage,
 )
+from sabotage_absent import ABSENT
 from sabotage_bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
 from sabotage_plans import ALTERED, LEVELS, PLANS, STREAMS
 
@@ -64,6 +66,7 @@ CASES: Final = [
     *cases(STREAMS, Everything),
     *cases(ALTERED, Changing, ("ONE", "QUORUM", "ALL")),
     *cases(BOUNDS, Everything),
+    *cases(ABSENT, Away, policies=("expire",), returns=("gap",)),
     *cases(CROWDED, Everything, rooms=(40,)),
     *(
         case
