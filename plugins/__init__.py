@@ -10,7 +10,6 @@ from headrace.plugins.contract import (
     Context,
     Demand,
     Done,
-    Failure,
     Idle,
     Reader,
     Settle,
@@ -33,7 +32,7 @@ from headrace.plugins.errors import (
     Problem,
     RetriableError,
 )
-from headrace.plugins.findings import Backlog, CheckResult, Finding, Nearness
+from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
 from headrace.plugins.records import (
     OPERATIONS,
     Batch,

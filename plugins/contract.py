@@ -15,8 +15,8 @@ import structlog
 
 from headrace.plugins.codecs import Encoding
 from headrace.plugins.columns import TableType, TypedChanges
-from headrace.plugins.errors import ConfigError, Disposition, HeadraceError, Problem
-from headrace.plugins.findings import Backlog, CheckResult, Finding, Nearness
+from headrace.plugins.errors import ConfigError, HeadraceError, Problem
+from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
 from headrace.plugins.measures import Measure
 from headrace.plugins.records import (
     Batch,
@@ -347,16 +347,6 @@ class Source(ABC):
 
     def close(self) -> None:
         """Give back what the readers shared. Safe to call twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Record *index* of a delivery was not delivered, and what to do about it."""
-
-    index: int
-    disposition: Disposition
-    code: str
-    message: str
 
 
 class Settle(Protocol):

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace.plugins.errors import Disposition
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
@@ -44,3 +46,13 @@ class Nearness:
 
     here: Sequence[str] = ()
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Record *index* of a delivery was not delivered, and what to do about it."""
+
+    index: int
+    disposition: Disposition
+    code: str
+    message: str

@@ -22,7 +22,6 @@ from headrace.plugins.contract import (
     Context,
     Demand,
     Done,
-    Failure,
     Idle,
     Reader,
     Settle,
@@ -32,6 +31,7 @@ from headrace.plugins.contract import (
     Writer,
 )
 from headrace.plugins.errors import Disposition, FatalError, RetriableError
+from headrace.plugins.findings import Failure
 from headrace.plugins.records import (
     Batch,
     Delivery,

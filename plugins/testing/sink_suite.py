@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 import pytest
 
 from headrace.plugins.config import declared_options
-from headrace.plugins.contract import Demand, Failure, Sink, Writer
+from headrace.plugins.contract import Demand, Sink, Writer
 from headrace.plugins.errors import Disposition
-from headrace.plugins.findings import CheckResult
+from headrace.plugins.findings import CheckResult, Failure
 from headrace.plugins.records import Batch, Delivery, EncodedRecords, Record
 from headrace.plugins.testing.doubles import (
     DocumentCodec,

@@ -1,4 +1,4 @@
-"""A ring, a job and all that can befall them, as state machines: those of `model_plans`, `model_away` and before.
+"""A ring, a job and all that can befall them, as state machines; see `model_plans`, `model_away`.
 
 HEADRACE_MODEL_EXAMPLES asks for more schedules than a few, HEADRACE_MODEL_STEPS for longer ones.
 """
