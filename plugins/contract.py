@@ -86,8 +86,7 @@ class Context:
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
     *spectator* only looks: it leaves nothing behind that anybody else could notice. In the folder
-    `cache`, if there is one, a plugin may keep what it found and can find again; several processes
-    use it at once.
+    `cache` a plugin may keep what it can find again; several processes use it at once.
     """
 
     job: str
@@ -250,9 +249,8 @@ class Source(ABC):
     ) -> Sequence[tuple[Position | None, Position]]:
         """Cut what a single log holds behind *position* into parts of about *size_bytes*.
 
-        Each is where it begins and ends, as `open` and `limit` take it; read one by one, at the
-        same time and anywhere, they give what is logged. Found by names and sizes, like `ahead`.
-        None where the source is not read so.
+        Each is where it begins and ends, as `open` and `limit` take it; together they give what is
+        logged. Found by names and sizes, like `ahead`; none where the source is not read so.
         """
         return ()
 
@@ -266,8 +264,7 @@ class Source(ABC):
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
         """Pass over, as far as `search` found it, what has no change of these tables and times.
 
-        Nothing and None are all; times are as those of a `Selection` of bulk work. Others of their
-        changes may come all the same. Called once, before `open`.
+        Nothing and None are all; *to_us* is left out. Other changes may come. Call it before `open`.
         """
 
     def divide(
