@@ -264,7 +264,7 @@ class Source(ABC):
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
         """Pass over, as far as `search` found it, what has no change of these tables and times.
 
-        Nothing and None are all; *to_us* is left out. Other changes may come. Call it before `open`.
+        Nothing and None are all; *to_us* is left out. Other changes may come. Called before `open`.
         """
 
     def divide(
