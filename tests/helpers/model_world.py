@@ -83,7 +83,9 @@ class World:
         away = [log for log in self.ring.nodes.values() if log.away_ms is not None]
         for log in away:
             log.named = True
-        options = {**options, "absent": [log.name for log in away]}
+        named = options.get("absent", ())
+        assert isinstance(named, tuple)
+        options = {**options, "absent": [*named, *(log.name for log in away)]}
         return replace(parse_config(CassandraConfig, options), records_max=self._records_max)
 
     def accept(self, policy: str) -> None:
