@@ -78,15 +78,18 @@ def _loop_ns(logs: Sequence[Sequence[bytes]], *, again: bool = False) -> float:
     schema = parse_schema(_DDL)
     (keyspace,) = schema.keyspaces.values()
     groups = replica_groups([Node(str(n)) for n in range(NODES)], [keyspace], "QUORUM")
-    feed = Intake(groups, _KEY, 1)
+    feed = Intake(NODES, _KEY, 1)
     feed.own(0, Agreement(groups))
+    for host in range(NODES):
+        feed.seat(0, host, host)
     routes = Routes(Catalogue(schema), 0)
     routes.treat(0, codes.SELECTED, 0)
     each = [
         _feed_ns(feed, routes, 0 if again else host, memoryview(segment([raws]).content))
         for host, raws in enumerate(logs)
     ]
-    return each[-1] / len(logs[-1]) if again else sum(each) / sum(feed.reads)
+    read = sum(feed.read_of(0, host) for host in range(NODES))
+    return each[-1] / len(logs[-1]) if again else sum(each) / read
 
 
 def _feed_ns(feed: Intake, routes: Routes, host: int, content: memoryview) -> int:

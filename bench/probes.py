@@ -109,21 +109,23 @@ def intake(log: str, schema: str) -> Measured:
     copies = int(keyspace.replication["replication_factor"])
     level = "QUORUM" if copies > 1 else "ONE"
     groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
-    feed = Intake(groups, _KEY, 1)
+    feed = Intake(copies, _KEY, 1)
     routes = Routes(Catalogue(known), 0)
     routes.treat(0, codes.SELECTED, 0)
     framer = Framer()
-    cpu_ns = 0
+    entries = cpu_ns = 0
     for path in segments(Path(log)):
         descriptor = open_segment(framer, path)
         found = codes.ENTRY
         while found == codes.ENTRY:
             feed.own(0, Agreement(groups))
+            feed.seat(0, 0, 0)
             started = time.process_time_ns()
             found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
             cpu_ns += time.process_time_ns() - started
+            entries += feed.read_of(0, 0)
         os.close(descriptor)
-    return {"entries": sum(feed.reads), "cpu_ns": cpu_ns}
+    return {"entries": entries, "cpu_ns": cpu_ns}
 
 
 def agreement(records: int) -> Measured:

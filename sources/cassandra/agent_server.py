@@ -123,7 +123,7 @@ class AgentServer:
         """Without a *token* everybody who gets a connection may read."""
         self._log = log
         self._keeper = keeper
-        self._copies = Copies((log,), b"", Keys(KeyOptions()))
+        self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
         self._walks = Walks()
         self._token = None if token is None else token.encode()
         self._pace = Pace(rate_bytes)
@@ -313,7 +313,7 @@ class AgentServer:
     def _found(self, asked: Places) -> Iterator[Rescued]:
         number = self._log.manifest.number(asked.segment) or asked.segment
         for position, length in asked.places:
-            found = self._copies.at(0, number, position, length)
+            found = self._copies.at("", number, position, length)
             if found is None:
                 said = f"segment {asked.segment} has no copy at {position}"
                 raise _RefusedError(404, "copy_gone", said)

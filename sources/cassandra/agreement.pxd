@@ -69,6 +69,8 @@ cdef class Agreement(StoredRecords):
     cpdef join(self, int slot, int other)
     @cython.locals(dropped=int, slot=int, base=Py_ssize_t, kind=int)
     cpdef int forget_old(self, uint64_t memory, uint64_t complete) except -1
+    @cython.locals(found=uint64_t, slot=int)
+    cpdef uint64_t referenced(self) noexcept
     cpdef list oldest_pending(self, int count)
     cpdef tuple identity(self, int slot)
     @cython.locals(lowest=uint64_t, highest=uint64_t, middle=uint64_t, number=uint64_t, slot=int, dropped=int)

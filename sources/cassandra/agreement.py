@@ -426,6 +426,14 @@ class Agreement(StoredRecords):
                             copies.append((position, length))
         return found
 
+    def referenced(self) -> int:
+        """Return the hosts that any record has seen, as a mask."""
+        found = 0
+        for slot in range(self.used):
+            if self._kind(slot) != codes.FREE:
+                found |= self.words[slot * codes.RECORD_WORDS + codes.SEEN]
+        return found
+
     def oldest_pending(self, count: int) -> list[int]:
         """Return the slots of the oldest pending records, at most *count*."""
         found = [

@@ -5,7 +5,7 @@ one thread.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.plugins import HeadraceError, RetriableError
@@ -108,31 +108,34 @@ class Copies:
 
     def __init__(
         self,
-        logs: Sequence[LogReader],
+        logs: Mapping[str, LogReader],
         job_key: bytes,
         keys: Keys,
         *,
         segments_open_max: int = SEGMENTS_OPEN_MAX,
     ) -> None:
-        """Open nothing yet; *logs* are the nodes' by host number, *job_key* is the digest's."""
+        """Open nothing yet; *logs* are the nodes', *job_key* is the digest's."""
         self._logs = logs
         self._job_key = job_key
         self._keys = keys
         self._open_max = segments_open_max
-        self._opened: OrderedDict[tuple[int, int], OpenedSegment] = (
+        self._opened: OrderedDict[tuple[str, int], OpenedSegment] = (
             OrderedDict()
         )  # Oldest use first.
-        self._listed: dict[int, dict[int, SegmentInfo]] = {}
-        self._gone: set[tuple[int, int]] = set()
-        self._unreadable: dict[int, RetriableError] = {}  # By host.
+        self._listed: dict[str, dict[int, SegmentInfo]] = {}
+        self._gone: set[tuple[str, int]] = set()
+        self._unreadable: dict[str, RetriableError] = {}  # By node.
 
     def find(
-        self, digests: Iterable[tuple[int, int]], locations: Iterable[Location]
+        self,
+        digests: Iterable[tuple[int, int]],
+        locations: Iterable[Location],
+        nodes: Sequence[str],
     ) -> Copy | None:
         """Return the first copy in *locations* that has one of the *digests*, two words each.
 
-        None when no log has one any more, or it is damaged. A segment that is gone, and a log that
-        cannot be read now, are not tried again until `close`.
+        *nodes* are the hosts' names. None when no log has one any more, or it is damaged. A segment
+        that is gone, and a log that cannot be read now, are not tried again until `close`.
 
         Raises:
             RetriableError: no copy was found, but there may be one in a log that cannot be read
@@ -142,17 +145,18 @@ class Copies:
         wanted = {d0.to_bytes(8, "little") + d1.to_bytes(8, "little") for d0, d1 in digests}
         trouble: RetriableError | None = None
         for host, segment, position, length in locations:
-            if host in self._unreadable:
-                trouble = self._unreadable[host]
+            node = nodes[host]
+            if node in self._unreadable:
+                trouble = self._unreadable[node]
                 continue
             try:
-                found = self.at(host, segment, position, length)
+                found = self.at(node, segment, position, length)
             except (SegmentError, SegmentKeyError):
-                self._forget(host, segment)  # In what state it is left, is not known.
+                self._forget(node, segment)  # In what state it is left, is not known.
                 continue
             except RetriableError as error:
-                self._forget(host, segment)
-                self._unreadable[host] = trouble = error
+                self._forget(node, segment)
+                self._unreadable[node] = trouble = error
                 continue
             if found is not None and digest(found.raw, self._job_key) in wanted:
                 return Copy(found.raw, host, segment, position, found.messaging)
@@ -173,25 +177,25 @@ class Copies:
         self._gone.clear()
         self._unreadable.clear()
 
-    def at(self, host: int, segment: int, position: int, length: int) -> Rescued | None:
+    def at(self, node: str, segment: int, position: int, length: int) -> Rescued | None:
         """Return what lies at a place, whatever it is; None where nothing does."""
-        found = self._logs[host].fetch(segment, position, length)
+        found = self._logs[node].fetch(segment, position, length)
         if found is not None:
             return found
-        opened = self._segment(host, segment)
+        opened = self._segment(node, segment)
         raw = None if opened is None else opened.mutation(position, length)
         return None if opened is None or raw is None else Rescued(raw, opened.messaging)
 
-    def _segment(self, host: int, segment: int) -> OpenedSegment | None:
+    def _segment(self, node: str, segment: int) -> OpenedSegment | None:
         """Return an open segment; None when it is gone."""
-        name = (host, segment)
+        name = (node, segment)
         opened = self._opened.get(name)
         if opened is not None:
             self._opened.move_to_end(name)
             return opened
         if name in self._gone:
             return None
-        opened = self._open(host, segment)
+        opened = self._open(node, segment)
         if opened is None:
             self._gone.add(name)
             return None
@@ -200,15 +204,15 @@ class Copies:
             self._opened.popitem(last=False)[1].close()
         return opened
 
-    def _open(self, host: int, segment: int) -> OpenedSegment | None:
-        log = self._logs[host]
-        if segment not in self._listed.get(host, {}):
+    def _open(self, node: str, segment: int) -> OpenedSegment | None:
+        log = self._logs[node]
+        if segment not in self._listed.get(node, {}):
             try:
                 listed = log.segments()
             except NotCdcDirectoryError as error:
                 raise LogUnreadableError(error.message, place=error.place) from error
-            self._listed[host] = {info.segment_id: info for info in listed}
-        info = self._listed[host].get(segment)
+            self._listed[node] = {info.segment_id: info for info in listed}
+        info = self._listed[node].get(segment)
         if info is None:
             return None
         try:
@@ -221,7 +225,7 @@ class Copies:
             file.close()
             raise
 
-    def _forget(self, host: int, segment: int) -> None:
-        opened = self._opened.pop((host, segment), None)
+    def _forget(self, node: str, segment: int) -> None:
+        opened = self._opened.pop((node, segment), None)
         if opened is not None:
             opened.close()

@@ -157,6 +157,13 @@ class TopologyError(FatalError):
     exit_status = 2
 
 
+class SplitTooWideError(FatalError):
+    """More nodes hold the tokens of one split than a record can tell apart."""
+
+    code = "split_too_wide"
+    exit_status = 2
+
+
 class StateError(FatalError):
     """A stored CDC state that cannot be used."""
 

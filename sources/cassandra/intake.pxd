@@ -9,10 +9,12 @@ from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.frame cimport Framer
 from headrace.sources.cassandra.layout cimport Catalogue
 from headrace.sources.cassandra.groups cimport Groups
+from headrace.sources.cassandra.places cimport Places
 
 cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _HEAD_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW
-cdef int64_t _HALF, _LOW, _FILE
+cdef int64_t _HALF, _LOW, _FILE, _NEVER
+cdef int _PLACE, _SEAT, _READ
 
 
 @cython.final
@@ -44,11 +46,10 @@ cdef class Routes:
 
 
 @cython.final
-cdef class Intake:
+cdef class Intake(Places):
     cdef Routes routes
-    cdef readonly int hosts, splits
     cdef uint64_t k0, k1
-    cdef unsigned char[::1] owned, parted
+    cdef unsigned char[::1] parted
     cdef list further
     cdef list agreements, outboxes
     cdef readonly list judges
@@ -59,8 +60,6 @@ cdef class Intake:
     cdef int64_t[::1] notes
     cdef uint64_t[::1] digests
     cdef list spare
-    cdef int64_t[::1] resume
-    cdef readonly int64_t[::1] reads
     cdef readonly int64_t[::1] skipped
     cdef readonly dict unknown
     cdef readonly Py_ssize_t held
@@ -70,7 +69,6 @@ cdef class Intake:
 
     cpdef own(self, int split, Agreement agreement)
     cpdef read_further(self, int split, further)
-    cpdef resume_at(self, int split, int host, int64_t segment, int64_t position)
     cpdef Outbox take(self, int split)
     cpdef give_back(self, Outbox outbox)
     @cython.locals(stop_at=int64_t, found=int, wide=bint, group=int)
@@ -82,21 +80,21 @@ cdef class Intake:
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef int _route(self, Framer framer, int host) except -1
     cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
-    @cython.locals(lowest=int64_t)
+    @cython.locals(split=int, row=int)
     cdef int _skip(self, Framer framer, int host, int reason) except -1
-    @cython.locals(length=int64_t, token=int64_t, split=int)
+    @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
     cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
-    cdef inline bint _is_passed(self, Framer framer, int split, int host, int64_t token) except -1
+    cdef inline bint _is_passed(self, Framer framer, int split, int host, int place, int64_t token) except -1
     cdef bint _was_read(self, Framer framer, int split, int host, int64_t token) except -1
     cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
     @cython.locals(base=int)
-    cdef int _add(self, Framer framer, int split, int keyspace, int64_t token) except -1
+    cdef int _add(self, Framer framer, int split, int keyspace, int64_t token, int place) except -1
     @cython.locals(i=int, agreement=Agreement)
     cdef int _decide(self, Framer framer, int host) except -1
-    @cython.locals(base=int, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, agreement=Agreement, copies=int, outbox=Outbox)
+    @cython.locals(base=int, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=int64_t, seat=int, agreement=Agreement, copies=int, outbox=Outbox)
     cdef int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
-    cdef int _judge(self, Framer framer, int host, int split, Agreement agreement, int i) except? -1000
+    cdef int _judge(self, Framer framer, int seat, int split, Agreement agreement, int i) except? -1000
     cpdef receive(self, int host, incoming)
     @cython.locals(base=int, start=Py_ssize_t, end=Py_ssize_t, before=int64_t)
     cdef int _is_streamed(self, Framer framer, int host, int i) except -1

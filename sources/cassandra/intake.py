@@ -16,17 +16,19 @@ from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.places import Places
 
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
 _GROUP = 16  # Entries whose look-ups overlap.
-_NOTE = 6  # Numbers of a noted entry: split, keyspace, token, start, end, position.
+_NOTE = 7  # Numbers of a noted entry: split, keyspace, token, start, end, position, its place.
 _SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 _KNOWN, _NEW = 1, 2  # Verdicts.
 _NEVER = -(1 << 63)
+_PLACE, _SEAT, _READ = 4, 2, 3  # As in `places`.
 _MESSAGING_60 = 14
 _TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The latter has an entry's first table id for certain.
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
@@ -62,7 +64,7 @@ class FurtherRead(Protocol):
 class Outbox:
     """Agreed mutations of one split, raw, in the order of emission.
 
-    Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, host,
+    Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, seat,
     segment, position, copies, messaging version, flags, number of the epoch.
     """
 
@@ -159,19 +161,20 @@ class Routes:
         return -1
 
 
-class Intake:
+class Intake(Places):
     """The splits of a pump and the loop that feeds them."""
 
-    def __init__(self, groups: Groups, key: bytes, splits: int) -> None:
-        """*key* is the 16 secret bytes of the digest; *splits* is how many the ring is cut into."""
-        self.hosts = groups.hosts
-        self.splits = splits
+    def __init__(self, hosts: int, key: bytes, splits: int) -> None:
+        """*hosts* is how many logs there are; the ring is cut into *splits*.
+
+        *key* is the 16 secret bytes of the digest.
+        """
+        super().__init__(hosts, splits)
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
-        self.owned = memoryview(bytearray(splits))
         self.parted = memoryview(bytearray(splits))  # Whether there is something in `further`.
         self.further: list[FurtherRead | None] = [None] * splits
-        self.agreements = [Agreement(groups)] * splits
+        self.agreements = [Agreement(Groups(0))] * splits
         self.judges: list[Judge | None] = [None] * splits
         self.newest = 0  # Write time in the suspect.
         self.outboxes = [Outbox()] * splits
@@ -181,9 +184,6 @@ class Intake:
         self.notes = memoryview(array("q", bytes(8 * _NOTE * _GROUP)))
         self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
         self.spare: list[Outbox] = []
-        # Per split and host: the marker resumed from, and the entries read since the books began.
-        self.resume = memoryview(array("q", bytes(16 * splits * self.hosts)))
-        self.reads = memoryview(array("q", bytes(8 * splits * self.hosts)))
         self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes in all outboxes.
@@ -192,24 +192,17 @@ class Intake:
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
 
     def own(self, split: int, agreement: Agreement | None) -> None:
-        """Begin, or with None end, feeding *split*."""
-        if self.owned[split]:
+        """Begin, or with None end, feeding *split*: from no log yet; see `seat`."""
+        if self.rows[split] >= 0:
             self.held -= self.outboxes[split].size
-        self.owned[split] = agreement is not None
+        self.clear_places(split)
         self.outboxes[split] = Outbox()
         self.judges[split] = None
         self.read_further(split, None)
         if agreement is not None:
             self.agreements[split] = agreement
             self.sequence = max(self.sequence, agreement.number)
-        for host in range(self.hosts):
-            self.resume[2 * (split * self.hosts + host)] = 0
-            self.resume[2 * (split * self.hosts + host) + 1] = 0
-
-    def resume_at(self, split: int, host: int, segment: int, position: int) -> None:
-        """Let *split* pass over what *host*'s log holds up to here (line 11)."""
-        self.resume[2 * (split * self.hosts + host)] = segment
-        self.resume[2 * (split * self.hosts + host) + 1] = position
+            self.make_places(split)
 
     def read_further(self, split: int, further: FurtherRead | None) -> None:
         """Let *split* also pass over what *further* knows; None: nothing more."""
@@ -320,9 +313,12 @@ class Intake:
         return at
 
     def _skip(self, framer: Framer, host: int, reason: int) -> None:
-        """Count an entry that belongs to no split: the first one does, if it is new to it."""
-        lowest = -_HALF * (_LOW + 1)  # The token by which the first split is asked.
-        if self.owned[0] and not self._is_passed(framer, 0, host, lowest):
+        """Count an entry that belongs to no split, if it is new to the one that counts them."""
+        split = self.book_splits[host]
+        row = self.rows[split]
+        if row >= 0 and not self._is_passed(
+            framer, split, host, row + _PLACE * host, self.book_tokens[host]
+        ):
             self.skipped[host * _REASONS + reason] += 1
 
     def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
@@ -338,11 +334,14 @@ class Intake:
         token = native.token(framer.window, at, at + length)
         # The ring in equal parts, by the upper half of the token shifted to start at 0.
         split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
-        if self.owned[split] and not self._is_passed(framer, split, host, token):
-            self._add(framer, split, keyspace, token)
+        place = self.rows[split]
+        if place >= 0:
+            place += _PLACE * host
+            if not self._is_passed(framer, split, host, place, token):
+                self._add(framer, split, keyspace, token, place)
 
-    def _is_passed(self, framer: Framer, split: int, host: int, token: int) -> int:
-        if self._has_seen(split * self.hosts + host, framer.segment_id, framer.at):
+    def _is_passed(self, framer: Framer, split: int, host: int, place: int, token: int) -> int:
+        if self._has_seen(place, framer.segment_id, framer.at):
             return 1
         return self._was_read(framer, split, host, token) if self.parted[split] else 0
 
@@ -352,11 +351,11 @@ class Intake:
         return further.has_seen(host, token, framer.segment_id, framer.at)
 
     def _has_seen(self, place: int, segment: int, position: int) -> int:
-        if segment != self.resume[2 * place]:
-            return int(segment < self.resume[2 * place])
-        return int(position <= self.resume[2 * place + 1])
+        if segment != self.places[place]:
+            return int(segment < self.places[place])
+        return int(position <= self.places[place + 1])
 
-    def _add(self, framer: Framer, split: int, keyspace: int, token: int) -> None:
+    def _add(self, framer: Framer, split: int, keyspace: int, token: int, place: int) -> None:
         base = self.waiting * _NOTE
         self.notes[base] = split
         self.notes[base + 1] = keyspace
@@ -364,6 +363,7 @@ class Intake:
         self.notes[base + 3] = framer.start
         self.notes[base + 4] = framer.end
         self.notes[base + 5] = framer.at
+        self.notes[base + 6] = place
         self.waiting += 1
 
     def _decide(self, framer: Framer, host: int) -> None:
@@ -388,12 +388,14 @@ class Intake:
         start = self.notes[base + 3]
         end = self.notes[base + 4]
         position = self.notes[base + 5]
-        self.reads[split * self.hosts + host] += 1
+        place = self.notes[base + 6]
+        seat = self.places[place + _SEAT]
+        self.places[place + _READ] += 1
         agreement = self.agreements[split]
         agreement.number = self.sequence
         agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
         copies = agreement.observe(
-            host,
+            seat,
             self.digests[2 * i],
             self.digests[2 * i + 1],
             self.notes[base + 1],
@@ -403,7 +405,7 @@ class Intake:
             end - start,
         )
         if copies == codes.SUSPECT:
-            copies = self._judge(framer, host, split, agreement, i)
+            copies = self._judge(framer, seat, split, agreement, i)
         self.sequence = agreement.number
         self.progress[host] = agreement.touched
         if copies != 0:
@@ -412,7 +414,7 @@ class Intake:
                 framer.window,
                 start,
                 end,
-                host,
+                seat,
                 framer.segment_id,
                 position,
                 copies,
@@ -422,7 +424,7 @@ class Intake:
             self.held += end - start
             self.fullest = max(self.fullest, outbox.count)
 
-    def _judge(self, framer: Framer, host: int, split: int, agreement: Agreement, i: int) -> int:
+    def _judge(self, framer: Framer, seat: int, split: int, agreement: Agreement, i: int) -> int:
         """Publish the suspect, or not: what it says may be known (line 17).
 
         Nothing of it can be when all of it was written after what was published of its token.
@@ -443,7 +445,7 @@ class Intake:
                     return 0
                 newest = agreement.newest_published(slot)
             agreement.learn_newest(slot, max(newest, self.newest))
-        return agreement.publish(slot, host, framer.segment_id, position, end - start)
+        return agreement.publish(slot, seat, framer.segment_id, position, end - start)
 
     def receive(self, host: int, incoming: Incoming | None) -> None:
         """Ask *incoming* which entries of *host* may be a stream's; None: it receives none."""

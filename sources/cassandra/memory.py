@@ -3,7 +3,7 @@
 Rules cite docs/agreement.md by line. Blocking file I/O, only for mutations that expire or overflow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ from headrace.sources.cassandra.epochs import Epoch
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.manifest import file_of
 from headrace.sources.cassandra.salvage import set_aside
+from headrace.sources.cassandra.seats import Seats
 
 SWEEP_MS: Final = 1_000  # Split time between two looks at all records.
 CANONICAL_MS: Final = 30_000  # Line 5: copies in the bytes of the write are given so long to come.
@@ -36,7 +37,7 @@ class Memory:
     def __init__(  # noqa: PLR0913 (what is bounded, by what, and where bytes are)
         self,
         agreement: Agreement,
-        nodes: Sequence[str],
+        seats: Seats,
         copies: Copies,
         ages: Ages,
         records_max: int,
@@ -45,7 +46,7 @@ class Memory:
         suppress_streamed: bool,
         epoch_of: Callable[[Copy], Epoch],
     ) -> None:
-        """Keep the parts; *nodes* gives the hosts' names.
+        """Keep the parts; the hosts in records are numbered by *seats*.
 
         *epoch_of* gives the epoch of the place that a copy was read from.
         """
@@ -53,7 +54,7 @@ class Memory:
         self.streamed = 0
         """Published though only streams brought them: some of that may be older than the memory."""
         self._agreement = agreement
-        self._nodes = nodes
+        self._seats = seats
         self._copies = copies
         self._ages = ages
         self._records_max = records_max
@@ -195,7 +196,7 @@ class Memory:
         return set_aside(
             "overflow",
             "more mutations wait for copies than records_max allows; the oldest gave way",
-            node=self._nodes[found.host],
+            node=self._seats.names[found.host],
             segment=file_of(found.segment),
             position=found.position,
             messaging=found.messaging,
@@ -207,7 +208,7 @@ class Memory:
         """Read a copy's bytes again; None when no log has them any more."""
         agreement = self._agreement
         names = [agreement.identity(each)[:2] for each in (slot, *agreement.joined(slot))]
-        return self._copies.find(names, agreement.locations(slot))
+        return self._copies.find(names, agreement.locations(slot), self._seats.names)
 
 
 def _place(found: Copy) -> tuple[int, int, int, int]:

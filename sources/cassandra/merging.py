@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.absence import together
+from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.gaps import ASSUME, MENDED, PASSED
 from headrace.sources.cassandra.parting import (
     all_manifests,
@@ -25,6 +26,7 @@ from headrace.sources.cassandra.parting import (
     opened,
     pending_of,
 )
+from headrace.sources.cassandra.seats import NOBODY, SEATS_MAX
 from headrace.sources.cassandra.splits import Arc, arc_of, covered
 from headrace.sources.cassandra.state import (
     ACCEPTED,
@@ -45,6 +47,7 @@ from headrace.sources.cassandra.stored_rows import (
 )
 
 Markers = Mapping[str, Marker]
+_Read = tuple[Marker | None, ...]
 
 _GAPS: Final = "gaps."
 _START: Final = Marker(0, 0)
@@ -158,6 +161,12 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
     if not states:
         return None
     hosts = _names([state.hosts for state in states])
+    if len(hosts) > SEATS_MAX and any(state.chunks for state in states):
+        raise SplitTooWideError(
+            f"{len(hosts)} logs were read for what is to be one split, {SEATS_MAX} at most can be",
+            place="CDC state",
+            hint="more splits are narrower: give a larger `splits`, or leave it out",
+        )
     keyspaces = _names([state.keyspaces for state in states])
     tau = max(state.tau for state in states)
     rows: list[Row] = []
@@ -169,7 +178,9 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
                 tau - share.state.tau,
             )
             rows += (rewritten(row, terms) for row in records.of(share))
-    low, ahead = _markers([p for share in shares for p in _parts(share, hosts)], hosts)
+    nodes = [node for node in hosts if node]
+    low, ahead = _markers([p for share in shares for p in _parts(share, nodes)], nodes)
+    low = _left_behind(states, nodes) | low
     return CdcState(
         tau=tau,
         number=max(state.number for state in states),
@@ -188,6 +199,12 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
         manifests=all_manifests(states),
         absences=together([(state.absences, tau - state.tau) for state in states]),
     )
+
+
+def _left_behind(states: Sequence[CdcState], nodes: Sequence[str]) -> dict[str, Marker]:
+    """Return how far logs were read that none of the states reads any more."""
+    left = sorted({node for state in states for node in state.markers}.difference(nodes))
+    return {n: min(s.markers[n] for s in states if n in s.markers) for n in left}
 
 
 class _Records:
@@ -210,17 +227,23 @@ def _names(given: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return all names; in the order that all have them, if they do."""
     if len(set(given)) == 1:
         return given[0]
-    return tuple(sorted({name for names in given for name in names}))
+    return tuple(sorted({name for names in given for name in names} - {NOBODY}))
 
 
-def _parts(share: Share, hosts: Sequence[str]) -> Iterator[tuple[Arc, tuple[Marker, ...]]]:
-    """Yield the parts of a share of which the same was read, and how far, by host."""
+def _parts(share: Share, nodes: Sequence[str]) -> Iterator[tuple[Arc, _Read]]:
+    """Yield the parts of a share of which the same was read, and how far, by node."""
     state = share.state
     ahead = state.ahead if state else ()
     inside = range(share.arc.first + 1, share.arc.behind)
     cuts = sorted({bound for each in ahead for bound in each.arc if bound in inside})
     for first, behind in pairwise([share.arc.first, *cuts, share.arc.behind]):
-        yield Arc(first, behind), tuple(marker_at(state, node, first) for node in hosts)
+        yield Arc(first, behind), tuple(_read_at(state, node, first) for node in nodes)
+
+
+def _read_at(state: CdcState | None, node: str, place: int) -> Marker | None:
+    """Return how far a log was read; None: it holds nothing there that anybody needs."""
+    reads = state is None or node in state.hosts
+    return marker_at(state, node, place) if reads else None
 
 
 def marker_at(state: CdcState | None, node: str, place: int) -> Marker:
@@ -235,22 +258,33 @@ def marker_at(state: CdcState | None, node: str, place: int) -> Marker:
 
 
 def _markers(
-    parts: Sequence[tuple[Arc, tuple[Marker, ...]]], hosts: Sequence[str]
+    parts: Sequence[tuple[Arc, _Read]], nodes: Sequence[str]
 ) -> tuple[dict[str, Marker], tuple[Ahead, ...]]:
     """Return how far all was read, and of which places more."""
-    low = tuple(map(min, zip(*(markers for _, markers in parts), strict=True)))
-    joined: list[tuple[Arc, tuple[Marker, ...]]] = []
+    low = tuple(map(_least, zip(*(markers for _, markers in parts), strict=True)))
+    joined: list[tuple[Arc, _Read]] = []
     for arc, markers in parts:
         if joined and joined[-1][1] == markers and joined[-1][0].behind == arc.first:
             joined[-1] = Arc(joined[-1][0].first, arc.behind), markers
         else:
             joined.append((arc, markers))
     more = (
-        Ahead(arc, {n: m for n, m, at in zip(hosts, markers, low, strict=True) if m > at})
+        Ahead(
+            arc,
+            {
+                n: m
+                for n, m, at in zip(nodes, markers, low, strict=True)
+                if m is not None and m > at
+            },
+        )
         for arc, markers in joined
     )
-    lowest = {node: marker for node, marker in zip(hosts, low, strict=True) if marker != _START}
+    lowest = {node: marker for node, marker in zip(nodes, low, strict=True) if marker != _START}
     return lowest, tuple(each for each in more if each.markers)
+
+
+def _least(markers: Iterable[Marker | None]) -> Marker:
+    return min((marker for marker in markers if marker is not None), default=_START)
 
 
 def _gaps(shares: Sequence[Share], tau: int) -> tuple[StoredGap, ...]:

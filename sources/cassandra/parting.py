@@ -52,14 +52,15 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
     None while they stand at different places, or know a mutation that both know differently: one
     has published it and the other let it expire, say. Time shows: each forgets it.
     """
-    if base.markers != other.markers or base.hosts != other.hosts or base.ahead or other.ahead:
+    is_there = base.markers == other.markers and set(base.nodes) == set(other.nodes)
+    if not is_there or base.ahead or other.ahead:
         return None
     keyspaces = [*base.keyspaces, *(k for k in other.keyspaces if k not in base.keyspaces)]
     tau = max(base.tau, other.tau)
-    rows = _records(base, keyspaces, shift=tau - base.tau, number=0)
+    rows = _records(base, base.hosts, keyspaces, tau - base.tau, number=0)
     pending = pending_of(rows.values())
     twice = 0
-    for name, row in _records(other, keyspaces, tau - other.tau, base.number).items():
+    for name, row in _records(other, base.hosts, keyspaces, tau - other.tau, base.number).items():
         pending += is_pending(row)
         made = _together(rows[name], row) if name in rows else row
         if made is None:
@@ -83,9 +84,12 @@ def joined(base: CdcState, other: CdcState) -> CdcState | None:
     )
 
 
-def _records(state: CdcState, keyspaces: list[str], shift: int, number: int) -> dict[Name, Row]:
+def _records(
+    state: CdcState, hosts: Sequence[str], keyspaces: list[str], shift: int, number: int
+) -> dict[Name, Row]:
     """Return the rows of all records by digest, with the numbers and times of the joined state."""
-    terms = Terms(None, numbers_in(state.keyspaces, keyspaces), shift, number)
+    known = numbers_in(state.hosts, hosts), numbers_in(state.keyspaces, keyspaces)
+    terms = Terms(*known, shift, number)
     return {name: rewritten(row, terms) for name, row in latest_rows(state.chunks).items()}
 
 

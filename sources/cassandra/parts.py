@@ -2,11 +2,10 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
@@ -20,7 +19,6 @@ from headrace.sources.cassandra.errors import (
     TopologyError,
 )
 from headrace.sources.cassandra.given_schema import GivenSchema
-from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.hold import Hold, store_mark
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keeper import Keeper
@@ -28,8 +26,9 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.manifest import Manifest
-from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError
+from headrace.sources.cassandra.needs import HoldDeniedError
 from headrace.sources.cassandra.pump import Pump
+from headrace.sources.cassandra.receiving import follower
 from headrace.sources.cassandra.replicas import Nodes, Replicas
 from headrace.sources.cassandra.ring_part import RingPart
 from headrace.sources.cassandra.salvage import salvaged
@@ -42,7 +41,6 @@ from headrace.sources.cassandra.schema import (
 from headrace.sources.cassandra.segment_index import IndexFolder, Searcher
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.streams import Stream, Streams, streams_in
 from headrace.sources.cassandra.survey import acquaint
 from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
@@ -73,6 +71,7 @@ class Parts:
         self._absent: frozenset[str] = frozenset()
         self._told_ring: frozenset[str] = frozenset()
         self._incarnations: dict[str, int] = {}
+        self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were asked for.
 
     def check(self) -> None:
         """Find now what would stop every split later: the schema, tables, replicas, directories.
@@ -86,12 +85,18 @@ class Parts:
         """
         self._check_streams()
         _ = self.replicas
+        _ = self.keys
+        self.replicas.check_width()
+        if not self.replicas.all_read_all:  # Who reads a split looks at its logs, nobody at all.
+            return
         for node, log in self.logs.items():
             is_named = node in self.config.absent
             with contextlib.suppress(LogUnreadableError if is_named else AgentUnavailableError):
                 log.segments()  # The others do not wait for it.
-        _ = self.holds
-        _ = self.keys
+        for node in self.logs:
+            if (hold := self.hold_of(node)) is not None:
+                with self._tolerating(node):
+                    hold.register_all(self.splits)
 
     def _check_streams(self) -> None:
         settings = self.given.settings
@@ -207,24 +212,26 @@ class Parts:
         """Return the tables of a node's log as it begins."""
         return LogTables(node, self.given, self.deliveries, self.context)
 
-    @cached_property
-    def holds(self) -> "Mapping[str, Hold | RemoteHold]":
-        """The job's hold in each node's directory; a spectator has none."""
+    def hold_of(self, node: str) -> "Hold | RemoteHold | None":
+        """Return the job's hold in a node's directory; a spectator has none."""
         if self.context.spectator:
-            return {}
-        context, mark = self.context, store_mark(self.context.job_key)
-        config, disposal = self.config, self.config.disposal_of
-        holds: dict[str, Hold | RemoteHold] = {
-            n: Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
-            if isinstance(log, LogDirectory)
-            else _remote().RemoteHold(log.agent, context.job, mark)
-            for n, log in self.logs.items()
-        }
-        for node, hold in holds.items():
-            with contextlib.suppress(*((HoldDeniedError,) if node in config.absent else ())):
-                hold.check()
-                hold.register_all(self.splits)
-        return holds
+            return None
+        if node not in self.holds:
+            log, context, mark = self.logs[node], self.context, store_mark(self.context.job_key)
+            disposal = self.config.disposal_of
+            made: Hold | RemoteHold = (
+                Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
+                if isinstance(log, LogDirectory)
+                else _remote().RemoteHold(log.agent, context.job, mark)
+            )
+            with self._tolerating(node):
+                made.check()
+            self.holds[node] = made
+        return self.holds[node]
+
+    def _tolerating(self, node: str) -> "contextlib.suppress":
+        """Go without the hold of a node that is absent."""
+        return contextlib.suppress(*((HoldDeniedError,) if node in self.config.absent else ()))
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -242,7 +249,7 @@ class Parts:
         keyspaces = [known[name] for name in self.keyspaces]
         local = local_datacenter(nodes, config.consistency, config.datacenter)
         current = Topology.of(nodes, keyspaces, config.consistency, local)
-        return Replicas(tuple(config.nodes), current, self.keyspaces)
+        return Replicas(tuple(config.nodes), current, self.keyspaces, self.count)
 
     @cached_property
     def _ring(self) -> Nodes:
@@ -265,27 +272,6 @@ class Parts:
                 self._number(known[name])
         return self.replicas.keyspaces
 
-    @cached_property
-    def _streams(self) -> Mapping[str, Streams]:
-        def told(log: "LogDirectory | RemoteLog") -> Sequence[Stream]:
-            return (
-                streams_in(log.path / FOLDER) if isinstance(log, LogDirectory) else log.told.streams
-            )
-
-        def table_of(host: int, table_id: UUID) -> TableSchema | None:
-            return self.pump.cursors[host].tables.epoch.schema.tables.get(table_id)
-
-        return {
-            node: Streams(partial(told, log), node, self.context, partial(table_of, host))
-            for host, (node, log) in enumerate(self.logs.items())
-        }
-
-    def _follow_streams(self) -> None:
-        """Learn of streams behind each listing: they are told of before they are logged."""
-        for host, streams in enumerate(self._streams.values()):
-            streams.look()
-            self.pump.intake.receive(host, streams if streams.streams else None)
-
     def _number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace, which may be new; -1 when its replicas are not told."""
         try:
@@ -304,7 +290,7 @@ class Parts:
     @cached_property
     def copies(self) -> Copies:
         """Reads copies again from the logs."""
-        return Copies(tuple(self.logs.values()), self.context.job_key, self.keys)
+        return Copies(self.logs, self.context.job_key, self.keys)
 
     @cached_property
     def deliveries(self) -> Deliveries:
@@ -332,18 +318,19 @@ class Parts:
         """The one reader of all logs."""
         config = self.config
         made = Pump(
-            Intake(Groups(len(config.nodes)), self.context.job_key, self.count),
+            Intake(len(config.nodes), self.context.job_key, self.count),
             self.logs,
             self.context.clock.monotonic_ms,
             keys=self.keys,
             tables=self.tables_of,
+            home=self.replicas.home,
             segments_per_batch_max=config.segments_per_batch_max,
             gaps=config.gaps,
             patience=config.patience,
             # Bulk work that lacks a directory is wrong for good.
             bears=AgentUnavailableError if self.context.spectator else LogUnreadableError,
         )
-        made.listed = self._follow_streams
+        made.listed = follower(made, self.logs, self.context)
         made.elapsed_ms = self.elapsed_ms
         made.records_max = self.split_records_max
         return made

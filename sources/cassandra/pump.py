@@ -5,16 +5,13 @@ wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agree
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import msgspec
-
-from headrace.plugins import Demand, HeadraceError, Quarantined
+from headrace.plugins import Demand, HeadraceError
 from headrace.sources.cassandra.absence import Absence, Absences, Patience
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor
+from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor, Spared
 from headrace.sources.cassandra.directory import LogReader
 from headrace.sources.cassandra.errors import (
     AgentUnavailableError,
@@ -25,7 +22,10 @@ from headrace.sources.cassandra.gaps import FAIL, RETURNED, START, error_of
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
-from headrace.sources.cassandra.splits import arc_of, arcs_of, names, place_of, without
+from headrace.sources.cassandra.losses import Losses, Lost
+from headrace.sources.cassandra.owned import FurtherRead, OwnedSplit, pair_of
+from headrace.sources.cassandra.seats import Seats
+from headrace.sources.cassandra.splits import arcs_of
 from headrace.sources.cassandra.state import (
     Ahead,
     CdcState,
@@ -36,52 +36,8 @@ from headrace.sources.cassandra.state import (
 )
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
-DAMAGE_MAX: Final = 1_000  # Damaged places that are told of one by one.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _NO_BOUND: Final = 1 << 31
-FIRST: Final = 0  # The split that keeps the books of damage, which belongs to no key.
-
-
-@dataclass(slots=True)
-class OwnedSplit:
-    """A split that is being fed, and where it resumed."""
-
-    number: int
-    agreement: Agreement
-    resumed: dict[str, Marker]
-    schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
-    absences: Absences
-    gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
-    ahead: tuple[Ahead, ...] = ()  # Of which tokens more was read before than `resumed` says.
-
-    def resumed_at(self, node: str, place: int) -> Marker:
-        """Return up to where a log was read before, for the tokens at a place on the ring."""
-        ahead = [e.markers.get(node, START) for e in self.ahead if e.arc.has(place)]
-        return max([self.resumed.get(node, START), *ahead])
-
-
-class _FurtherRead:
-    """What a split had read further of some tokens, as the intake asks for it."""
-
-    def __init__(self, ahead: Sequence[Ahead], nodes: Sequence[str]) -> None:
-        self._parts = [
-            (each.arc, [_pair(each.markers.get(node, START)) for node in nodes]) for each in ahead
-        ]
-
-    def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
-        """See `intake.FurtherRead`."""
-        place = place_of(token)
-        return int(
-            any(arc.has(place) and (segment, position) <= at[host] for arc, at in self._parts)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """One damaged place in the log of *host*: an entry, a section, or what is left of a segment."""
-
-    host: int
-    item: Quarantined
 
 
 class Pump:
@@ -100,6 +56,7 @@ class Pump:
         *,
         keys: Keys,
         tables: Callable[[str], LogTables],
+        home: Callable[[str], int],
         segments_per_batch_max: int,
         gaps: str,
         patience: Patience,
@@ -107,15 +64,15 @@ class Pump:
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are of all nodes.
 
-        *tables* gives a node's tables, *gaps* says what is done about gaps, *patience* what about
-        logs that cannot be read; those for which that is not of the kind *bears* stop the reading.
+        *tables* gives a node's tables, *home* the token whose split keeps the books of its log.
+        *gaps* says what is done about gaps, *patience* what about logs that cannot be read; those
+        for which that is not of the kind *bears* stop the reading.
         """
         self.intake = intake
-        self.cursors = [
-            LogCursor(node, reader, partial(self._lose, host), keys, tables(node))
-            for host, (node, reader) in enumerate(logs.items())
-        ]
-        self.damage: dict[str, HeadraceError] = {}
+        self._by_node: dict[str, LogCursor] = {}
+        self.hosts = {node: host for host, node in enumerate(logs)}
+        self._losses = Losses(home, intake.splits)
+        self.damage = self._losses.damage
         self.unreachable: dict[str, LogUnreadableError] = {}
         self.passes = 0
         self.read_ms = 0
@@ -125,7 +82,12 @@ class Pump:
         self.stopped_by: LogGapError | None = None
         self.listed: Callable[[], None] | None = None  # Called when logs were listed.
         self.elapsed_ms: int | None = None  # By how much split time grows instead of by the clock.
-        self._is_bounded = False
+        self._is_bounded = self._is_narrowed = False
+        self._until: Mapping[str, Marker] = {}
+        self.spared: Mapping[str, Spared] = {}  # What is passed over of logs; set before reading.
+        self._logs = logs
+        self._keys = keys
+        self._tables = tables
         self._gap_policy = gaps
         self._patience = patience
         self._bears = bears
@@ -135,50 +97,107 @@ class Pump:
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
         self._fresh_until_ms = 0  # Line 8: so long what was listed then says all.
-        self._lost: list[Lost] = []
-        self._lost_bytes = 0
         self._torn: dict[int, Exception] = {}
 
-    def own(self, number: int, agreement: Agreement, resume: CdcState | None) -> None:
-        """Begin feeding split *number* after *resume*; logs not named there from their start."""
-        markers = resume.markers if resume else {}
-        schemas = resume.schemas if resume else {}
-        unread = resume.unread if resume else {}
-        ahead = resume.ahead if resume else ()
-        current = {n: (self.markers(n), self.schemas(n)) for n in self._owned}
+    def own(self, number: int, agreement: Agreement, resume: CdcState | None, seats: Seats) -> None:
+        """Begin feeding split *number* after *resume* from the logs that have *seats*."""
+        if not self._owned:
+            self.unreachable.clear()
         self.intake.own(number, agreement)
         absences = Absences(self._patience, resume.absences if resume else {})
-        self._owned[number] = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences)
+        markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
+        owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, seats)
+        self._owned[number] = owned
         self._torn.pop(number, None)
         # Of the time before, another owner may have counted some.
         self._caught_up_ms = self._looked_ms = None
-        for host, cursor in enumerate(self.cursors):
-            marker = markers.get(cursor.node, START)
-            cursor.expect(unread.get(cursor.node, ()))
-            self.intake.resume_at(number, host, marker.segment_id, marker.offset)
-            if len(self._owned) > 1 and marker >= cursor.marker:
-                self._stop_before_gap(self._owned[number], cursor)
-                continue
-            # Going back: what the others have already seen is passed over for them (line 11).
-            for other, (at, versions) in current.items():
-                self._owned[other].resumed[cursor.node] = at[cursor.node]
-                self._owned[other].schemas[cursor.node] = versions[cursor.node]
-                self.intake.resume_at(other, host, *_pair(at[cursor.node]))
-            cursor.seek(marker)
-            cursor.tables.restore(schemas.get(cursor.node, ()), marker)
-            self.stopped_by = None  # Whether it still is, shows.
-        self._owned[number].ahead = ahead
-        if ahead:
-            nodes = [cursor.node for cursor in self.cursors]
-            self.intake.read_further(number, _FurtherRead(ahead, nodes))
-        self._narrow()
+        unread = resume.unread if resume else {}
+        for node in sorted(seats.nodes, key=self.hosts.__getitem__):
+            is_anew = resume is not None and node not in resume.hosts
+            self._begin(owned, node, unread.get(node, ()), is_anew=is_anew)
+        owned.ahead = resume.ahead if resume else ()
+        if owned.ahead:
+            self.intake.read_further(number, FurtherRead(owned.ahead, tuple(self._logs)))
+        self._is_narrowed = False
         self._go_on()
 
-    def _narrow(self) -> None:
-        """Tell the logs which tokens are needed."""
-        arcs = arcs_of(self._owned, self.intake.splits)
+    def reseat(self, number: int) -> None:
+        """Begin to read the logs for split *number* that have seats by now; leave the others."""
+        owned = self._owned[number]
+        here = owned.seats.nodes
+        for node in owned.logs.difference(here):
+            owned.logs.discard(node)
+            owned.anew.discard(node)
+            owned.absences.read(node)
+            self.intake.unseat(number, self.hosts[node])
+        for node in here:
+            if node not in owned.logs:
+                self._begin(owned, node, (), is_anew=True)
+        self._leave_unneeded()
+        self._go_on()
+
+    def _begin(self, owned: OwnedSplit, node: str, unread: Sequence[int], *, is_anew: bool) -> None:
+        """Let a split read a log after where it has come to in it, if it ever read it."""
+        cursor, host = self._cursor(node), self.hosts[node]
+        others = [each for each in self._owned.values() if node in each.logs]
+        marker = owned.resumed.get(node, START)
+        owned.logs.add(node)
+        if is_anew:
+            owned.anew.add(node)
+        self.intake.seat(owned.number, host, owned.seats.of(node))
+        self.intake.resume_at(owned.number, host, *pair_of(marker))
+        cursor.expect(unread)
+        if others and marker >= cursor.marker:
+            self._stop_before_gap(owned, cursor)
+            return
+        # Going back: what the others have already seen is passed over for them (line 11).
+        for other in others:
+            other.schemas[node] = other.versions(cursor)
+            other.resumed[node] = at = other.marker(cursor)
+            self.intake.resume_at(other.number, host, *pair_of(at))
+        cursor.seek(marker)
+        cursor.tables.restore(owned.schemas.get(node, ()), marker)
+        self.stopped_by = None  # Whether it still is, shows.
+
+    def _cursor(self, node: str) -> LogCursor:
+        """Return where a log is read; it is a window and more, so only of those that are."""
+        if node not in self._by_node:
+            lose, tables = partial(self._losses.add, self._owned, node), self._tables(node)
+            made = LogCursor(node, self._logs[node], lose, self._keys, tables)
+            made.until = self._until.get(node)
+            made.spared = self.spared.get(node, made.spared)
+            self._by_node[node] = made
+        return self._by_node[node]
+
+    @property
+    def cursors(self) -> Sequence[LogCursor]:
+        """Where the logs are read that some split reads."""
+        return tuple(self._by_node.values())
+
+    def tables_of(self, node: str) -> LogTables:
+        """Return the tables of a log that is read, as of where reading stands."""
+        return self._by_node[node].tables
+
+    def _leave_unneeded(self) -> None:
+        """Close the logs that no split reads any more."""
+        self._is_narrowed = False
         for cursor in self.cursors:
-            cursor.need(arcs)
+            if not self._reading(cursor.node):
+                cursor.close()
+                del self._by_node[cursor.node]
+                if self._owned:  # Else it is told at the end what was not read.
+                    self.unreachable.pop(cursor.node, None)
+
+    def _reading(self, node: str) -> Sequence[OwnedSplit]:
+        return [owned for owned in self._owned.values() if node in owned.logs]
+
+    def _narrow(self) -> None:
+        """Tell the logs which tokens are needed of them."""
+        for cursor in self.cursors:
+            numbers = [owned.number for owned in self._reading(cursor.node)]
+            cursor.need(arcs_of(numbers, self.intake.splits))
+            self.intake.keep_books(self.hosts[cursor.node], *self._losses.booking(cursor.node))
+        self._is_narrowed = True
 
     def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor) -> None:
         """Tell a split that joins of the gap that the others stand before, if it does too."""
@@ -186,24 +205,14 @@ class Pump:
         if error is None or error.gap.node != cursor.node:
             return
         if self._stands_before(owned.number, error.gap):
-            owned.gaps.append(self._met(owned, error.gap))
-
-    def _met(self, owned: OwnedSplit, gap: StoredGap) -> StoredGap:
-        """Return *gap* as a split meets it: it may have read more before, or of some tokens."""
-        marker = self.markers(owned.number)[gap.node]
-        gap = msgspec.structs.replace(gap, begin=max(gap.begin, marker))
-        spared = [e.arc for e in owned.ahead if e.markers.get(gap.node, START) >= gap.end]
-        arc = arc_of(names(self.intake.splits)[owned.number])
-        if not spared or arc is None:
-            return gap
-        return msgspec.structs.replace(gap, arcs=without(arc, spared))
+            owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
 
     def _go_on(self) -> None:
         """Read on when all splits are behind the gap that stopped the reading."""
         if self.stopped_by is None:
             return
         gap = self.stopped_by.gap
-        if not any(self._stands_before(number, gap) for number in self._owned):
+        if not any(self._stands_before(each.number, gap) for each in self._reading(gap.node)):
             self.stopped_by = None
             self._pass_over(gap)
 
@@ -215,8 +224,8 @@ class Pump:
 
     def _pass_over(self, gap: StoredGap) -> None:
         """Read on behind *gap* if that is where all splits are."""
-        if all(self.markers(number)[gap.node] >= gap.end for number in self._owned):
-            (cursor,) = (each for each in self.cursors if each.node == gap.node)
+        cursor = self._cursor(gap.node)
+        if all(each.marker(cursor) >= gap.end for each in self._reading(gap.node)):
             cursor.pass_over(gap)
 
     def disown(self, number: int) -> None:
@@ -224,17 +233,19 @@ class Pump:
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
         self.take_lost(number)
-        if self._owned:
-            self._narrow()
-            self._go_on()
-        else:
+        if not self._owned:
             self.stopped_by = None
-            self.close()
+        self._go_on()
+        self._leave_unneeded()
 
     def markers(self, number: int) -> dict[str, Marker]:
-        """Return how far split *number* has seen each log (line 12)."""
-        resumed = self._owned[number].resumed
-        return {c.node: max(c.marker, resumed.get(c.node, START)) for c in self.cursors}
+        """Return how far split *number* has seen each log that it reads, or did (line 12)."""
+        owned = self._owned[number]
+        found = {c.node: owned.marker(c) for c in self._cursors(owned)}
+        return {n: at for n, at in owned.resumed.items() if n in self.hosts} | found
+
+    def _cursors(self, owned: OwnedSplit) -> Sequence[LogCursor]:
+        return [cursor for node, cursor in self._by_node.items() if node in owned.logs]
 
     def ahead(self, number: int) -> tuple[Ahead, ...]:
         """Return the tokens of which split *number* has read more than its markers say."""
@@ -252,21 +263,17 @@ class Pump:
 
         They are those in force from *needed* on, or from where the split stands.
         """
-        owned = self._owned[number]
-        found = {}
-        for cursor in self.cursors:
-            resumed = owned.resumed.get(cursor.node, START)
-            ahead = resumed > cursor.marker and cursor.node in owned.schemas
-            oldest = (needed or {}).get(cursor.node, cursor.marker)
-            found[cursor.node] = (
-                owned.schemas[cursor.node] if ahead else cursor.tables.versions(oldest)
-            )
-        return found
+        owned, needed = self._owned[number], needed or {}
+        return {
+            cursor.node: owned.versions(cursor, needed.get(cursor.node))
+            for cursor in self._cursors(owned)
+        }
 
     def unread(self, number: int) -> dict[str, tuple[int, ...]]:
         """Return the segments that split *number* knows of and has not begun."""
         markers = self.markers(number)
-        found = {c.node: c.unread_after(markers[c.node]) for c in self.cursors}
+        here = self._cursors(self._owned[number])
+        found = {c.node: c.unread_after(markers[c.node]) for c in here}
         return {node: ids for node, ids in found.items() if ids}
 
     def take_gaps(self, number: int) -> Sequence[StoredGap]:
@@ -275,17 +282,19 @@ class Pump:
         return gaps
 
     def take_lost(self, number: int) -> Sequence[Lost]:
-        """Hand over the damage found since the last call, if split *number* books it."""
-        if number != FIRST:
-            return ()
-        lost, self._lost, self._lost_bytes = self._lost, [], 0
-        return lost
+        """See `Losses.take`."""
+        return self._losses.take(number)
+
+    def books_of(self, number: int) -> Sequence[str]:
+        """Return the logs of which split *number* books what is of no split."""
+        here = self._owned[number].logs
+        return [n for n in self.hosts if n in here and self._losses.booking(n)[0] == number]
 
     def read_until(self, markers: Mapping[str, Marker]) -> None:
         """Read nothing behind *markers*; split time stands still then."""
+        self._until, self._is_bounded = markers, True
         for cursor in self.cursors:
             cursor.until = markers.get(cursor.node)
-        self._is_bounded = True
 
     def check(self, number: int) -> None:
         """Raise what broke off the reading since split *number* is owned: it may lack something."""
@@ -296,35 +305,28 @@ class Pump:
         """Read on until *demand* is met, a bound is reached, or all is read that is durable."""
         self.passes += 1
         started_ms = self._now_ms()
-        for cursor in self.cursors:
-            cursor.segments_begun = cursor.tables.changes = 0
-            if cursor.at_end or not cursor.fetched_ms:
-                self._refresh(cursor, started_ms)
-        if self.listed is not None:
-            self.listed()
+        self._look(started_ms)
         budget = PASS_BYTES_MAX
         intake = self.intake
         while (
             budget > 0
             and self.stopped_by is None
             and self._has_room()
-            and intake.held + self._lost_bytes < demand.bytes_max
+            and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
             ready = [
-                (self.intake.progress[host], host)
-                for host, cursor in enumerate(self.cursors)
+                (self.intake.progress[self.hosts[cursor.node]], at)
+                for at, cursor in enumerate(self.cursors)
                 if not cursor.at_end
                 and cursor.segments_begun <= self._segments_max
                 and cursor.tables.changes < CHANGES_MAX
             ]
             if not ready or self._now_ms() - started_ms > demand.linger_ms:
                 break
-            host = min(ready)[1]
-            cursor = self.cursors[host]
+            cursor = self.cursors[min(ready)[1]]
             try:
-                cursor.advance(self.intake, host, demand)
-                self.unreachable.pop(cursor.node, None)
+                self._advance(cursor, demand)
             except LogGapError as error:
                 self._meet(cursor, error)
             except self._bears as error:
@@ -342,6 +344,23 @@ class Pump:
         self._check_any_is_read()
         self._count_absences()
         self._grow_time()
+
+    def _advance(self, cursor: LogCursor, demand: Demand) -> None:
+        cursor.advance(self.intake, self.hosts[cursor.node], demand)
+        self.unreachable.pop(cursor.node, None)
+        for owned in self._reading(cursor.node):
+            owned.anew.discard(cursor.node)
+
+    def _look(self, now_ms: int) -> None:
+        """List what may be read, of the tokens that are needed."""
+        if not self._is_narrowed:
+            self._narrow()
+        for cursor in self.cursors:
+            cursor.segments_begun = cursor.tables.changes = 0
+            if cursor.at_end or not cursor.fetched_ms:
+                self._refresh(cursor, now_ms)
+        if self.listed is not None:
+            self.listed()
 
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
         try:
@@ -362,18 +381,18 @@ class Pump:
 
     def _meet_again(self, cursor: LogCursor) -> None:
         """Tell the splits of a gap that a log was away from for too long (line 8)."""
-        for number, owned in self._owned.items():
-            gap = StoredGap(cursor.node, self.markers(number)[cursor.node], cursor.end, RETURNED)
+        for owned in self._reading(cursor.node):
+            gap = StoredGap(cursor.node, owned.marker(cursor), cursor.end, RETURNED)
             if not self._is_late(owned, cursor.node) or gap.begin >= gap.end:
                 continue
-            owned.gaps.append(self._met(owned, gap))
+            owned.gaps.append(owned.met(gap, cursor, self.intake.splits))
             if self._gap_policy == FAIL:
                 self.stopped_by = self.stopped_by or error_of(gap)
                 continue
             owned.absences.read(cursor.node)
             owned.resumed[cursor.node] = gap.end
             owned.schemas.pop(cursor.node, None)  # They were of where it stood before.
-            self.intake.resume_at(number, self.cursors.index(cursor), *_pair(gap.end))
+            self.intake.resume_at(owned.number, self.hosts[cursor.node], *pair_of(gap.end))
             self._pass_over(gap)
 
     @staticmethod
@@ -382,10 +401,16 @@ class Pump:
 
     def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
         """Tell the splits of a gap; go on behind it, or read nothing more (line 21)."""
-        for number, owned in self._owned.items():
-            if self.markers(number)[cursor.node] < error.gap.end:
-                owned.gaps.append(self._met(owned, error.gap))
-        if self._gap_policy == FAIL:
+        told = False
+        for owned in self._reading(cursor.node):
+            if owned.marker(cursor) >= error.gap.end:
+                continue
+            if cursor.node in owned.anew:  # What went while it needed none of it is no loss.
+                owned.resumed[cursor.node] = error.gap.end
+                continue
+            owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
+            told = True
+        if told and self._gap_policy == FAIL:
             self.stopped_by = error
         else:
             cursor.pass_over(error.gap)
@@ -398,20 +423,6 @@ class Pump:
         """Close all files."""
         for cursor in self.cursors:
             cursor.close()
-
-    def _lose(
-        self, host: int, marker: Marker, error: HeadraceError, item: Quarantined | None
-    ) -> None:
-        """Note damage before *marker* in the log of *host*, unless another process books it."""
-        if FIRST not in self._owned:
-            return
-        if marker <= self._owned[FIRST].resumed_at(self.cursors[host].node, 0):
-            return
-        if len(self.damage) < DAMAGE_MAX:
-            self.damage.setdefault(error.place, error)
-        if item is not None:
-            self._lost.append(Lost(host, item))
-            self._lost_bytes += len(item.content)
 
     def _check_any_is_read(self) -> None:
         """Raise why no log can be read, unless agents will be asked again."""
@@ -430,7 +441,7 @@ class Pump:
         if not (self.unreachable or any(o.absences.stored for o in self._owned.values())):
             return
         for owned in self._owned.values():
-            for cursor in self.cursors:
+            for cursor in self._cursors(owned):
                 if cursor.node in self.unreachable:
                     owned.absences.missed(cursor.node, passed_ms, owned.agreement.tau)
                 elif cursor.at_end and self.stopped_by is None and not self._is_bounded:
@@ -440,9 +451,11 @@ class Pump:
 
     def is_caught_up(self, number: int) -> bool:
         """Say whether all logs were read to their ends that split *number* does not go without."""
-        away, absences = self.unreachable.keys(), self._owned[number].absences
+        owned = self._owned[number]
+        away = owned.logs.intersection(self.unreachable)
         stands = self.more or self.stopped_by is not None or self._is_bounded
-        return not stands and len(away) < len(self.cursors) and all(map(absences.is_absent, away))
+        some = not stands and len(away) < len(owned.logs)
+        return some and all(map(owned.absences.is_absent, away))
 
     def absences(self, number: int) -> Mapping[str, Absence]:
         """Return the logs that split *number* could not read to their ends."""
@@ -452,7 +465,9 @@ class Pump:
         """Return the logs that split *number* goes without, or some split. Any thread may ask."""
         owned = list(self._owned.values()) if number is None else [self._owned[number]]
         away = tuple(self.unreachable)
-        return frozenset(n for n in away if any(each.absences.is_absent(n) for each in owned))
+        return frozenset(
+            n for n in away if any(n in each.logs and each.absences.is_absent(n) for each in owned)
+        )
 
     def unread_since(self, number: int, tau: int) -> frozenset[str]:
         """Return the logs that split *number* did not read to their ends after *tau* (line 9)."""
@@ -483,7 +498,3 @@ class Pump:
     def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._owned[number].agreement.tau += grown_ms
-
-
-def _pair(marker: Marker) -> tuple[int, int]:
-    return marker.segment_id, marker.offset

@@ -1,5 +1,6 @@
 """One split of the Cassandra source: its agreement, its part of what the pump reads, its state."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,13 +34,14 @@ from headrace.sources.cassandra.memory import Ages, Memory
 from headrace.sources.cassandra.needs import COPIES_MAX
 from headrace.sources.cassandra.parting import opened, without_keyspaces
 from headrace.sources.cassandra.parts import Parts
-from headrace.sources.cassandra.pump import FIRST
 from headrace.sources.cassandra.replicas import SplitVersions
+from headrace.sources.cassandra.seats import SEATS_MAX
 from headrace.sources.cassandra.splits import Arc
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _RELEASE_MS: Final = 10_000  # So much split time alone makes a look worth while at what may go.
 _WAITED_MS: Final = 60_000  # So long a log could not be read before it is worth a commit.
+_LEAVE_MS: Final = 60_000  # Between two looks at who may leave.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
 _HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
@@ -55,15 +57,15 @@ class CassandraReader(Reader):
         self._pump = parts.pump
         self._number = number
         self._split = parts.splits[number]
-        self._hosts = tuple(parts.config.nodes)
-        self._agreement = Agreement(Groups(len(self._hosts)))
+        self._seats = parts.replicas.seats(number, resume)
+        self._agreement = Agreement(Groups(SEATS_MAX))
         self._base = self._opening(resume) if resume else {}
         self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes
         config = parts.config
         self._memory = Memory(
             self._agreement,
-            self._hosts,
+            self._seats,
             parts.copies,
             Ages(
                 config.expiry_seconds * _MS,
@@ -78,12 +80,15 @@ class CassandraReader(Reader):
         self._tau = resume.tau if resume else 0
         self._absences = resume.absences if resume else {}
         self._retire_ms = config.max_hint_window_seconds * _MS
-        self._reads_before = self._reads()
-        self._damage = [0] * len(self._hosts)  # Places, per host.
+        self._damage: Counter[str] = Counter()  # Places, by node.
         self._skips_before = list(self._pump.intake.skipped)
         self._announced = 0
         self._batches_made = 0
         self._short, self._alarm_ms = (0, 0), 0
+        # Logs that are not read any more, till a state says so.
+        self._left = set(resume.markers).difference(resume.hosts) if resume else set()
+        self._left.intersection_update(config.nodes)
+        self._left_ms = 0
         self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
@@ -91,21 +96,18 @@ class CassandraReader(Reader):
         # First the schema: it may tell of keyspaces that pending records are of.
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
         parts.know(resume)
-        self._pump.own(number, self._agreement, resume)
+        self._pump.own(number, self._agreement, resume, self._seats)
         stored = resume.topologies if resume else ()
-        self._versions = SplitVersions(parts.replicas, number, stored, self._tau)
+        self._versions = SplitVersions(parts.replicas, number, stored, self._tau, self._seats)
         self._agreement.regroup(self._versions.groups)
         self._tables = parts.deliveries.names
         self._stored_tables = resume.tables if resume else self._tables
         if resume:
             self._restore(resume)
         self._pump.intake.judges[number] = self._memory.comparison
-        for host, (node, hold) in enumerate(parts.holds.items()):
-            # Also what waits: another split's release may come before this one's next commit (I5).
-            pending = self._agreement.unpublished(host, COPIES_MAX + 1)
-            listed = resume.manifests.get(node, ()) if resume else ()
-            marker = self._markers.get(node, Marker(0, 0))
-            hold.register(self._split, marker, pending, listed)
+        self._reading: Sequence[str] = ()
+        self._manifests = resume.manifests if resume else {}
+        self._read_seated()
 
     def read(self, demand: Demand) -> Batch | Idle:
         """Let the pump read on if this split has nothing new, and take what agreed.
@@ -127,9 +129,11 @@ class CassandraReader(Reader):
             self._parts.report()
         self._passes = pump.passes
         unread_since = partial(pump.unread_since, self._number)
+        nodes = self._seats.names  # What was agreed is told by these.
         if self._versions.follow(self._agreement.tau, self._retire_ms, unread_since):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
+        self._read_seated()
         settled = self._leave_out()
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
@@ -148,7 +152,47 @@ class CassandraReader(Reader):
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
         self._absences = pump.absences(self._number)
-        return self._batch(outbox, markers, lost, notices)
+        batch = self._batch(outbox, markers, lost, notices, nodes)
+        self._leave_logs()
+        return batch
+
+    def _read_seated(self) -> None:
+        """Read the logs that have seats, and need what they hold; leave the others."""
+        if self._reading == self._seats.names:
+            return
+        for node in self._seats.nodes:
+            hold = None if node in self._reading else self._parts.hold_of(node)
+            if hold is not None:
+                # Also what waits: another split's release may come before the next commit (I5).
+                pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
+                marker = self._markers.get(node, Marker(0, 0))
+                hold.register(self._split, marker, pending, self._manifests.get(node, ()))
+        self._pump.reseat(self._number)
+        self._left.difference_update(self._seats.nodes)
+        self._reading = self._seats.names
+
+    def _leave_logs(self) -> None:
+        """Free the seats of nodes that hold nothing of the split by now, nor did of its records."""
+        tau = self._agreement.tau
+        if not self._seats.idle or tau < self._left_ms + _LEAVE_MS:
+            return
+        self._left_ms, before = tau, self._seats.names
+        counted = {node: self._counters_of(node) for node in self._seats.idle}
+        seats = {node: self._seats.of(node) for node in counted}
+        for node in self._seats.free(self._agreement.referenced()):
+            for name, count in counted[node].items():
+                self._base[name] = self._base.get(name, 0) + count
+            first = seats[node] * len(_HOST_FATES)
+            for fate in range(len(_HOST_FATES)):
+                self._agreement.hosts[first + fate] = 0
+            self._base["mutations.first"] = (
+                self._base.get("mutations.first", 0) + counted[node][f"entries.{node}.first"]
+            )
+            del self._damage[node]
+            self._left.add(node)
+        if before != self._seats.names:
+            self._assume()  # Its seat may be another's soon.
+            self._read_seated()
 
     def _opening(self, resume: CdcState) -> dict[str, int]:
         """Return the books to go on with; of a job that parted from another, new ones (I3)."""
@@ -217,9 +261,9 @@ class CassandraReader(Reader):
         expiry_ms = self._parts.config.expiry_seconds * _MS
         self._agreement.assume(
             [
-                (self._hosts.index(gap.node), gap.tau + expiry_ms, *arc)
+                (self._seats.of(gap.node), gap.tau + expiry_ms, *arc)
                 for gap in self._gaps.gaps
-                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._hosts
+                if (gap.policy, gap.state) == (ASSUME, PASSED) and gap.node in self._seats.nodes
                 for arc in gap.arcs or (Arc(),)
             ]
         )
@@ -230,13 +274,20 @@ class CassandraReader(Reader):
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
         if self._only_aged(position):
             return
-        for host, (node, hold) in enumerate(self._parts.holds.items()):
-            if node in self._pump.unreachable:  # Of what is not there nothing can be disposed of.
+        for node in self._left.difference(position.hosts):
+            self._left.discard(node)
+            if (hold := self._parts.hold_of(node)) is not None:
+                hold.withdraw([self._split])
+        for node in self._seats.nodes:
+            # Of what is not there nothing can be disposed of.
+            gone = node in self._pump.unreachable or node not in position.hosts
+            hold = None if gone else self._parts.hold_of(node)
+            if hold is None:
                 continue
             marker = position.markers.get(node, Marker(0, 0))
             pending = position.needs.get(node)
             if pending is None:  # We dispose of nothing; other jobs must not either.
-                pending = self._agreement.unpublished(host, COPIES_MAX + 1)
+                pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
             hold.register(self._split, marker, pending, position.manifests.get(node, ()))
             hold.dispose()
         self._released = position
@@ -252,16 +303,20 @@ class CassandraReader(Reader):
         """Stop being fed; what was not delivered is read again by the next owner."""
         del reason
         self._pump.disown(self._number)
+        self._parts.replicas.forget(self._number)
 
     def _restore(self, resume: CdcState) -> None:
-        missing = self._versions.needed() & set(resume.hosts) - set(self._hosts)
+        nodes = self._parts.config.nodes
+        missing = self._versions.needed() & set(resume.hosts) - set(nodes)
         if missing:
             said = f"lacks {', '.join(sorted(missing))}, whose copies still count"
             hint = "a node that left the ring is read for max_hint_window_seconds of split time"
             raise ConfigError([Problem("nodes", said, hint)])
         wanted = self._parts.keyspaces_of(resume.keyspaces)
-        ours = {host: number for number, host in enumerate(self._hosts)}
-        host_map = [ours.get(host, codes.HOST_GONE) for host in resume.hosts]
+        host_map = [
+            number if node in nodes or not node else codes.HOST_GONE
+            for number, node in enumerate(resume.hosts)
+        ]
         keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
         gone = {n for n, keyspace in enumerate(resume.keyspaces) if keyspace not in wanted}
         for chunk in resume.chunks:
@@ -283,6 +338,7 @@ class CassandraReader(Reader):
         markers: Mapping[str, Marker],
         lost: Sequence[Quarantined],
         notices: Sequence[Notice],
+        nodes: Sequence[str],
     ) -> MutationBatch:
         parts = self._parts
         return batch_class(outbox)(
@@ -291,7 +347,7 @@ class CassandraReader(Reader):
             outbox,
             intake=self._pump.intake,
             more=self._pump.more,
-            nodes=self._hosts,
+            nodes=nodes,
             deliveries=parts.deliveries,
             transcoder=parts.transcoder,
             announced=self._announce(),
@@ -301,7 +357,7 @@ class CassandraReader(Reader):
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:
-        tables = self._pump.cursors[copy.host].tables
+        tables = self._pump.tables_of(self._seats.names[copy.host])
         return tables.epoch_at(Marker(copy.segment, copy.position))
 
     def _announce(self) -> Sequence[RecordSchema]:
@@ -314,15 +370,15 @@ class CassandraReader(Reader):
         """Return the versions of the schema that pending mutations and what is unread are of."""
         # Looking at all records costs; what was needed some batches ago is never too little.
         if self._batches_made % _BATCHES_EACH == 0:
-            for host, node in enumerate(self._hosts):
-                pending = self._agreement.unpublished(host, 1)
+            for node in self._seats.nodes:
+                pending = self._agreement.unpublished(self._seats.of(node), 1)
                 oldest = Marker(min(pending), 0) if pending else markers[node]
                 self._oldest[node] = min(oldest, markers[node])
         self._batches_made += 1
         needed = {
-            cursor.node: self._oldest[cursor.node]
-            for cursor in self._pump.cursors
-            if cursor.tables.has_history
+            node: self._oldest[node]
+            for node in self._seats.nodes
+            if node in self._oldest and self._pump.tables_of(node).has_history
         }
         return self._pump.schemas(self._number, needed)
 
@@ -332,13 +388,13 @@ class CassandraReader(Reader):
         needs = {}
         if self._parts.config.disposal != "keep":
             needs = {
-                node: agreement.unpublished(host, COPIES_MAX + 1)
-                for host, node in enumerate(self._hosts)
+                node: agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
+                for node in self._seats.nodes
             }
         return CdcState(
             tau=agreement.tau,
             number=agreement.number,
-            hosts=self._hosts,
+            hosts=self._seats.names,
             keyspaces=tuple(self._parts.replicas.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
@@ -352,7 +408,7 @@ class CassandraReader(Reader):
             tables=self._stored_tables,
             topologies=self._versions.stored(),
             ahead=self._pump.ahead(self._number),
-            manifests={node: log.manifest.stored() for node, log in self._parts.logs.items()},
+            manifests={node: self._parts.logs[node].manifest.stored() for node in markers},
             absences=self._pump.absences(self._number),
         )
 
@@ -360,32 +416,32 @@ class CassandraReader(Reader):
         """Count the damage that this split books, and return its bytes (I3, I8)."""
         items: list[Quarantined] = []
         for lost in self._pump.take_lost(self._number):
-            self._damage[lost.host] += 1
+            self._damage[lost.node] += 1
             items.append(lost.item)
         return items
 
-    def _reads(self) -> list[int]:
-        hosts = len(self._hosts)
-        return list(self._pump.intake.reads[self._number * hosts : (self._number + 1) * hosts])
+    def _counters_of(self, node: str) -> dict[str, int]:
+        """Return what was counted of a log since it has its seat."""
+        read = self._pump.intake.read_of(self._number, self._pump.hosts[node])
+        damaged = self._damage[node]
+        now = {f"entries.{node}.read": read + damaged, f"entries.{node}.damaged": damaged}
+        first = self._seats.of(node) * len(_HOST_FATES)
+        for i, fate in enumerate(_HOST_FATES):
+            now[f"entries.{node}.{fate}"] = self._agreement.hosts[first + i]
+        return now
 
     def _counters(self) -> dict[str, int]:
         """Return the books as of now: what was restored, and what was counted since (I3)."""
         agreement = self._agreement
         now: dict[str, int] = {}
-        reads = self._reads()
-        counted = list(agreement.hosts)
-        for host, node in enumerate(self._hosts):
-            damaged = self._damage[host]
-            now[f"entries.{node}.read"] = reads[host] - self._reads_before[host] + damaged
-            now[f"entries.{node}.damaged"] = damaged
-            for i, fate in enumerate(_HOST_FATES):
-                now[f"entries.{node}.{fate}"] = counted[host * len(_HOST_FATES) + i]
-            if self._number == FIRST:
-                for i, reason in enumerate(SKIP_REASONS):
-                    at = host * len(SKIP_REASONS) + i
-                    skipped = self._pump.intake.skipped[at] - self._skips_before[at]
-                    now[f"skipped.{node}.{reason}"] = skipped
-        now["mutations.first"] = sum(counted[:: len(_HOST_FATES)])
+        for node in self._seats.nodes:
+            now |= self._counters_of(node)
+        for node in self._pump.books_of(self._number):
+            for i, reason in enumerate(SKIP_REASONS):
+                at = self._pump.hosts[node] * len(SKIP_REASONS) + i
+                skipped = self._pump.intake.skipped[at] - self._skips_before[at]
+                now[f"skipped.{node}.{reason}"] = skipped
+        now["mutations.first"] = sum(agreement.hosts[:: len(_HOST_FATES)])
         now["mutations.agreed"] = agreement.agreed
         now["mutations.reencoded"] = agreement.reencoded
         now["mutations.expired"] = agreement.expired

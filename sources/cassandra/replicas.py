@@ -6,16 +6,27 @@ Must not do I/O or ask a clock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from headrace.sources.cassandra.chunks import Chunk
-from headrace.sources.cassandra.errors import StateError
+from headrace.sources.cassandra.errors import SplitTooWideError, StateError
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.schema import KeyspaceSchema
-from headrace.sources.cassandra.state import StoredTopology
-from headrace.sources.cassandra.topology import Node, Topology, check_readable, set_replicas
+from headrace.sources.cassandra.seats import SEATS_MAX, SEATS_WANTED, Seats
+from headrace.sources.cassandra.splits import SPLITS_MAX, names, number_of, tokens_of
+from headrace.sources.cassandra.state import CdcState, StoredTopology
+from headrace.sources.cassandra.stored_rows import seen_in
+from headrace.sources.cassandra.topology import (
+    WHOLE,
+    Node,
+    Topology,
+    check_readable,
+    holding,
+    set_replicas,
+)
 
 
 class Nodes(Protocol):
@@ -31,6 +42,20 @@ class Nodes(Protocol):
         """Give back what was opened. Safe to call twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The groups of one split, and what they are of."""
+
+    versions: tuple[Topology, ...]
+    seats: Seats
+    groups: Groups
+
+
+def _lowest_tokens(version: Topology) -> dict[str, int]:
+    """Return the lowest token that each node owns."""
+    return {node.name: min(node.tokens) for node in version.nodes if node.tokens}
+
+
 def _all_read(_since: int) -> Collection[str]:
     return ()
 
@@ -41,8 +66,12 @@ class Replicas:
     `keyspaces` are the delivered ones, in the order that numbers them; it only grows.
     """
 
-    def __init__(self, hosts: Sequence[str], current: Topology, keyspaces: Sequence[str]) -> None:
+    def __init__(
+        self, hosts: Sequence[str], current: Topology, keyspaces: Sequence[str], count: int = 1
+    ) -> None:
         """Begin with *current*; *hosts* are the nodes whose logs are read.
+
+        The ring is cut into *count* splits.
 
         Raises:
             TopologyError: the replicas of a keyspace cannot be told, or are too few.
@@ -50,47 +79,174 @@ class Replicas:
         """
         self.current = current
         self.keyspaces = list(keyspaces)
-        self._hosts = tuple(hosts)
-        self._used: dict[int, tuple[Topology, ...]] = {}
-        self._made: dict[tuple[Topology, ...], Groups] = {}
+        self.hosts = tuple(hosts)
+        self._count = count
+        self._made: dict[int, _Made] = {}
+        self._tokens = _lowest_tokens(current)  # Also of those that left the ring.
+        self._stored: dict[str, Topology] = {}
+        self._coming = current, current.joined()
+        self._widths: dict[int, int] = {}  # By number of splits, as long as nothing changes.
         self._check(current)
 
-    def groups(self, split: int, superseded: Collection[Topology]) -> Groups:
-        """Return the groups by the version in force and the *superseded* ones of a split."""
+    @property
+    def all_read_all(self) -> bool:
+        """Whether each split reads all logs: as long as it has seats for them."""
+        return len(self.hosts) <= SEATS_MAX
+
+    def seats(self, split: int, resume: CdcState | None) -> Seats:
+        """Return the seats of a split, for all that hold something of it as far as is known.
+
+        Raises:
+            SplitTooWideError: they are more than there are seats.
+
+        """
+        name = names(self._count)[split]
+        made = Seats(name, self.hosts, resume.hosts if resume else ())
+        stored = resume.topologies if resume else ()
+        needed = self.needed(split, [self.current, *(self.version_in(v.chunk) for v in stored)])
+        try:
+            made.need(needed)
+        except SplitTooWideError:
+            if resume is None or not made.idle:
+                raise
+            made.free(seen_in(resume.chunks))
+            made.need(needed)
+        return made
+
+    def needed(self, split: int, versions: Sequence[Topology]) -> Sequence[str]:
+        """Return the nodes whose logs a split reads that goes by *versions* (line 10)."""
+        if self.all_read_all:
+            return self.hosts
+        found = holding((self._to_come(), *versions), self.keyspaces, tokens_of(split, self._count))
+        return sorted(found.intersection(self.hosts))
+
+    def version_in(self, chunk: Chunk) -> Topology:
+        """Return the version that was stored as *chunk*; the splits share it.
+
+        Raises:
+            StateError: it is none.
+
+        """
+        if chunk.name not in self._stored:
+            try:
+                self._stored[chunk.name] = Topology.decode(chunk.rows)
+            except msgspec.MsgspecError as error:
+                raise StateError(
+                    f"expected a topology, found {error}",
+                    place=f"CDC state, chunk {chunk.name}",
+                    hint="restore the store from a backup, or start the job under a new name",
+                ) from error
+            self._tokens = _lowest_tokens(self._stored[chunk.name]) | self._tokens
+        return self._stored[chunk.name]
+
+    def forget(self, split: int) -> None:
+        """Keep no groups of *split* up to date any more."""
+        self._made.pop(split, None)
+
+    def _to_come(self) -> Topology:
+        """Return the version in force when those have joined that join now."""
+        if self._coming[0] is not self.current:
+            self._coming = self.current, self.current.joined()
+            self._widths.clear()
+        return self._coming[1]
+
+    def home(self, node: str) -> int:
+        """Return the token whose split keeps the books of what a node's log has for no split.
+
+        It is the first one of all as long as all splits read all logs, else one that the node owns.
+        """
+        if self.all_read_all:
+            return WHOLE[0]
+        return self._tokens.get(node, WHOLE[0])
+
+    def fitting(self, least: int) -> int:
+        """Return how many splits there must be so that each has seats for what it reads.
+
+        It is *least*, or that doubled until they are narrow enough, or cannot be narrower.
+        """
+        count = least
+        while not self.all_read_all and count < SPLITS_MAX and self._widest(count) > SEATS_WANTED:
+            count = min(2 * count, SPLITS_MAX)
+        return count
+
+    def check_width(self) -> None:
+        """Refuse splits that hold too much.
+
+        Raises:
+            SplitTooWideError: one of them would read more logs than it has seats.
+
+        """
+        if self.all_read_all or (most := self._widest(self._count)) <= SEATS_MAX:
+            return
+        fit = self.fitting(self._count)
+        raise SplitTooWideError(
+            f"one of {self._count} splits needs the logs of {most} nodes, {SEATS_MAX} at most are "
+            "read for one",
+            place="source.splits",
+            hint=f"{fit} splits need {self._widest(fit)}; without `splits` they are reckoned",
+        )
+
+    def _widest(self, count: int) -> int:
+        """Return the most nodes that one of *count* splits would read."""
+        coming = self._to_come()
+        if count in self._widths:
+            return self._widths[count]
+        held: list[set[str]] = [set() for _ in range(count)]
+        for keyspace in self.keyspaces:
+            ring, number = coming.ring(keyspace), 0
+            for each in ring:
+                last = number_of(each.token, count)
+                for nodes in held[number : last + 1]:
+                    nodes.update(each.replicas)
+                number = number_of(min(each.token + 1, WHOLE[1]), count)
+            for nodes in held[number:] if ring else ():
+                nodes.update(ring[0].replicas)
+        self._widths[count] = max(map(len, held))
+        return self._widths[count]
+
+    def groups(self, split: int, superseded: Collection[Topology], seats: Seats) -> Groups:
+        """Return the groups by the version in force and the *superseded* ones of a split.
+
+        Who holds something of it has one of the *seats* from then on.
+
+        Raises:
+            SplitTooWideError: there are too few.
+
+        """
         versions = (self.current, *sorted(superseded, key=Topology.encode))
-        self._used[split] = versions
-        in_use = set(self._used.values())
-        self._made = {each: groups for each, groups in self._made.items() if each in in_use}
-        if versions not in self._made:
-            self._made[versions] = groups = Groups(len(self._hosts))
-            set_replicas(groups, self._hosts, versions, self.keyspaces)
-        return self._made[versions]
+        seats.need(self.needed(split, versions))
+        made = _Made(versions, seats, Groups(SEATS_MAX))
+        self._set(split, made)
+        return made.groups
+
+    def _set(self, split: int, made: "_Made") -> None:
+        part = tokens_of(split, self._count)
+        set_replicas(made.groups, made.seats.names, made.versions, self.keyspaces, part)
+        self._made[split] = made
 
     def number(self, keyspace: KeyspaceSchema) -> int:
         """Return the number of a keyspace; one that is new to us is in force from now on.
 
         Raises:
             TopologyError: its replicas cannot be told, or are too few.
+            SplitTooWideError: its replicas are too many for a split.
 
         """
         if keyspace.name not in self.keyspaces:
             changed = self.current.with_keyspace(keyspace)
-            check_readable(changed, keyspace.name, self._hosts)
+            check_readable(changed, keyspace.name, self.hosts)
             self.keyspaces.append(keyspace.name)
+            self._widths.clear()
             before, self.current = self.current, changed
             self._extend(before)
         return self.keyspaces.index(keyspace.name)
 
     def _extend(self, before: Topology) -> None:
         """Let the groups in use know a keyspace more, which changes nothing for the others."""
-
-        def extended(versions: tuple[Topology, ...]) -> tuple[Topology, ...]:
-            return tuple(self.current if each == before else each for each in versions)
-
-        self._used = {split: extended(versions) for split, versions in self._used.items()}
-        self._made = {extended(versions): groups for versions, groups in self._made.items()}
-        for versions, groups in self._made.items():
-            set_replicas(groups, self._hosts, versions, self.keyspaces)
+        for split, made in self._made.items():
+            versions = tuple(self.current if each == before else each for each in made.versions)
+            made.seats.need(self.needed(split, versions))
+            self._set(split, replace(made, versions=versions))
 
     def follow_replication(self, keyspaces: Mapping[str, KeyspaceSchema]) -> None:
         """Go by another replication of keyspaces that are numbered, as a log tells of it.
@@ -119,19 +275,25 @@ class Replicas:
         if changed != self.current:
             self._check(changed)
             self.current = changed
+            self._tokens |= _lowest_tokens(changed)
 
     def _check(self, version: Topology) -> None:
         for keyspace in self.keyspaces:
-            check_readable(version, keyspace, self._hosts)
+            check_readable(version, keyspace, self.hosts)
 
 
 class SplitVersions:
     """The versions that one split goes by (lines 2 and 9)."""
 
     def __init__(
-        self, replicas: Replicas, split: int, stored: Sequence[StoredTopology], tau: int
+        self,
+        replicas: Replicas,
+        split: int,
+        stored: Sequence[StoredTopology],
+        tau: int,
+        seats: Seats | None = None,
     ) -> None:
-        """Go on from what was *stored* at split time *tau*.
+        """Go on from what was *stored* at split time *tau*; without *seats* they are all free.
 
         Raises:
             StateError: it is no topology.
@@ -139,10 +301,11 @@ class SplitVersions:
         """
         self._replicas = replicas
         self._split = split
+        self.seats = seats or Seats(str(split), replicas.hosts)
         self._in_force = replicas.current
         self._superseded: dict[Topology, int] = {}  # When, in split time.
         for version in stored:
-            topology = _decoded(version.chunk)
+            topology = replicas.version_in(version.chunk)
             self._superseded[topology] = tau if version.superseded is None else version.superseded
             if version.superseded is None and topology.is_part_of(replicas.current):
                 del self._superseded[topology]
@@ -183,7 +346,7 @@ class SplitVersions:
         return True
 
     def _groups(self) -> Groups:
-        return self._replicas.groups(self._split, self._superseded)
+        return self._replicas.groups(self._split, self._superseded, self.seats)
 
     def needed(self) -> frozenset[str]:
         """Return the nodes whose logs count by a version that is not retired (line 10)."""
@@ -194,14 +357,3 @@ class SplitVersions:
         versions: dict[Topology, int | None] = {self._in_force: None, **self._superseded}
         self._chunks = {v: self._chunks.get(v) or Chunk(v.encode()) for v in versions}
         return tuple(StoredTopology(self._chunks[v], since) for v, since in versions.items())
-
-
-def _decoded(chunk: Chunk) -> Topology:
-    try:
-        return Topology.decode(chunk.rows)
-    except msgspec.MsgspecError as error:
-        raise StateError(
-            f"expected a topology, found {error}",
-            place=f"CDC state, chunk {chunk.name}",
-            hint="restore the store from a backup, or start the job under a new name",
-        ) from error

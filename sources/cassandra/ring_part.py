@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.intake import Outbox
 from headrace.sources.cassandra.log import partition_key
-from headrace.sources.cassandra.splits import RING, place_of
+from headrace.sources.cassandra.splits import number_of
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -24,7 +24,8 @@ class RingPart:
     def has_split(self, number: int) -> bool:
         """Say whether a token of split *number* can be in it."""
         return not self.tokens or any(
-            self._split_of(low) <= number <= self._split_of(high) for low, high in self._straight()
+            number_of(low, self.splits) <= number <= number_of(high, self.splits)
+            for low, high in self._straight()
         )
 
     def keep(self, outbox: Outbox) -> Outbox:
@@ -66,6 +67,3 @@ class RingPart:
                 if after < _HIGHEST:
                     found.append((after + 1, _HIGHEST))
         return found
-
-    def _split_of(self, token: int) -> int:
-        return place_of(token) * self.splits // RING

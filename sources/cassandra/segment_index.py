@@ -31,7 +31,6 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.gaps import START
-from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
@@ -165,7 +164,7 @@ class Searcher:
         self._folder = folder
         self._keys = keys
         self._framer = Framer()
-        self._intake = Intake(Groups(1), _KEY, 1)
+        self._intake = Intake(1, _KEY, 1)
         self._routes = Routes(epoch.catalogue, epoch.number)
         for index, table in enumerate(epoch.catalogue.tables):
             if table.keyspace == schema_tables.KEYSPACE:

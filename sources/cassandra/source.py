@@ -37,10 +37,11 @@ from headrace.sources.cassandra.nearness import shares
 from headrace.sources.cassandra.parts import Parts
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.ring_part import RingPart
+from headrace.sources.cassandra.seats import SEATS_MAX
 from headrace.sources.cassandra.segment_index import IndexFolder, Wish
 from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
 from headrace.sources.cassandra.state import CdcState, Marker
-from headrace.sources.cassandra.survey import acquaint, ahead, backlog, located, spared_bytes
+from headrace.sources.cassandra.survey import Logs, acquaint, ahead, backlog, located, spared_bytes
 
 
 class CassandraSource(Source):
@@ -54,10 +55,11 @@ class CassandraSource(Source):
         """Open nothing yet."""
         super().__init__(config, context)
         self._parts = Parts(config, context, config.splits or count_for(1, len(config.nodes)))
-        self._spares = False
+        self._is_fit = config.splits is not None  # Into how many parts the ring is cut.
 
     def plan(self) -> Sequence[Split]:
         """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
+        self._fit()
         self._parts.check()
         return [
             Split(name)
@@ -76,16 +78,33 @@ class CassandraSource(Source):
     def follow(self, splits: Sequence[str]) -> bool:
         """Cut the ring into as many parts as others did."""
         count = count_in(splits)
-        if count is not None and count != self._parts.count:
+        if count is not None:
+            self._is_fit = True
+            self._cut(count)
+        return count is not None
+
+    def _fit(self) -> None:
+        """Cut the ring into more parts, if too many logs would be read for each."""
+        if not self._is_fit:
+            self._is_fit = True
+            self._cut(self._fitting(self._parts.count))
+
+    def _cut(self, count: int) -> None:
+        if count != self._parts.count:
             self._parts.close()
             self._parts = Parts(self.config, self.context, count)
-        return count is not None
 
     def sized(self, workers: int) -> Sequence[str] | None:
         """Return the splits that suit the ring and so many workers, unless a number is given."""
         if self.config.splits is not None:
             return None
-        return names(count_for(workers, len(self.config.nodes)))
+        least = count_for(workers, len(self.config.nodes))
+        return names(self._fitting(least))
+
+    def _fitting(self, least: int) -> int:
+        """Return so many splits, or more where each would have to read too many logs."""
+        is_small = len(self.config.nodes) <= SEATS_MAX  # Then nobody has to be asked for the ring.
+        return least if is_small else self._parts.replicas.fitting(least)
 
     def nearness(self) -> Nearness:
         """Return whose logs are read from their directories, and what these nodes replicate."""
@@ -113,18 +132,17 @@ class CassandraSource(Source):
         """Return what each node's log holds after the marker, for whichever split."""
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        left = backlog(self._parts.logs, position)
-        if not self._spares:
+        left, reading = backlog(self._logs_of(position), position), self._parts.reading
+        if reading is None or not reading.spared:
             return left
         markers = position.markers if position else {}
-        passed = [
-            spared_bytes(log, markers.get(cursor.node, START), cursor.spared)
-            for cursor, log in zip(self._parts.pump.cursors, self._parts.logs.values(), strict=True)
-        ]
-        return [
-            replace(part, size_bytes=max(0, part.size_bytes - size))
-            for part, size in zip(left, passed, strict=True)
-        ]
+        found = []
+        for part in left:
+            node = part.partition["node"]
+            log, spared = self._parts.logs[node], reading.spared.get(node)
+            passed = spared_bytes(log, markers.get(node, START), spared) if spared else 0
+            found.append(replace(part, size_bytes=max(0, part.size_bytes - passed)))
+        return found
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position:
         """Move all logs to a time, or one to a segment and offset; see `survey.located`."""
@@ -135,7 +153,14 @@ class CassandraSource(Source):
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
         """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        return ahead(self._parts.logs, position or self._nowhere(), size_bytes)
+        return ahead(self._logs_of(position), position or self._nowhere(), size_bytes)
+
+    def _logs_of(self, position: CdcState | None) -> Logs:
+        """Return the logs that a split at *position* reads."""
+        logs = self._parts.logs
+        if position is None or len(logs) <= SEATS_MAX:
+            return logs
+        return {node: log for node, log in logs.items() if node in position.hosts}
 
     def stretches(
         self, position: Position | None, size_bytes: int
@@ -161,11 +186,12 @@ class CassandraSource(Source):
 
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
         """Pass over sections of indexed segments that have nothing of these."""
-        self._spares = True
         folder, wish = IndexFolder(self.context.cache), Wish(frozenset(tables), from_us, to_us)
-        for cursor, log in zip(self._parts.pump.cursors, self._parts.logs.values(), strict=True):
-            if isinstance(log, LogDirectory):
-                cursor.spared = partial(folder.spared, cursor.node, log, wish)
+        self._parts.pump.spared = {
+            node: partial(folder.spared, node, log, wish)
+            for node, log in self._parts.logs.items()
+            if isinstance(log, LogDirectory)
+        }
 
     def divide(
         self, split: Split, position: Position | None, parts: int
@@ -208,6 +234,7 @@ class CassandraSource(Source):
         Split time grows by *elapsed_ms* when the logs are read to these ends.
         """
         assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
+        self._fit()
         self._parts.elapsed_ms = elapsed_ms
         self._parts.part = RingPart(self._parts.count, tuple(tokens))
         if until is not None:
@@ -255,8 +282,9 @@ class CassandraSource(Source):
 
     def retire(self, splits: Sequence[str] | None = None) -> None:
         """Withdraw what the job, or of it these splits, needs of the logs."""
-        for hold in self._parts.holds.values():
-            hold.withdraw(self._parts.splits if splits is None else splits)
+        for node in self._parts.logs:
+            if (hold := self._parts.hold_of(node)) is not None:
+                hold.withdraw(self._parts.splits if splits is None else splits)
 
     def recover(self, lost: Quarantined) -> Batch | None:
         """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""

@@ -69,9 +69,18 @@ def arc_of(name: str) -> Arc | None:
     match = _NAME.fullmatch(name)
     if match is None or not int(match[1]) <= int(match[2]) <= SPLITS_MAX:
         return None
-    number, count = int(match[1]), int(match[2])
+    return _arc(int(match[1]) - 1, int(match[2]))
+
+
+def _arc(number: int, count: int) -> Arc:
     # Rounded up: `place * count // RING` is the number, from 0, of the split that has a place.
-    return Arc(*(-(-(n * RING) // count) for n in (number - 1, number)))
+    return Arc(*(-(-(n * RING) // count) for n in (number, number + 1)))
+
+
+def tokens_of(number: int, count: int) -> tuple[int, int]:
+    """Return the first token and the last one of a split; *number* is from 0, of *count*."""
+    first, behind = ((place - _LOWEST) << _HALF_BITS for place in _arc(number, count))
+    return first, behind - 1
 
 
 def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
@@ -81,12 +90,10 @@ def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
     """
     made: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        arc = arc_of(names(count)[number])
-        assert arc is not None  # noqa: S101 (the name of a split)
-        first, last = (((place - _LOWEST) << _HALF_BITS) for place in arc)
+        first, last = tokens_of(number, count)
         if made and made[-1][1] == first - 1:
             first = made.pop()[0]
-        made.append((first, last - 1))
+        made.append((first, last))
     return () if made == [(-(1 << 63), (1 << 63) - 1)] else tuple(made)
 
 
@@ -113,3 +120,8 @@ def without(arc: Arc, others: Iterable[Arc]) -> tuple[Arc, ...]:
 def place_of(token: int) -> int:
     """Return where a token is."""
     return (token >> _HALF_BITS) + _LOWEST
+
+
+def number_of(token: int, count: int) -> int:
+    """Return the split, from 0 and of *count*, that a token is in."""
+    return place_of(token) * count // RING

@@ -156,7 +156,8 @@ class StoredTopology(NamedTuple):
 class CdcState(Position):
     """See the module. `tau` is split time in ms, `number` the last record's number.
 
-    `hosts` and `keyspaces` are what the numbers in the rows mean. `needs` has, per node, where
+    `hosts` and `keyspaces` are what the numbers in the rows mean. The logs of `hosts` are those
+    that the split reads; one without a name is nobody's number. `needs` has, per node, where
     copies of unpublished records lie; it is for release and is not stored.
     `schemas` has, per node, the versions of the schema that what is pending and what is yet to be
     read is of, the newest last. `met_gaps` were met on the way here; `unread` has, per node, the
@@ -291,8 +292,8 @@ class CdcState(Position):
         Those that were pending count as expired, so that the books balance (I3).
         """
         node = partition.get("node", "")
-        if set(partition) != {"node"} or node not in self.hosts:
-            hint = f"the nodes are {', '.join(self.hosts)}"
+        if set(partition) != {"node"} or node not in self.nodes:
+            hint = f"the nodes are {', '.join(self.nodes)}"
             raise ConfigError([Problem("partition", f"has no log {dict(partition)}", hint)])
         markers = {host: marker for host, marker in self.markers.items() if host != node}
         if offset is not None:
@@ -341,13 +342,18 @@ class CdcState(Position):
 
     def meeting(self, other: Position) -> "CdcState | None":
         """Return the later place of each log, if that is in the same segment or the next."""
-        if not isinstance(other, CdcState) or self.hosts != other.hosts:
+        if not isinstance(other, CdcState) or set(self.nodes) != set(other.nodes):
             return None
-        pairs = {n: (self.furthest(n), other.furthest(n)) for n in self.hosts}
+        pairs = {n: (self.furthest(n), other.furthest(n)) for n in self.nodes}
         if any(abs(one.segment_id - two.segment_id) > 1 for one, two in pairs.values()):
             return None
         markers = {node: max(pair) for node, pair in pairs.items()}
         return replace(self, markers=markers, ahead=())
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The nodes whose logs are read: `hosts` without seats that nobody has."""
+        return [node for node in self.hosts if node]
 
     def furthest(self, node: str) -> Marker:
         """Return up to where anything of a log was read."""

@@ -37,8 +37,11 @@ class Terms(NamedTuple):
 
 
 def numbers_in(names: Sequence[str], all_names: Sequence[str]) -> Sequence[int] | None:
-    """Return the numbers that *names* have among *all_names*; None if each has its own."""
-    numbers = [all_names.index(name) for name in names]
+    """Return the numbers that *names* have among *all_names*; None if each has its own.
+
+    What has no name has no number that matters.
+    """
+    numbers = [all_names.index(name) if name else at for at, name in enumerate(names)]
     return None if numbers == list(range(len(names))) else numbers
 
 
@@ -114,6 +117,14 @@ def _pieces(rows: Iterable[Row]) -> Iterator[bytes]:
         piece.extend(row)
     if piece:
         yield piece.tobytes()
+
+
+def seen_in(chunks: Iterable[Chunk]) -> int:
+    """Return which hosts any record has seen, as a mask."""
+    found = 0
+    for row in latest_rows(chunks).values():
+        found |= row[codes.SEEN]
+    return found
 
 
 def kind_of(row: Row) -> int:

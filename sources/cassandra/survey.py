@@ -11,6 +11,7 @@ from headrace.sources.cassandra.directory import NodeLog, SegmentInfo
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.manifest import Stored, file_of
+from headrace.sources.cassandra.seats import SEATS_MAX
 from headrace.sources.cassandra.state import CdcState, Marker
 
 Logs = Mapping[str, NodeLog]
@@ -113,7 +114,8 @@ def located(logs: Logs, state: CdcState, target: str) -> CdcState:
     """
     acquaint(logs, state)
     for node, offset in _offsets(logs, target.strip()).items():
-        state = state.moved({"node": node}, offset)
+        if node in state.hosts or len(logs) <= SEATS_MAX:  # Else the split reads it not.
+            state = state.moved({"node": node}, offset)
     return replace(state, manifests=_manifests(logs))
 
 

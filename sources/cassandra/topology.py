@@ -4,9 +4,9 @@ Pure: no I/O, no clock. Lines are those of docs/agreement.md.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -17,7 +17,6 @@ from headrace.sources.cassandra.groups import GROUPS_MAX, Group, Groups, Ring, T
 from headrace.sources.cassandra.placement import Place, holders
 from headrace.sources.cassandra.schema import KeyspaceSchema
 
-HOSTS_MAX: Final = 64  # A record's seen hosts are the bits of one word.
 LOCAL_LEVELS: Final = ("LOCAL_ONE", "LOCAL_QUORUM")
 LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", *LOCAL_LEVELS, "EACH_QUORUM", "ALL")
 STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy")
@@ -25,7 +24,11 @@ _BY_CENTRE: Final = STRATEGIES[1]
 _COUNTS: Final = {"ONE": 1, "TWO": 2, "THREE": 3, "LOCAL_ONE": 1}
 _FACTOR: Final = "replication_factor"
 _CENTRE: Final = "dc1"
-_LOWEST: Final = -(1 << 63)
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_TOKEN: Final = attrgetter("token")
+
+Part = tuple[int, int]  # Of the ring: the first token and the last.
+WHOLE: Final[Part] = (_LOWEST, _HIGHEST)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,13 @@ class Topology:
         """Return the names of all nodes whose logs count or will count (line 10)."""
         return frozenset(node.name for node in self.nodes)
 
+    def joined(self) -> "Topology":
+        """Return the version that comes when all nodes have joined that join now."""
+        if not any(node.joining for node in self.nodes):
+            return self
+        nodes = tuple(replace(node, joining=False) for node in self.nodes)
+        return Topology(nodes, self.keyspaces, self.level, self.local)
+
     def ring(self, keyspace: str) -> "Sequence[_Range]":
         """Return who holds what of a keyspace, ascending; nothing where it was not known.
 
@@ -145,44 +155,41 @@ def replica_groups(
     """Return, for each keyspace in order, its ring and what *level* needs of it.
 
     Raises:
-        TopologyError: as `set_replicas`.
+        TopologyError: the replicas of a keyspace cannot be told, or those that are read are too few
+            for the level.
 
     """
-    groups = Groups(len(nodes))
     version = Topology.of(nodes, keyspaces, level, local)
-    set_replicas(groups, [n.name for n in nodes], [version], [k.name for k in keyspaces])
+    hosts = [node.name for node in nodes]
+    groups = Groups(len(hosts))
+    for keyspace in keyspaces:
+        check_readable(version, keyspace.name, hosts)
+    set_replicas(groups, hosts, [version], [keyspace.name for keyspace in keyspaces])
     return groups
 
 
 def set_replicas(
-    groups: Groups, hosts: Sequence[str], versions: Sequence[Topology], keyspaces: Sequence[str]
+    groups: Groups,
+    hosts: Sequence[str],
+    versions: Sequence[Topology],
+    keyspaces: Sequence[str],
+    part: Part = WHOLE,
 ) -> None:
-    """Give *groups* the rings of these keyspaces, by all *versions*, the one in force first.
+    """Give *groups* what is in *part* of these keyspaces' rings, by all *versions*.
 
-    *hosts* are the nodes whose logs are read, in the order that numbers them. More keyspaces leave
+    *hosts* are the nodes whose logs are read, by their numbers in the records. More keyspaces leave
     the groups of others alone.
 
     Raises:
-        TopologyError: the replicas of a keyspace cannot be told, or those that are read are too
-            few for the level in the version in force.
+        TopologyError: the replicas of a keyspace cannot be told, or they are too many groups.
 
     """
-    if len(hosts) > HOSTS_MAX:
-        raise TopologyError(
-            f"{len(hosts)} nodes; one job reads {HOSTS_MAX} logs at most",
-            place="source.nodes",
-            hint="run one job per part of the ring",
-        )
     bits = {name: 1 << number for number, name in enumerate(hosts)}
     known: dict[Group, int] = {}
     rings: list[Ring] = []
     for keyspace in keyspaces:
-        check_readable(versions[0], keyspace, hosts)
-        ranges = [found for version in versions if (found := version.ring(keyspace))]
-        tokens = sorted({each.token for found in ranges for each in found})
-        columns = [_at_tokens(found, tokens) for found in ranges]
         ring = []
-        for token, *cells in zip(tokens, *columns, strict=True):
+        for token, cells in _cells(versions, keyspace, part):
             alternatives = dict.fromkeys(_masked(cell, bits) for cell in cells)
             expected = 0
             for cell in cells:
@@ -192,11 +199,38 @@ def set_replicas(
         rings.append(ring)
     if len(known) > GROUPS_MAX:
         raise TopologyError(
-            f"{len(known)} groups of replicas; one job tells {GROUPS_MAX} apart",
+            f"{len(known)} groups of replicas; {GROUPS_MAX} of a split are told apart",
             place="source.nodes",
-            hint="run one job per keyspace",
+            hint="give more `splits`",
         )
     groups.set(list(known), rings)
+
+
+def holding(versions: Sequence[Topology], keyspaces: Sequence[str], part: Part) -> frozenset[str]:
+    """Return the nodes that hold a token of *part*, by any of the versions."""
+    return frozenset(
+        name
+        for keyspace in keyspaces
+        for _, cells in _cells(versions, keyspace, part)
+        for cell in cells
+        for name in cell.replicas
+    )
+
+
+def _cells(
+    versions: Sequence[Topology], keyspace: str, part: Part
+) -> Iterator[tuple[int, Sequence["_Range"]]]:
+    """Yield the tokens that ranges of any version end at, and what each version says there."""
+    rings = [ring for version in versions if (ring := version.ring(keyspace))]
+    if not rings:
+        return
+    first, last = part
+    ends = {last}  # What is behind the last range in it belongs to the next one.
+    for ring in rings:
+        begin = bisect_left(ring, first, key=_TOKEN)
+        ends.update(each.token for each in ring[begin : bisect_left(ring, last, key=_TOKEN)])
+    for token in sorted(ends):
+        yield token, [ring[bisect_left(ring, token, key=_TOKEN) % len(ring)] for ring in rings]
 
 
 def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> str:
@@ -363,13 +397,6 @@ def _terms(
         replicas = by_centre.get(local, frozenset())
     needed = _COUNTS.get(level) or (total if level == "ALL" else total // 2 + 1)
     return [(replicas, needed)]
-
-
-def _at_tokens(ranges: Sequence[_Range], tokens: Sequence[int]) -> Sequence[_Range]:
-    """Return the range that each of *tokens* is in."""
-    ends = [each.token for each in ranges]
-    assert all(a < b for a, b in pairwise(ends))  # noqa: S101 (made sorted)
-    return [ranges[bisect_left(ends, token) % len(ends)] for token in tokens]
 
 
 def _masked(cell: _Range, bits: Mapping[str, int]) -> Terms:

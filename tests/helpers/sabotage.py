@@ -28,6 +28,7 @@ from headrace.sources.cassandra import (
     cursor,
     directory,
     hold,
+    losses,
     memory,
     needs,
     pump,
@@ -40,6 +41,7 @@ from headrace.sources.cassandra.keeper import Keeper
 from headrace.sources.cassandra.manifest import Stored
 from headrace.sources.cassandra.memory import Ages
 from headrace.sources.cassandra.state import CdcState, Marker
+from headrace.sources.cassandra.topology import WHOLE
 
 Patch = pytest.MonkeyPatch
 Sabotage = Callable[[Patch], None]
@@ -173,7 +175,9 @@ def keeps_no_bytes_of_what_waits(patch: Patch) -> None:
 def judges_by_the_current_ring(patch: Patch) -> None:
     """Let a ring that another one superseded count no more."""
     patch.setattr(
-        replicas.SplitVersions, "_groups", lambda self: self._replicas.groups(self._split, {})
+        replicas.SplitVersions,
+        "_groups",
+        lambda self: self._replicas.groups(self._split, {}, self.seats),
     )
 
 
@@ -385,7 +389,7 @@ def tells_nobody_of_gaps(patch: Patch) -> None:
 
 def books_damage_in_every_split(patch: Patch) -> None:
     """Let each split book a damaged place that it meets."""
-    patch.setattr(pump, "FIRST", 1)
+    patch.setattr(losses.Losses, "booking", lambda _self, _node: (1, WHOLE[0]))
 
 
 def keeps_no_damaged_bytes(patch: Patch) -> None:

@@ -12,8 +12,9 @@ from headrace.plugins import HeadraceError
 from headrace.sources.cassandra import (
     memory,
     merging,
-    pump,
+    owned,
     replicas,
+    seats,
     stored_rows,
     streams,
     topology,
@@ -136,11 +137,14 @@ def judges_what_was_by_what_is(patch: Patch) -> None:
     real = replicas.Replicas.groups
 
     def groups(
-        self: replicas.Replicas, split: int, superseded: Collection[topology.Topology]
+        self: replicas.Replicas,
+        split: int,
+        superseded: Collection[topology.Topology],
+        seated: seats.Seats,
     ) -> Groups:
         now = self.current
         same = [replace(v, level=now.level, keyspaces=now.keyspaces) for v in superseded]
-        return real(self, split, same)
+        return real(self, split, same, seated)
 
     patch.setattr(replicas.Replicas, "groups", groups)
 
@@ -176,10 +180,10 @@ def takes_commits_of_ended_plans(patch: Patch) -> None:
 
 def takes_what_one_part_read_for_all(patch: Patch) -> None:
     """Let how far a part of a merged split was read count for its other tokens too."""
-    patch.setattr(pump._FurtherRead, "has_seen", _has_seen)
+    patch.setattr(owned.FurtherRead, "has_seen", _has_seen)
 
 
-def _has_seen(self: pump._FurtherRead, host: int, _token: int, segment: int, at: int) -> int:
+def _has_seen(self: owned.FurtherRead, host: int, _token: int, segment: int, at: int) -> int:
     return int(any((segment, at) <= markers[host] for _, markers in self._parts))
 
 

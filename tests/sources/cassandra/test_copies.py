@@ -90,14 +90,15 @@ def forged(number: int, wrapping: Wrapping, version: int) -> Forged:
 def copies(*logs: LogDirectory, segments_open_max: int = 2, key: bytes = AES_KEY) -> Copies:
     """Return what reads *logs*."""
     keys = Keys(KeyOptions(raw_key=key.hex()))
-    return Copies(logs, JOB_KEY, keys, segments_open_max=segments_open_max)
+    named = {str(host): log for host, log in enumerate(logs)}
+    return Copies(named, JOB_KEY, keys, segments_open_max=segments_open_max)
 
 
 def find(made: Copies, mutation: bytes, *locations: Location) -> Copy | None:
     """Look for *mutation* at *locations*."""
     wanted = digest(mutation, JOB_KEY)
     d0, d1 = (int.from_bytes(half, "little") for half in (wanted[:8], wanted[8:]))
-    return made.find([(d0, d1)], locations)
+    return made.find([(d0, d1)], locations, "0123456789")
 
 
 ORDERS: Final[dict[str, Callable[[list[int]], list[int]]]] = {

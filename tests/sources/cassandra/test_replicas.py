@@ -25,10 +25,10 @@ def ring(*order: str) -> list[Node]:
     return [Node(name, (100 * i + 99,)) for i, name in enumerate(order)]
 
 
-def job(level: str = "ALL", copies: int = 2) -> Replicas:
+def job(level: str = "ALL", copies: int = 2, splits: int = 1) -> Replicas:
     """Return a job over four nodes, at first with TOKEN on a and b."""
     version = Topology.of(ring(*HOSTS), [keyspace(copies=copies)], level)
-    return Replicas(HOSTS, version, ["ks"])
+    return Replicas(HOSTS, version, ["ks"], splits)
 
 
 def emitted(agreement: Agreement, number: int, *hosts: int) -> bool:
@@ -140,7 +140,7 @@ def test_another_replication_is_a_version() -> None:
 
 def test_a_new_keyspace_supersedes_nothing() -> None:
     """It is known at once to all splits; those before it are judged as they were."""
-    replicas = job(level="QUORUM", copies=1)
+    replicas = job(level="QUORUM", copies=1, splits=2)
     versions = [SplitVersions(replicas, split, (), 0) for split in range(2)]
     agreements = [Agreement(each.groups) for each in versions]
 

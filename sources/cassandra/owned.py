@@ -1,0 +1,79 @@
+"""A split that is being fed from logs that it may share with others. For one thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headrace.sources.cassandra.absence import Absences
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.cursor import LogCursor
+from headrace.sources.cassandra.gaps import START
+from headrace.sources.cassandra.seats import Seats
+from headrace.sources.cassandra.splits import arc_of, names, place_of, without
+from headrace.sources.cassandra.state import Ahead, Marker, StoredGap, StoredVersion
+
+
+@dataclass(slots=True)
+class OwnedSplit:
+    """A split that is being fed, and where it resumed."""
+
+    number: int
+    agreement: Agreement
+    resumed: dict[str, Marker]
+    schemas: dict[str, tuple[StoredVersion, ...]]  # As of there.
+    absences: Absences
+    seats: Seats
+    logs: set[str] = field(default_factory=set)  # Those that are read for it.
+    anew: set[str] = field(default_factory=set)  # Those of them that it did not read before.
+    gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
+    ahead: tuple[Ahead, ...] = ()  # Of which tokens more was read before than `resumed` says.
+
+    def resumed_at(self, node: str, place: int) -> Marker:
+        """Return up to where a log was read before, for the tokens at a place on the ring."""
+        ahead = [e.markers.get(node, START) for e in self.ahead if e.arc.has(place)]
+        return max([self.resumed.get(node, START), *ahead])
+
+    def marker(self, cursor: LogCursor) -> Marker:
+        """Return how far it has seen a log that it reads (line 12)."""
+        return max(cursor.marker, self.resumed.get(cursor.node, START))
+
+    def met(self, gap: StoredGap, cursor: LogCursor, splits: int) -> StoredGap:
+        """Return *gap* as this one, of so many, meets it: it may have read more."""
+        gap = msgspec.structs.replace(gap, begin=max(gap.begin, self.marker(cursor)))
+        spared = [e.arc for e in self.ahead if e.markers.get(gap.node, START) >= gap.end]
+        arc = arc_of(names(splits)[self.number])
+        if not spared or arc is None:
+            return gap
+        return msgspec.structs.replace(gap, arcs=without(arc, spared))
+
+    def versions(
+        self, cursor: LogCursor, needed: Marker | None = None
+    ) -> tuple[StoredVersion, ...]:
+        """Return a log's versions of the schema in force from *needed* on, or from here on."""
+        resumed = self.resumed.get(cursor.node, START)
+        if resumed > cursor.marker and cursor.node in self.schemas:
+            return self.schemas[cursor.node]
+        return cursor.tables.versions(needed or cursor.marker)
+
+
+class FurtherRead:
+    """What a split had read further of some tokens, as the intake asks for it."""
+
+    def __init__(self, ahead: Sequence[Ahead], nodes: Sequence[str]) -> None:
+        """*nodes* are those of all logs, by their numbers."""
+        self._parts = [
+            (each.arc, [pair_of(each.markers.get(node, START)) for node in nodes]) for each in ahead
+        ]
+
+    def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
+        """See `intake.FurtherRead`."""
+        place = place_of(token)
+        return int(
+            any(arc.has(place) and (segment, position) <= at[host] for arc, at in self._parts)
+        )
+
+
+def pair_of(marker: Marker) -> tuple[int, int]:
+    """Return a marker as two numbers."""
+    return marker.segment_id, marker.offset
