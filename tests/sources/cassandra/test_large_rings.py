@@ -11,6 +11,8 @@ from headrace.sources.cassandra.splits import names
 from large_ring import COPIES, LargeRing, keys, replicas, tokens_of
 from node_logs import source
 
+pytestmark = pytest.mark.long
+
 SPLITS = 32
 HINTS_S = 20
 MEMORY_S = 30
