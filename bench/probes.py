@@ -345,6 +345,7 @@ def _batches(job: Job, opened: Sequence[Reader]) -> Iterator[Batch]:
         records_max=job.runtime.batch_records_max,
         bytes_max=job.runtime.batch_bytes_max,
         linger_ms=job.runtime.tick_min_ms,
+        commit_due=False,  # Time alone is no reason to go on.
     )
     idle_rounds = 0
     while idle_rounds < _IDLE_ROUNDS:
