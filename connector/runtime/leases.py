@@ -193,7 +193,8 @@ class LeaseKeeper:
             for name in self._workers
             if name != me and (seen := self._seen.get(("worker", name))) is not None
         )
-        return max(now_ms, min([now_ms + poll_ms, *ends]))
+        # One that has passed was looked at, or the store cannot say: no reason to ask at once.
+        return min([now_ms + poll_ms, *(end for end in ends if end > now_ms)])
 
     def take(self, splits: Collection[str]) -> Changes:
         """Renew when it is time, and claim those of *splits* that are free; give nothing away.

@@ -72,6 +72,19 @@ def test_a_worker_alone_owns_everything(machine: Machine) -> None:
     assert {(1, 1_000 + LEASE_MS)} == {(lease.token, lease.deadline_ms) for lease in gained}
 
 
+def test_a_store_that_is_away_is_asked_once_a_poll(machine: Machine) -> None:
+    """Another's lease seems to have run out meanwhile, which is no reason to ask without pause."""
+    keeper, other = machine.worker("w1"), machine.worker("w2")
+    for _ in range(2):
+        keeper.step()
+        other.step()
+    assert machine.clock.monotonic_ms() + LEASE_MS >= keeper.next_ms(2 * LEASE_MS)
+
+    machine.clock.advance(2 * LEASE_MS)
+
+    assert machine.clock.monotonic_ms() + 100 == keeper.next_ms(100)
+
+
 def test_a_split_that_its_source_lacks_is_for_others(machine: Machine) -> None:
     """Who slept while the plan changed claims nothing of the new one, and tells nobody's death."""
     asleep = machine.worker("w1", ["1-of-2", "2-of-2", SPLITS[0]])
