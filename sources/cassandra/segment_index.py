@@ -8,7 +8,6 @@ not fit its segment, or is damaged, is none. Blocking file I/O.
 """
 
 import contextlib
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from headrace.sources.cassandra.intake import Intake, Routes
 from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import first_table_id
 from headrace.sources.cassandra.log_tables import LogTables, is_of_cassandra
+from headrace.sources.cassandra.needs import write
 from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 from headrace.sources.cassandra.system_tables import is_system_table
@@ -128,11 +128,9 @@ class IndexFolder:
         if self._folder is None:
             return
         path = self._path(node, segment)
-        half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            half.write_bytes(seal(_INDEX, msgspec.msgpack.encode(found), _VERSION))
-            half.replace(path)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write(path.parent, path.name, seal(_INDEX, msgspec.msgpack.encode(found), _VERSION))
 
     def spared(
         self, node: str, log: LogDirectory, wish: Wish, segment: SegmentInfo
