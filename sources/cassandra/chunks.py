@@ -252,10 +252,10 @@ def _check(magic: bytes, sealed: bytes, what: str, newest: int = VERSION) -> int
     return length
 
 
-def damaged(what: str, found: str) -> StateError:
+def damaged(what: str, found: str, expected: str = "a CDC state") -> StateError:
     """Return the error that says what was *found* in place of a part of a state."""
     return StateError(
-        f"expected a CDC state, found {found}",
+        f"expected {expected}, found {found}",
         place=f"CDC state, {what}",
         hint="restore the store from a backup, or start the job under a new name",
     )

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 import msgspec
 
 from headrace.plugins import Context
-from headrace.sources.cassandra.chunks import Chunk
+from headrace.sources.cassandra.chunks import Chunk, damaged
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.epochs import Epoch
-from headrace.sources.cassandra.errors import BadMutationError, StateError
+from headrace.sources.cassandra.errors import BadMutationError
 from headrace.sources.cassandra.log import partition_key
 from headrace.sources.cassandra.log_schema import LogSchema, Version
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema, TableSchema
@@ -172,11 +172,8 @@ class LogTables:
         try:
             rows = SchemaRows.decode(stored.chunk.rows)
         except msgspec.MsgspecError as error:
-            raise StateError(
-                f"expected the rows of a schema, found {error}",
-                place=f"CDC state, chunk {stored.chunk.name}",
-                hint="restore the store from a backup, or start the job under a new name",
-            ) from error
+            what = f"chunk {stored.chunk.name}"
+            raise damaged(what, str(error), "the rows of a schema") from error
         given = self._given.rows
         if rows.given != given.given:  # Somebody changed the file since.
             rows = rows.with_given(given.schema, given.given)

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.sources.cassandra.chunks import Chunk
-from headrace.sources.cassandra.errors import SplitTooWideError, StateError
+from headrace.sources.cassandra.chunks import Chunk, damaged
+from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.schema import KeyspaceSchema
 from headrace.sources.cassandra.seats import SEATS_MAX, SEATS_WANTED, Seats
@@ -131,11 +131,7 @@ class Replicas:
             try:
                 self._stored[chunk.name] = Topology.decode(chunk.rows)
             except msgspec.MsgspecError as error:
-                raise StateError(
-                    f"expected a topology, found {error}",
-                    place=f"CDC state, chunk {chunk.name}",
-                    hint="restore the store from a backup, or start the job under a new name",
-                ) from error
+                raise damaged(f"chunk {chunk.name}", str(error), "a topology") from error
             self._tokens = _lowest_tokens(self._stored[chunk.name]) | self._tokens
         return self._stored[chunk.name]
 
