@@ -18,6 +18,7 @@ from aiohttp import web
 
 from headrace.connector.serde.registry import errors
 from headrace.connector.serde.registry.store import (
+    NUMBER_DIGITS_MAX,
     TEXT_BYTES_MAX,
     Reference,
     Registered,
@@ -126,12 +127,12 @@ async def _schema_text(request: web.Request) -> web.Response:
 
 
 async def _schema_subjects(request: web.Request) -> web.Response:
-    uses = request.app[_STORE].uses(int(request.match_info["id"]))
+    uses = request.app[_STORE].uses(_id(request))
     return _json(sorted({subject for subject, _ in uses}))
 
 
 async def _schema_versions(request: web.Request) -> web.Response:
-    uses = request.app[_STORE].uses(int(request.match_info["id"]))
+    uses = request.app[_STORE].uses(_id(request))
     return _json([{"subject": subject, "version": version} for subject, version in uses])
 
 
@@ -141,7 +142,14 @@ async def _schema_of_guid(request: web.Request) -> web.Response:
 
 
 def _by_id(request: web.Request) -> Registered:
-    return request.app[_STORE].schema(int(request.match_info["id"]))
+    return request.app[_STORE].schema(_id(request))
+
+
+def _id(request: web.Request) -> int:
+    digits = request.match_info["id"]
+    if len(digits) > NUMBER_DIGITS_MAX:
+        raise errors.SchemaUnknownError(f"Schema {digits} not found")
+    return int(digits)
 
 
 # Subjects.
@@ -260,6 +268,8 @@ def _flag(request: web.Request, name: str) -> bool:
 async def _body(request: web.Request) -> Mapping[str, Json]:
     try:
         body = json.loads(await request.read())
+    except web.RequestPayloadError as error:  # As when it is not compressed as it says.
+        raise errors.BadRequestError("The body cannot be read") from error
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
@@ -283,12 +293,21 @@ async def _given(request: web.Request) -> tuple[str, Sequence[Reference]]:
     if not isinstance(text, str):
         raise errors.SchemaInvalidError("Empty schema")
     try:
-        return text, [
-            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
-            for each in body.get("references") or ()
-        ]
-    except (KeyError, TypeError, ValueError) as error:
+        return text, [_reference(each) for each in body.get("references") or ()]
+    except (KeyError, TypeError) as error:
         raise errors.BadRequestError("references have name, subject and version") from error
+
+
+def _reference(given: Mapping[str, Json]) -> Reference:
+    name, subject, version = given["name"], given["subject"], given["version"]
+    for part in (name, subject):
+        if not isinstance(part, str) or not part.isprintable() or not part:
+            raise errors.SchemaInvalidError(f"Invalid reference: expected a text, found {part!r}")
+    if type(version) is not int or version < 1:  # In Python a boolean is a number, too.
+        raise errors.VersionInvalidError(
+            f"Invalid reference to {subject}: expected a version from 1, found {version!r}"
+        )
+    return Reference(name, subject, version)
 
 
 def _described(found: Registered) -> dict[str, Json]:

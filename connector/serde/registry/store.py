@@ -19,9 +19,11 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from headrace.connector.serde.registry import errors
 from headrace.connector.serde.registry.compatibility import LEVELS, incompatibilities
+from headrace.connector.serde.registry.validity import faults
 from headrace.connector.stores import StateFileError
 
 TEXT_BYTES_MAX: Final = 1024 * 1024
+NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have as many at least.
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 DEFAULT_LEVEL: Final = "BACKWARD"
 _GLOBAL: Final = ""  # The subject whose level and mode count where one has none of its own.
@@ -107,6 +109,7 @@ class RegistryStore:
             found = self._find(subject, text, references)
             if found is not None:
                 return found
+            _check(parsed)
             if self.mode(subject) == "READONLY":
                 raise errors.ReadOnlyError(f"Subject {subject} is in read-only mode")
             problems = self._problems(subject, parsed, self._versions(subject))
@@ -257,6 +260,7 @@ class RegistryStore:
     ) -> Sequence[str]:
         """Return why the schema must not follow version *number*, or all of the subject's."""
         parsed = self._parsed(text, references)
+        _check(parsed)
         if not self._versions(subject):
             return ()
         if number is None:
@@ -353,6 +357,7 @@ class RegistryStore:
             other = self.version(reference.subject, str(reference.version))
             self._take_names(self._parsed(other.text, other.references), named)
         try:
+            text.encode()  # SQLite keeps UTF-8, which has no half of a surrogate pair.
             schema = json.loads(text)
             parsed = fastavro.parse_schema(schema, named)
             resolved = fastavro.schema.expand_schema(parsed) if named else parsed
@@ -420,6 +425,13 @@ class RegistryStore:
             raise
 
 
+def _check(parsed: Any) -> None:  # noqa: ANN401 (Avro's)
+    """Refuse a schema that is new and faulty; those that are there stay readable."""
+    fault = next(faults(parsed), None)
+    if fault is not None:
+        raise errors.SchemaInvalidError(f"Input schema is an invalid Avro schema: {fault}")
+
+
 def _identity(text: str, references: Sequence[Reference]) -> str:
     """Return what is equal for equal schemas; the order of fields and symbols counts."""
     refs = [[r.name, r.subject, r.version] for r in references]
@@ -434,7 +446,8 @@ def _number(text: str) -> int | None:
     """Return a version's number, or None for the latest."""
     if text in ("latest", "-1"):
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+    digits = text if text.isascii() and text.isdigit() else ""
+    if not 0 < len(digits) <= NUMBER_DIGITS_MAX or not 0 < int(digits) < 1 << 31:
         hint = 'Allowed values are between [1, 2^31-1] and the string "latest"'
         raise errors.VersionInvalidError(
             f"The specified version '{text}' is not a valid version id. {hint}"

@@ -2,15 +2,29 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.connector.serde.avro_types import definitions, standalone
-from headrace.connector.serde.transforms.fields import edited, edited_schema, optional, without
+from headrace.connector.serde.avro_types import AvroType, definitions, standalone
+from headrace.connector.serde.transforms.fields import (
+    edited,
+    edited_schema,
+    field_at,
+    only,
+    only_schema,
+    optional,
+    record_in,
+    renamed,
+    renamed_schema,
+    value_at,
+    without,
+)
+from headrace.connector.serde.transforms.masking import masked
+from headrace.connector.serde.transforms.names import check_names
+from headrace.connector.serde.transforms.parts import PartTransform, TransformError
 from headrace.connector.serde.transforms.predicates import check_pattern
 from headrace.plugins import (
-    BadRecordError,
     ConfigError,
     Document,
     Problem,
@@ -21,41 +35,6 @@ from headrace.plugins import (
 )
 
 Datum = Any  # Any: what a field has for a value.
-
-
-class TransformError(BadRecordError):
-    """A transform cannot be applied to this record."""
-
-    code = "transform"
-
-
-class PartTransform(Transform):
-    """Changes the key or the value; a subclass says how, schema and data apart."""
-
-    def part_schema(self, schema: Document, whole: RecordSchema) -> Document:  # noqa: ARG002
-        """Return the part's schema afterwards."""
-        return schema
-
-    def part_data(self, data: Document, record: Record) -> Document:  # noqa: ARG002
-        """Return the part's data afterwards."""
-        return data
-
-    def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Change the part's schema."""
-        key, value = schema.key, schema.value
-        if self.part == "key":
-            key = self.part_schema(key, schema)
-        else:
-            value = self.part_schema(value, schema)
-        return RecordSchema(schema.table, schema.text, schema.schema_id, key, value)
-
-    def one(self, record: Record) -> Record | None:
-        """Change the part's data."""
-        if self.part == "value":
-            return record.changed(value=self.part_data(record.value, record))
-        if record.key is None:
-            return record
-        return record.changed(key=self.part_data(record.key, record))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +49,12 @@ class InsertFieldConfig:
     topic_field: str | None = option(
         "A field to add for the topic.", name="topic.field", default=None
     )
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        for part in ("static", "timestamp", "topic"):
+            name = getattr(self, f"{part}_field")
+            check_names(f"{part}.field", [name] if name else [])
 
 
 class InsertField(PartTransform):
@@ -104,15 +89,18 @@ class InsertField(PartTransform):
 class ReplaceFieldConfig:
     """Options of ReplaceField."""
 
-    include: tuple[str, ...] = option("The only fields that stay.", default=())
-    exclude: tuple[str, ...] = option("Fields that go.", default=())
-    renames: tuple[str, ...] = option("Fields with their new names: old:new.", default=())
+    include: tuple[str, ...] = option("The only fields that stay; dots go inwards.", default=())
+    exclude: tuple[str, ...] = option("Fields that go; dots go inwards.", default=())
+    renames: tuple[str, ...] = option(
+        "Fields with their new names, old:new; dots in the old one go inwards.", default=()
+    )
 
     def __post_init__(self) -> None:
-        """Check the form of renames."""
+        """Check the form of renames, and the new names."""
         wrong = [each for each in self.renames if each.count(":") != 1]
         if wrong:
             raise ConfigError([Problem("renames", f"expected old:new, found {wrong[0]!r}")])
+        check_names("renames", [each.partition(":")[2] for each in self.renames])
 
 
 class ReplaceField(PartTransform):
@@ -124,7 +112,9 @@ class ReplaceField(PartTransform):
     def __init__(self, config: ReplaceFieldConfig, part: str) -> None:
         """Take the renames apart."""
         super().__init__(config, part)
-        self._renames: dict[str, str] = dict(each.split(":") for each in config.renames)
+        pairs = [each.split(":") for each in config.renames]
+        self._names = {tuple(old.split(".")): new for old, new in pairs}
+        self._include = [path.split(".") for path in config.include]
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
         """Do it to the schema; what a field that goes had defined is defined where it is used."""
@@ -132,29 +122,24 @@ class ReplaceField(PartTransform):
         known = definitions(schema)
         for path in self.config.exclude:
             schema = edited_schema(schema, path.split("."), lambda _: None)
-        fields = [f for f in schema["fields"] if self._stays(f["name"])]
+        if self._include:
+            schema = only_schema(schema, self._include, known)
+        schema = renamed_schema(schema, self._names, known)
         defined = {schema["name"]}
-        return {
-            **schema,
-            "fields": [
-                {
-                    **field,
-                    "name": self._renames.get(field["name"], field["name"]),
-                    "type": standalone(field["type"], known, defined),
-                }
-                for field in fields
-            ],
-        }
+        fields = [
+            {**field, "type": standalone(field["type"], known, defined)}
+            for field in schema["fields"]
+        ]
+        return {**schema, "fields": fields}
 
     def part_data(self, data: Document, record: Record) -> Document:
         """Do it to the data."""
         del record
         for path in self.config.exclude:
             data = without(data, path.split("."))
-        return {self._renames.get(n, n): each for n, each in data.items() if self._stays(n)}
-
-    def _stays(self, name: str) -> bool:
-        return not self.config.include or name in self.config.include
+        if self._include:
+            data = only(data, self._include)
+        return renamed(data, self._names) if self._names else data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,19 +158,26 @@ class MaskField(PartTransform):
     config_class = MaskFieldConfig
     config: MaskFieldConfig
 
+    def __init__(self, config: MaskFieldConfig, part: str) -> None:
+        """Keep what is found out about each schema."""
+        super().__init__(config, part)
+        self._known: dict[bytes, Mapping[str, Document]] = {}
+
     def part_data(self, data: Document, record: Record) -> Document:
         """Mask what is there; null stays null."""
-        del record
-        for path in self.config.fields:
-            data = edited(data, path.split("."), self._masked)
+        schema = record.schema.key if self.part == "key" else record.schema.value
+        known = self._known.get(record.schema.schema_id)
+        if known is None:
+            known = self._known[record.schema.schema_id] = definitions(schema)
+        for name in self.config.fields:
+            path = name.split(".")
+            field = field_at(schema, path, known)
+            if field is not None:
+                data = edited(data, path, self._mask(field["type"], known))
         return data
 
-    def _masked(self, value: Datum) -> Datum:
-        if isinstance(value, str):
-            return self.config.replacement or ""
-        if isinstance(value, Mapping):
-            return {name: self._masked(each) for name, each in value.items()}
-        return None if value is None else type(value)()
+    def _mask(self, avro_type: AvroType, known: Mapping[str, Document]) -> Callable[[Datum], Datum]:
+        return lambda value: masked(value, avro_type, known, self.config.replacement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +202,17 @@ class RegexRouterConfig:
     replacement: str = option("The new topic; $1 is the first group.")
 
     def __post_init__(self) -> None:
-        """Check the expression."""
+        """Check the expression, and what is left of it in the new topic."""
         check_pattern("regex", self.regex)
+        groups = re.compile(self.regex).groups
+        missing = [each for each in _GROUP.findall(self.replacement) if int(each) > groups]
+        if missing:
+            message = f"there is no group ${missing[0]}, the regex has {groups}"
+            raise ConfigError([Problem("replacement", message, "groups are in round brackets")])
+        letters = _GROUP.sub("", self.replacement)
+        if not _TOPIC.fullmatch(letters) and (letters or not self.replacement):
+            found = f"expected a topic's name, found {self.replacement!r}"
+            raise ConfigError([Problem("replacement", found, _TOPIC_HINT)])
 
 
 class RegexRouter(Transform):
@@ -224,8 +225,7 @@ class RegexRouter(Transform):
         """Prepare the expression, and the replacement as Python writes it."""
         super().__init__(config, part)
         self._regex = re.compile(config.regex)
-        escaped = config.replacement.replace("\\", r"\\")
-        self._replacement = re.sub(r"\$(\d+)", r"\\g<\1>", escaped)
+        self._replacement = _GROUP.sub(r"\\g<\1>", config.replacement)
         self._routes: dict[str, str] = {}
 
     def one(self, record: Record) -> Record:
@@ -234,9 +234,16 @@ class RegexRouter(Transform):
         route = self._routes.get(topic)
         if route is None:
             match = self._regex.fullmatch(topic)
-            route = match.expand(self._replacement) if match else topic
-            self._routes[topic] = route
+            route = self._routes[topic] = self._checked(match) if match else topic
         return record.changed(topic=route)
+
+    def _checked(self, match: re.Match[str]) -> str:
+        route = match.expand(self._replacement)
+        if not _TOPIC.fullmatch(route) or route in (".", ".."):
+            raise TransformError(
+                f"expected a topic's name, found {route!r}", place=match.string, hint=_TOPIC_HINT
+            )
+        return route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +286,7 @@ class Flatten(PartTransform):
     ) -> Iterator[tuple[str, Document]]:
         for field in schema["fields"]:
             name = f"{prefix}{field['name']}"
-            inner, optional_too = _record_in(field["type"], known)
+            inner, optional_too = record_in(field["type"], known)
             if inner is not None:
                 deeper = f"{name}{self.config.delimiter}"
                 either = nullable or optional_too
@@ -295,7 +302,7 @@ class Flatten(PartTransform):
         for field in schema["fields"]:
             name = f"{prefix}{field['name']}"
             value = None if data is None else data[field["name"]]
-            inner, _ = _record_in(field["type"], known)
+            inner, _ = record_in(field["type"], known)
             if inner is None:
                 yield name, value
             else:
@@ -369,7 +376,7 @@ class TimestampConverter(PartTransform):
 class HeaderFromConfig:
     """Options of HeaderFrom."""
 
-    fields: tuple[str, ...] = option("Fields.")
+    fields: tuple[str, ...] = option("Fields; dots go inwards.")
     headers: tuple[str, ...] = option("The headers that get them, in the same order.")
     operation: str = option("`copy`, or `move`.", default="copy", choices=("copy", "move"))
 
@@ -397,12 +404,12 @@ class HeaderFrom(PartTransform):
         """Copy or move them; null makes no header."""
         data = record.key or {} if self.part == "key" else record.value
         pairs = zip(self.config.fields, self.config.headers, strict=True)
-        given = [(name, data.get(field)) for field, name in pairs]
+        given = [(name, value_at(data, field.split("."))) for field, name in pairs]
         added = tuple((name, _header(value)) for name, value in given if value is not None)
         made = record.changed(headers=record.headers + added)
         if self.config.operation == "move":
             for field in self.config.fields:
-                data = without(data, [field])
+                data = without(data, field.split("."))
             made = made.changed(**{self.part: data})
         return made
 
@@ -430,7 +437,7 @@ class DropHeaders(Transform):
 class ValueToKeyConfig:
     """Options of ValueToKey."""
 
-    fields: tuple[str, ...] = option("Fields of the value that make the key.")
+    fields: tuple[str, ...] = option("Fields of the value that make the key; dots go inwards.")
 
 
 class ValueToKey(Transform):
@@ -442,14 +449,12 @@ class ValueToKey(Transform):
     def schema(self, schema: RecordSchema) -> RecordSchema:
         """Take the fields' types over."""
         known, defined = definitions(schema.value), {"Key"}
-        by_name = {field["name"]: field for field in schema.value["fields"]}
-        missing = [name for name in self.config.fields if name not in by_name]
-        if missing:
-            raise TransformError(f"{schema.table} has no field {missing[0]}", place=schema.table)
-        fields = [
-            {**by_name[name], "type": standalone(by_name[name]["type"], known, defined)}
-            for name in self.config.fields
-        ]
+        fields = []
+        for name in self.config.fields:
+            field = field_at(schema.value, name.split("."), known)
+            if field is None:
+                raise TransformError(f"{schema.table} has no field {name}", place=schema.table)
+            fields.append({**field, "type": standalone(field["type"], known, defined)})
         key = {"type": "record", "name": "Key", "fields": fields}
         if "namespace" in schema.value:
             key["namespace"] = schema.value["namespace"]
@@ -457,9 +462,13 @@ class ValueToKey(Transform):
 
     def one(self, record: Record) -> Record:
         """Take the values over."""
-        return record.changed(key={name: record.value[name] for name in self.config.fields})
+        paths = [name.split(".") for name in self.config.fields]
+        return record.changed(key={path[-1]: value_at(record.value, path) for path in paths})
 
 
+_GROUP: Final = re.compile(r"\$(\d+)", re.ASCII)
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_HINT: Final = "Kafka's topics have 1 to 249 letters, digits, dots, _ and -"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PER_SECOND: Final = {
     "seconds": 1,
@@ -467,19 +476,6 @@ _PER_SECOND: Final = {
     "microseconds": 1_000_000,
     "nanoseconds": 1_000_000_000,
 }
-
-
-def _record_in(
-    avro_type: Any,  # noqa: ANN401 (Avro's)
-    known: Mapping[str, Document],
-) -> tuple[Document | None, bool]:
-    """Return the record that a type is, if it is one, and whether it may be null."""
-    optional_too = isinstance(avro_type, list)
-    inner = avro_type[1] if optional_too and len(avro_type) > 1 else avro_type
-    if isinstance(inner, str):
-        inner = known.get(inner, inner)
-    is_record = isinstance(inner, Mapping) and inner.get("type") == "record"
-    return (inner if is_record else None), optional_too
 
 
 def _header(value: Datum) -> bytes:

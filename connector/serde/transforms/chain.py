@@ -1,10 +1,11 @@
 """The transforms of a sink, one after another, each for the records its predicate means."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.connector.serde.transforms.names import check_fields
 from headrace.plugins import (
     BadRecordError,
     ConfigError,
@@ -22,6 +23,7 @@ from headrace.plugins.discovery import load
 
 _STAGE: Final = "TRANSFORMATION"
 _OURS: Final = ("type", "predicate", "negate")
+_NEGATE: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class Chain:
             ConfigError: one is not there, or its options are wrong.
 
         """
+        problems = [*_unlisted(options), *_negations(options)]
+        if problems:
+            raise ConfigError(problems)
         predicates = {
             name: _plugin("predicates", name, options.predicates_options)
             for name in options.predicates
@@ -122,8 +127,47 @@ def _with_schema(link: _Link, record: Record) -> Record:
 def _after(link: _Link, schema: RecordSchema) -> RecordSchema:
     after = link.schemas.get(schema.schema_id)
     if after is None:
-        after = link.schemas[schema.schema_id] = link.transform.schema(schema)
+        after = link.transform.schema(schema)
+        for before, made in ((schema.key, after.key), (schema.value, after.value)):
+            if made is not before:
+                check_fields(made, schema.table)
+        link.schemas[schema.schema_id] = after
     return after
+
+
+def _unlisted(options: SinkOptions) -> Iterator[Problem]:
+    """Tell of what would be configured for nothing, or applied twice."""
+    used = [value for key, value in options.transforms_options.items() if _own(key) == "predicate"]
+    for group, listed, given in (
+        ("transforms", options.transforms, options.transforms_options),
+        ("predicates", options.predicates, options.predicates_options),
+    ):
+        for name in (name for name, count in Counter(listed).items() if count > 1):
+            yield Problem(group, f"expected each name once, found {name!r} again")
+        for name in dict.fromkeys(key.split(".")[1] for key in given):
+            if name not in listed:
+                hint = f"add {name} to {group}, or leave out {group}.{name}"
+                yield Problem(f"{group}.{name}", f"{name!r} is not in {group}", hint)
+    for name in options.predicates:
+        if name not in used:
+            hint = f"give a transform `predicate: {name}`, or leave it out"
+            yield Problem("predicates", f"no transform has the predicate {name!r}", hint)
+
+
+def _negations(options: SinkOptions) -> Iterator[Problem]:
+    given = options.transforms_options
+    for key, text in given.items():
+        if _own(key) != "negate":
+            continue
+        if text.lower() not in _NEGATE:
+            yield Problem(key, f"expected true or false, found {text!r}")
+        elif _NEGATE[text.lower()] and f"{key.rpartition('.')[0]}.predicate" not in given:
+            yield Problem(key, "there is no predicate to negate", "name one with `predicate`")
+
+
+def _own(key: str) -> str:
+    """Return an option's name as its transform has it."""
+    return key.split(".", 2)[2]
 
 
 def _link(name: str, options: SinkOptions, predicates: Mapping[str, Predicate]) -> _Link:
@@ -133,7 +177,7 @@ def _link(name: str, options: SinkOptions, predicates: Mapping[str, Predicate]) 
     if wanted is not None and wanted not in predicates:
         hint = f"name it in predicates, and give predicates.{wanted}.type"
         raise ConfigError([Problem(f"{prefix}predicate", f"no predicate {wanted!r}", hint)])
-    negate = str(given.get(f"{prefix}negate", "false")).lower() == "true"
+    negate = _NEGATE[given.get(f"{prefix}negate", "false").lower()]
     transform: Transform = _plugin("transforms", name, given)
     return _Link(transform, predicates.get(wanted or ""), negate, {})
 

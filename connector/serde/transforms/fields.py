@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headrace.connector.serde.avro_types import field_of
 from headrace.plugins import Document
 
 Change = Callable[[Document], Document | None]
@@ -47,6 +48,106 @@ def without(datum: Document, path: Sequence[str]) -> Document:
     return {**datum, path[0]: without(inner, path[1:])} if isinstance(inner, Mapping) else datum
 
 
+def record_in(
+    avro_type: Any,  # noqa: ANN401 (Avro's)
+    known: Mapping[str, Document],
+) -> tuple[Document | None, bool]:
+    """Return the record that a type is, if it is one, and whether it may be null."""
+    optional_too = isinstance(avro_type, list)
+    inner = avro_type[1] if optional_too and len(avro_type) > 1 else avro_type
+    if isinstance(inner, str):
+        inner = known.get(inner, inner)
+    is_record = isinstance(inner, Mapping) and inner.get("type") == "record"
+    return (inner if is_record else None), optional_too
+
+
 def optional(name: str, avro_type: object) -> Document:
     """Return the schema of a field that may be null."""
     return {"name": name, "type": ["null", avro_type], "default": None}
+
+
+def field_at(
+    schema: Document, path: Sequence[str], known: Mapping[str, Document]
+) -> Document | None:
+    """Return the field at *path*, which may be null where a record on the way may; None: none is.
+
+    *known* are the named types of the whole schema.
+    """
+    field = field_of(schema, path[0])
+    if field is None or len(path) == 1:
+        return field
+    inner, optional_too = record_in(field["type"], known)
+    found = None if inner is None else field_at(inner, path[1:], known)
+    if found is None or not optional_too or isinstance(found["type"], list):
+        return found
+    return {**found, **optional(found["name"], found["type"])}
+
+
+def value_at(datum: Document, path: Sequence[str]) -> Any:  # noqa: ANN401 (any value)
+    """Return what stands at *path*, or None."""
+    inner = datum.get(path[0])
+    if len(path) == 1:
+        return inner
+    return value_at(inner, path[1:]) if isinstance(inner, Mapping) else None
+
+
+def only(datum: Document, paths: Sequence[Sequence[str]]) -> Document:
+    """Return data with nothing but what stands at *paths*."""
+    made = {}
+    for name, value in datum.items():
+        inner = [path[1:] for path in paths if path[0] == name]
+        if [] in inner:
+            made[name] = value
+        elif inner and (value is None or isinstance(value, Mapping)):
+            made[name] = None if value is None else only(value, inner)
+    return made
+
+
+def only_schema(
+    schema: Document, paths: Sequence[Sequence[str]], known: Mapping[str, Document]
+) -> Document:
+    """Return a record's schema with nothing but the fields at *paths*."""
+    fields = []
+    for field in schema["fields"]:
+        inner = [path[1:] for path in paths if path[0] == field["name"]]
+        record, _ = record_in(field["type"], known)
+        if [] in inner:
+            fields.append(field)
+        elif inner and record is not None:
+            made = only_schema(record, inner, known)
+            fields.append({**field, "type": _with_record(field["type"], made)})
+    return {**schema, "fields": fields}
+
+
+def renamed(datum: Document, names: Mapping[tuple[str, ...], str]) -> Document:
+    """Return data with what stands at each path of *names* under its new name, in its place."""
+    made = {}
+    for name, value in datum.items():
+        inner = _inwards(names, name)
+        new = inner.pop((), name)
+        made[new] = renamed(value, inner) if inner and isinstance(value, Mapping) else value
+    return made
+
+
+def renamed_schema(
+    schema: Document, names: Mapping[tuple[str, ...], str], known: Mapping[str, Document]
+) -> Document:
+    """Return a record's schema with the field at each path of *names* under its new name."""
+    fields = []
+    for field in schema["fields"]:
+        inner = _inwards(names, field["name"])
+        made = {**field, "name": inner.pop((), field["name"])}
+        record, _ = record_in(field["type"], known)
+        if inner and record is not None:
+            made["type"] = _with_record(field["type"], renamed_schema(record, inner, known))
+        fields.append(made)
+    return {**schema, "fields": fields}
+
+
+def _inwards(names: Mapping[tuple[str, ...], str], name: str) -> dict[tuple[str, ...], str]:
+    return {path[1:]: new for path, new in names.items() if path[0] == name}
+
+
+def _with_record(avro_type: Any, record: Document) -> Any:  # noqa: ANN401 (Avro's)
+    """Return the type of a field with *record* for the record that it is."""
+    return [avro_type[0], record, *avro_type[2:]] if isinstance(avro_type, list) else record

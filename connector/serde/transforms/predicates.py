@@ -1,9 +1,10 @@
 """The common predicates: which records a transform is for."""
 
+import difflib
 import re
 from dataclasses import dataclass
 
-from headrace.plugins import ConfigError, Predicate, Problem, Record, option
+from headrace.plugins import ConfigError, Operation, Predicate, Problem, Record, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,16 @@ class OperationIsConfig:
     """Options of OperationIs."""
 
     operations: tuple[str, ...] = option("INSERT, UPDATE, DELETE, DELETE_RANGE, DELETE_PARTITION.")
+
+    def __post_init__(self) -> None:
+        """Check that there are such operations."""
+        known = [operation.value for operation in Operation]
+        for each in self.operations or ("",):
+            if each not in known:
+                near = difflib.get_close_matches(each.upper(), known, n=1)
+                hint = f"did you mean {near[0]}?" if near else ""
+                message = f"expected some of {', '.join(known)}, found {each!r}"
+                raise ConfigError([Problem("operations", message, hint)])
 
 
 class OperationIs(Predicate):

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,77 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
             child.send_signal(signal.SIGTERM)
             assert (200, 1, 1) == (status, made["id"], made["version"])
             assert 0 == child.wait(SECONDS_MAX)
+
+
+def test_a_number_that_is_too_long_is_no_id(address: str) -> None:
+    """It is answered as any id that is not there."""
+    for digits in ("9" * 18, "9" * 19, "9" * 23, "9" * 5_000):
+        for rest in ("", "/schema", "/subjects", "/versions"):
+            status, answer = ask(address, "GET", f"/schemas/ids/{digits}{rest}")
+            assert (404, 40403) == (status, answer["error_code"])
+
+
+def fields(*names: str) -> str:
+    """Return the schema of a record with fields of these names."""
+    made = [{"name": name, "type": "int"} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": made})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(ROW.replace("Row", "\ud800"), id="half a surrogate pair"),
+        pytest.param(fields("a", "a"), id="duplicate field"),
+        pytest.param(fields("a-b"), id="illegal name"),
+        pytest.param('{"type":"fixed","name":"F","size":-1}', id="negative size"),
+    ],
+)
+def test_what_is_no_schema_is_refused(address: str, schema: str) -> None:
+    """With the code of an invalid schema, and nothing is registered."""
+    for path in ("/subjects/a/versions", "/compatibility/subjects/a/versions"):
+        status, answer = ask(address, "POST", path, {"schema": schema})
+        assert (422, 42201) == (status, answer["error_code"])
+    assert (200, []) == ask(address, "GET", "/subjects")
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ({"name": None}, 42201),
+        ({"name": ""}, 42201),
+        ({"subject": 5}, 42201),
+        ({"subject": "\ud800"}, 42201),
+        ({"version": True}, 42202),
+        ({"version": -1}, 42202),
+        ({"version": 0}, 42202),
+        ({"version": "1"}, 42202),
+        ({"version": 10**30}, 42202),
+        ({"version": None}, 42202),
+    ],
+    ids=str,
+)
+def test_a_reference_has_texts_and_a_version(
+    address: str, part: dict[str, object], code: int
+) -> None:
+    """One that has anything else is refused, as nobody could look it up."""
+    ask(address, "POST", "/subjects/other/versions", {"schema": ROW})
+    reference = {"name": "Row", "subject": "other", "version": 1}
+
+    body = {"schema": fields("a"), "references": [reference | part]}
+    status, answer = ask(address, "POST", "/subjects/a/versions", body)
+
+    assert (422, code) == (status, answer["error_code"])
+    body["references"] = [reference]
+    assert 200 == ask(address, "POST", "/subjects/a/versions", body)[0]
+
+
+def test_a_body_that_is_not_compressed_as_it_says_is_refused(address: str) -> None:
+    """With JSON, as all errors are."""
+    request = urllib.request.Request(f"{address}/subjects/a/versions", b"\x1f\x8b123")  # noqa: S310 (ours)
+    request.add_header("Content-Encoding", "gzip")
+
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=SECONDS_MAX)  # noqa: S310 (ours)
+
+    with caught.value as answer:
+        assert (400, 400) == (answer.code, json.load(answer)["error_code"])

@@ -127,6 +127,17 @@ BEFORE = row(1).value
             id="replace: inwards",
         ),
         pytest.param(
+            {"type": "ReplaceField", "include": "home.zip,work.zip,card"},
+            {"card": "4711", "home": {"zip": 7}, "work": None},
+            id="replace: only some, inwards",
+        ),
+        pytest.param(
+            {"type": "ReplaceField", "renames": "home.street:road,home:house"},
+            {"id": 1, "card": "4711", "house": {"road": "Elm", "zip": 7}}
+            | {"work": None, "at": 1_700_000_000_123},
+            id="replace: renames stay within their parents",
+        ),
+        pytest.param(
             {"type": "MaskField", "fields": "card,at,home.street"},
             {**BEFORE, "card": "", "at": 0, "home": {"street": "", "zip": 7}},
             id="mask",
@@ -187,6 +198,27 @@ def test_values_are_changed_as_connect_changes_them(
     assert expected == one(**options)[1]
 
 
+@pytest.mark.parametrize(
+    ("replacement", "left"),
+    [({}, ["00000000-0000-0000-0000-000000000000"]), ({"replacement": "***"}, [])],
+    ids=["nil", "no uuid"],
+)
+def test_a_masked_uuid_is_a_uuid_still(replacement: Mapping[str, str], left: object) -> None:
+    """A record whose schema would not allow the replacement is set aside."""
+    of = {"type": "string", "logicalType": "uuid"}
+    fields = [{"name": "who", "type": ["null", of]}]
+    schema = RecordSchema.of(
+        "shop.people", "…", key=SCHEMA.key, value={**SCHEMA.value, "fields": fields}
+    )
+    person = row(1).changed(value={"who": "6f2c1d9e-1111-4222-8333-444455556666"}, schema=schema)
+    chain = chain_of(m={"type": "MaskField", "fields": "who", **replacement})
+
+    done = chain.apply([person])
+
+    assert left == [record.value["who"] for record in done.records]
+    assert 1 == len(done.records) + len(done.quarantined)
+
+
 def test_connects_long_names_are_understood() -> None:
     """As they stand in existing configurations."""
     name = "org.apache.kafka.connect.transforms.MaskField$Value"
@@ -220,17 +252,56 @@ def test_headers_come_and_go() -> None:
     assert {"home", "work", "at"} == value.keys()
 
 
+@pytest.mark.parametrize(
+    ("operation", "home"), [("copy", HOME), ("move", {"zip": 7})], ids=["copy", "move"]
+)
+def test_headers_come_from_inner_fields(operation: str, home: object) -> None:
+    """A header has what stands inwards, and only what moves goes."""
+    options = {"fields": "home.street,work.street", "headers": "a,b", "operation": operation}
+    found, value = one(type="HeaderFrom", **options)
+
+    assert (("a", b"Elm"),) == found.headers[0][2:]
+    assert home == value["home"]
+
+
+@pytest.mark.parametrize(("fields", "key"), [("home.zip", b"\x02\x0e"), ("work.zip", b"\x00")])
+def test_the_key_can_be_made_of_inner_fields(fields: str, key: bytes) -> None:
+    """One is null where its record is."""
+    found, _ = one(type="ValueToKey", fields=fields)
+
+    assert [key] == list(found.keys)
+
+
 def test_records_are_routed_by_their_topic() -> None:
     """Groups are written with $; what does not match stays."""
     found, _ = encoded(
         chain_of(
-            r={"type": "RegexRouter", "regex": r"(\w+)\.(\w+)", "replacement": r"$2-of-$1\x"},
+            r={"type": "RegexRouter", "regex": r"(\w+)\.(\w+)", "replacement": "$2-of-$1"},
             n={"type": "RegexRouter", "regex": "nothing", "replacement": "else"},
         ),
         row(1),
     )
 
-    assert ["ORDERS-of-SHOP\\x"] == list(found.topics or ())
+    assert ["ORDERS-of-SHOP"] == list(found.topics or ())
+
+
+@pytest.mark.parametrize(
+    ("regex", "replacement"),
+    [
+        pytest.param("SHOP(x?).*", "$1", id="nothing"),
+        pytest.param("SHOP(.).*", "$1", id="a dot"),
+        pytest.param("SHOP.*", "$0" * 23, id="too long"),
+    ],
+)
+def test_a_record_without_a_topic_is_set_aside(regex: str, replacement: str) -> None:
+    """Kafka would take none of these names."""
+    found, _ = encoded(
+        chain_of(r={"type": "RegexRouter", "regex": regex, "replacement": replacement}), row(1)
+    )
+
+    ((lost),) = found.quarantined
+    assert "transform" == lost.code
+    assert lost.message.startswith("expected a topic's name, found ")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +338,27 @@ def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"type": "InsertField", "static_field": "card"}, id="insert"),
+        pytest.param({"type": "ReplaceField", "renames": "at:card"}, id="rename"),
+        pytest.param({"type": "ReplaceField", "renames": "home.zip:street"}, id="rename inwards"),
+        pytest.param({"type": "ValueToKey", "fields": "home.zip,work.zip"}, id="key"),
+    ],
+)
+def test_a_field_never_takes_anothers_name(options: Mapping[str, str]) -> None:
+    """The record is set aside: its schema would have the name twice."""
+    chain = chain_of(t={k.replace("_", "."): v for k, v in options.items()})
+
+    done = chain.apply([row(1)])
+
+    assert [] == list(done.records)
+    ((lost),) = done.quarantined
+    assert ("TRANSFORMATION", "transform") == (lost.stage, lost.code)
+    assert "2 fields" in lost.message
+
+
+@pytest.mark.parametrize(
     ("options", "key"),
     [
         ({"fields": "x"}, "transforms.t.type"),
@@ -276,7 +368,19 @@ def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
         ({"type": "MaskField", "fields": "x", "colour": "red"}, "transforms.t.colour"),
         ({"type": "RegexRouter", "regex": "(", "replacement": ""}, "transforms.t.regex"),
         ({"type": "Filter", "predicate": "nobody"}, "transforms.t.predicate"),
+        ({"type": "RegexRouter", "regex": "(a)", "replacement": "$2x"}, "transforms.t.replacement"),
+        (
+            {"type": "RegexRouter", "regex": "a", "replacement": "bad topic!"},
+            "transforms.t.replacement",
+        ),
+        ({"type": "RegexRouter", "regex": "a", "replacement": r"a\x"}, "transforms.t.replacement"),
+        ({"type": "RegexRouter", "regex": "a", "replacement": "${1}"}, "transforms.t.replacement"),
+        ({"type": "RegexRouter", "regex": "a", "replacement": ""}, "transforms.t.replacement"),
         ({"type": "ReplaceField", "renames": "a"}, "transforms.t.renames"),
+        ({"type": "ReplaceField", "renames": "a:b-c"}, "transforms.t.renames"),
+        ({"type": "ReplaceField", "renames": "a.b:a.c"}, "transforms.t.renames"),
+        ({"type": "InsertField", "static.field": "my-field"}, "transforms.t.static.field"),
+        ({"type": "InsertField", "topic.field": "2nd"}, "transforms.t.topic.field"),
     ],
 )
 def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: str) -> None:
@@ -285,6 +389,45 @@ def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: st
         chain_of(t=options)
 
     assert [key] == [problem.key for problem in caught.value.problems]
+
+
+FILTER = {"transforms": "t", "transforms.t.type": "Filter"}
+BY_NAME = {"predicates": "p", "predicates.p.type": "HasHeaderKey", "predicates.p.name": "x"}
+MEANT = {**FILTER, **BY_NAME, "transforms.t.predicate": "p"}
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        pytest.param({**MEANT, "transforms.t.negate": "yes"}, "transforms.t.negate", id="yes"),
+        pytest.param({**MEANT, "transforms.t.negate": 1}, "transforms.t.negate", id="1"),
+        pytest.param({**MEANT, "transforms.t.negate": ""}, "transforms.t.negate", id="nothing"),
+        pytest.param({**FILTER, "transforms.t.negate": True}, "transforms.t.negate", id="of none"),
+        pytest.param({**FILTER, "transforms.b.type": "Filter"}, "transforms.b", id="transform"),
+        pytest.param({**MEANT, "predicates.b.type": "OperationIs"}, "predicates.b", id="predicate"),
+        pytest.param({**FILTER, "transforms": "t,t"}, "transforms", id="transform twice"),
+        pytest.param({**MEANT, "predicates": "p,p"}, "predicates", id="predicate twice"),
+        pytest.param({**FILTER, **BY_NAME}, "predicates", id="predicate of no transform"),
+    ],
+)
+def test_what_would_do_nothing_or_something_else_is_a_mistake(
+    options: Mapping[str, object], key: str
+) -> None:
+    """A text that is neither true nor false, and a plugin that is not listed, or listed twice."""
+    with pytest.raises(ConfigError) as caught:
+        Chain(parse_config(SinkOptions, options))
+
+    assert [key] == [problem.key for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("negate", "left"), [(True, 0), (False, 1), ("TRUE", 0), ("false", 1)], ids=repr
+)
+def test_negate_is_true_or_false(negate: object, left: int) -> None:
+    """As YAML has them, or Connect's texts."""
+    chain = Chain(parse_config(SinkOptions, {**MEANT, "transforms.t.negate": negate}))
+
+    assert left == len(chain.apply([row(1)]).records)
 
 
 def test_without_an_envelope_nothing_that_was_to_be_masked_goes_out() -> None:

@@ -1,0 +1,45 @@
+"""What Avro forbids in a schema although fastavro parses it. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+AvroSchema = Any  # Any: a name, a union or a definition, as JSON has them.
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_ALLOWED: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_FULL: Final = re.compile(rf"{_ALLOWED.pattern}(\.{_ALLOWED.pattern})*")
+
+
+def faults(schema: AvroSchema) -> Iterator[str]:
+    """Tell what is wrong with *schema*, which fastavro parsed."""
+    left = [schema]
+    while left:  # Not by recursion: schemas may be as deep as the parser can go.
+        each = left.pop()
+        if isinstance(each, list):
+            left += each
+        elif isinstance(each, Mapping):
+            if each["type"] in _NAMED:
+                yield from _faults_of_named(each)
+            left += [field["type"] for field in each.get("fields", ())]
+            left += [each[part] for part in ("type", "items", "values") if part in each]
+
+
+def _faults_of_named(schema: AvroSchema) -> Iterator[str]:
+    name = schema["name"]
+    if not _FULL.fullmatch(name):
+        yield f"illegal name {name!r}"
+    if schema["type"] == "fixed" and not _is_size(schema["size"]):
+        yield f"{name}: expected a size, found {schema['size']!r}"
+    seen: set[str] = set()
+    for field in schema.get("fields", ()):
+        if not isinstance(field["name"], str) or not _ALLOWED.fullmatch(field["name"]):
+            yield f"{name}: illegal field name {field['name']!r}"
+        elif field["name"] in seen:
+            yield f"{name}: duplicate field {field['name']}"
+        else:
+            seen.add(field["name"])
+
+
+def _is_size(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool) and found >= 0

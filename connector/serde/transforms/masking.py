@@ -1,0 +1,76 @@
+"""What stands in place of a masked value: the empty value of its type, which its schema allows."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace.connector.serde.transforms.parts import TransformError
+from headrace.plugins import Document
+
+_NIL: Final = str(uuid.UUID(int=0))
+_EMPTY: Final[Mapping[str, object]] = {
+    "null": None,
+    "boolean": False,
+    "int": 0,
+    "long": 0,
+    "float": 0.0,
+    "double": 0.0,
+    "bytes": b"",
+}
+_ZERO: Final = b"\x00"  # Of what is a number in bytes: no bytes at all are none.
+
+
+def masked(
+    value: Any,  # noqa: ANN401 (a field's)
+    avro_type: Any,  # noqa: ANN401 (Avro's)
+    known: Mapping[str, Document],
+    text: str | None,
+) -> Any:  # noqa: ANN401 (of the same type)
+    """Return the empty value of *avro_type*, or *text* in place of texts; null stays null.
+
+    *known* are the named types of the whole schema.
+
+    Raises:
+        TransformError: *text* does not fit.
+
+    """
+    if value is None:
+        return None
+    if isinstance(avro_type, list):  # What the first branch allows, the union does.
+        branch = next(each for each in avro_type if each != "null")
+        return masked(value, branch, known, text)
+    if isinstance(avro_type, str):
+        avro_type = known.get(avro_type, {"type": avro_type})
+    kind = avro_type["type"]
+    if isinstance(kind, Mapping | list):
+        return masked(value, kind, known, text)
+    if kind == "record":
+        return {
+            field["name"]: masked(value.get(field["name"]), field["type"], known, text)
+            for field in avro_type["fields"]
+        }
+    return _text(avro_type, text) if kind == "string" else _empty(avro_type)
+
+
+def _text(avro_type: Document, text: str | None) -> str:
+    if avro_type.get("logicalType") != "uuid":
+        return text or ""
+    try:
+        return str(uuid.UUID(text)) if text else _NIL
+    except ValueError:
+        raise TransformError(
+            "the replacement does not fit a field of UUIDs",
+            hint=f"give one that does, or none: {_NIL} stands there then",
+        ) from None
+
+
+def _empty(avro_type: Document) -> object:
+    kind = avro_type["type"]
+    if kind == "enum":
+        return avro_type.get("default", avro_type["symbols"][0])
+    if kind == "fixed":
+        return bytes(avro_type["size"])
+    if kind in ("array", "map"):
+        return [] if kind == "array" else {}
+    is_number = avro_type.get("logicalType") == "decimal" or avro_type.get("cqlType") == "varint"
+    return _ZERO if kind == "bytes" and is_number else _EMPTY[kind]

@@ -1,0 +1,37 @@
+"""Which names the fields of a record may have: those that Avro allows, each once."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.connector.serde.avro_types import definitions
+from headrace.connector.serde.transforms.parts import TransformError
+from headrace.plugins import ConfigError, Document, Problem
+
+_ALLOWED: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_HINT: Final = "Avro's names are of letters, digits and _, and do not begin with a digit"
+
+
+def check_names(key: str, names: Iterable[str]) -> None:
+    """Raise ConfigError if one of *names*, which the option *key* gave, is none for a field."""
+    for name in names:
+        if not _ALLOWED.fullmatch(name):
+            raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
+
+
+def check_fields(schema: Document, table: str) -> None:
+    """Raise TransformError if a record within *schema* has a field twice, or one misnamed."""
+    for record in definitions(schema).values():
+        counts = Counter(field["name"] for field in record.get("fields", ()))
+        for name, count in counts.items():
+            if count > 1:
+                raise TransformError(
+                    f"{record['name']} would have {count} fields {name!r}, expected one",
+                    place=table,
+                    hint="give the new field a name that no other field has",
+                )
+            if not _ALLOWED.fullmatch(name):
+                raise TransformError(
+                    f"{record['name']} would have a field {name!r}", place=table, hint=_HINT
+                )
