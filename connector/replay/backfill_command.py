@@ -13,6 +13,7 @@ from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
+from headrace.connector.replay.options import refuse_empty, shards_of
 from headrace.connector.replay.planning import check_tables, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardState
@@ -29,6 +30,7 @@ _SHARED: Final = ("contact_points", "username", "password", "tls_ca")
 def main(arguments: Sequence[str]) -> int:
     """Plan a run for each table, or find it, and execute them unless only plans are asked for."""
     given = _parser().parse_args(arguments)
+    refuse_empty(given)
     text = job_text(given.job)
     names = list(dict.fromkeys(given.tables))
     _check_delivered(text, names)
@@ -74,7 +76,7 @@ def _check_delivered(text: JobText, names: Sequence[str]) -> None:
 
 def _run_of(runs: RunTable, text: JobText, name: str, given: argparse.Namespace) -> Run | None:
     """Return the run that has to read the table *name*; None where one has done so."""
-    made = Target.of_job(text, folder=given.to_folder, suffix=given.suffix)
+    made = Target.of_job(text, folder=given.to_folder or "", suffix=given.suffix or "")
     target = in_lake(replace(made, rate=rate_of(given)), given)
     selection = Selection(tokens=(token_range(given.token_range),) if given.token_range else ())
     facts = {"table": name, "tokens": [list(each) for each in selection.tokens]}
@@ -86,7 +88,7 @@ def _run_of(runs: RunTable, text: JobText, name: str, given: argparse.Namespace)
             return replace(known, target=target) if left else None
         source = table_source(text, name)
         spec = SourceSpec(given=source, directory=str(text.directory), job=text.name)
-        plan = planned(spec, selection, shards=given.shards)
+        plan = planned(spec, selection, shards=shards_of(given))
         run = Run.new(_KIND, target, {**facts, "shards": len(plan.shards)})
         runs.add(run, plan.shards)
         sys.stdout.write(f"run {run.run}: {len(plan.shards)} ranges of {name}\n")
@@ -139,9 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shards", type=int, default=SHARDS, help="ranges of tokens (64)")
     parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
     parser.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
-    parser.add_argument("--to-folder", metavar="DIR", default="", help="Parquet files instead")
+    parser.add_argument("--to-folder", metavar="DIR", help="Parquet files instead")
     add_lake(parser)
-    parser.add_argument("--suffix", default="", help="of the topics, if not the live ones")
+    parser.add_argument("--suffix", help="of the topics, if not the live ones")
     parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
     add_metrics(parser)
     return parser

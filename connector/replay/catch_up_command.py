@@ -28,7 +28,7 @@ WATCH_SECONDS: Final = 10.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give *parser* the options of the command."""
     parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    parser.add_argument("--split", default="", metavar="NAME,…", help="these, however they lag")
+    parser.add_argument("--split", metavar="NAME,…", help="these, however they lag")
     parser.add_argument(
         "--lag-bytes",
         type=int,
@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="without --split: those that have more to read than so much (1 GiB)",
     )
-    parser.add_argument("--until", default="", metavar="POSITION", help="up to there; latest")
+    parser.add_argument("--until", metavar="POSITION", help="up to there; latest")
     parser.add_argument(
         "--chunk-bytes",
         type=int,
@@ -63,9 +63,9 @@ def catch_up(given: argparse.Namespace) -> int:
             raise bad_option(f"--{name.replace('_', '-')}", f"expected {least} or more")
     text, job = job_text(given.job), read_job(given.job)
     orders = Orders(
-        splits=tuple(filter(None, map(str.strip, given.split.split(",")))),
+        splits=tuple(filter(None, map(str.strip, (given.split or "").split(",")))),
         lag_bytes=given.lag_bytes,
-        until=given.until,
+        until=given.until or "",
         chunk_bytes=given.chunk_bytes,
     )
     stopped, measures = threading.Event(), CatchUpMeasures()

@@ -1,5 +1,6 @@
 """Encoded records as Arrow columns, made from whole buffers and not cell by cell."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.plugins import OPERATIONS, EncodedRecords, Facts, Headers
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.columns import Pieces
 
 # The same in Spark's words and in Arrow's.
 SPARK_SCHEMA: Final = (
@@ -40,6 +42,9 @@ SINK_ARROW_SCHEMA: Final = pa.schema(
 T = TypeVar("T")
 
 _ID_BYTES: Final = 16
+_INT64: Final = pa.int64()
+_FIELDS: Final[Mapping[str, pa.DataType]] = {each.name: each.type for each in ARROW_SCHEMA}
+_COUNTING: Final = array("q", range(20_000)).tobytes()
 _OPERATION_NAMES: Final = pa.array([operation.value for operation in OPERATIONS])
 
 
@@ -48,8 +53,8 @@ def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
     count = len(encoded)
     columns: dict[str, pa.Array] = {
         "table": _repeated(encoded.tables, pa.string()),
-        "key": pa.array(encoded.keys, pa.binary()),
-        "value": pa.array(encoded.values, pa.binary()),
+        "key": _bytes(encoded.keys),
+        "value": _bytes(encoded.values),
         "schema_id": _repeated(encoded.headers, pa.binary(), _schema_id),
     }
     if encoded.facts is not None and len(encoded.facts.timestamps_us) == count:
@@ -114,29 +119,44 @@ def _headers(columns: Mapping[str, list[Any]], count: int) -> list[Headers]:
 
 
 def _of_facts(facts: Facts) -> dict[str, pa.Array]:
-    mutations = _numbers(facts.mutations)
     columns = {
         "operation": _OPERATION_NAMES.take(_numbers(facts.operations)),
-        "write_time": _numbers(facts.timestamps_us).cast(pa.timestamp("us", tz="UTC")),
-        "index": _numbers(facts.indexes).cast(pa.int32()),
+        "write_time": _numbers(facts.timestamps_us, _FIELDS["write_time"]),
+        "index": _numbers(facts.indexes).cast(_FIELDS["index"]),
     }
-    for name, of_mutations in facts.places.items():
-        if name in ARROW_SCHEMA.names:
-            column = _numbers(of_mutations).take(mutations)
-            if name == "node":
-                column = pa.array(facts.nodes, pa.string()).take(column)
-            columns[name] = column.cast(ARROW_SCHEMA.field(name).type)
+    of_mutations: dict[str, pa.Array] = {}
+    for name, place in facts.places.items():
+        if name == "node":
+            of_mutations[name] = pa.array(facts.nodes, pa.string()).take(_numbers(place))
+        elif name in _FIELDS:
+            of_mutations[name] = _numbers(place).cast(_FIELDS[name])
     if facts.ids:
         fixed = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(_ID_BYTES), len(facts.ids) // _ID_BYTES, [None, pa.py_buffer(facts.ids)]
         )
-        columns["mutation"] = fixed.take(mutations).cast(pa.binary())
-    return columns
+        of_mutations["mutation"] = fixed.cast(pa.binary())
+    numbers = facts.mutations.tobytes()
+    has_one_each = numbers == _COUNTING[: len(numbers)] and all(
+        len(each) == len(facts.mutations) for each in of_mutations.values()
+    )
+    if not has_one_each:
+        mutations = _numbers(facts.mutations)
+        of_mutations = {name: each.take(mutations) for name, each in of_mutations.items()}
+    return columns | of_mutations
 
 
-def _numbers(column: memoryview) -> pa.Array:
+def _numbers(column: memoryview, kind: pa.DataType = _INT64) -> pa.Array:
     """Return a column of 64-bit numbers, which may have gaps in memory."""
-    return pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column.tobytes())])
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column.tobytes())])
+
+
+def _bytes(column: Sequence[bytes | None]) -> pa.Array:
+    """Return a column of bytes; nothing is copied of what lies in memory as it should."""
+    if not isinstance(column, Pieces):
+        return pa.array(column, pa.binary())
+    made = column.buffers
+    buffers = [None, pa.py_buffer(made.offsets), pa.py_buffer(made.values)]
+    return pa.Array.from_buffers(pa.binary(), made.count, buffers)
 
 
 def _repeated(

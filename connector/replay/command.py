@@ -16,7 +16,8 @@ from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ArchiveGapError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
-from headrace.connector.replay.lakes import LAKES, check_lake
+from headrace.connector.replay.lakes import ICEBERG, LAKES, check_lake
+from headrace.connector.replay.options import refuse_contradictions, refuse_empty, shards_of
 from headrace.connector.replay.planning import Bounds, Planned, by_node, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -36,6 +37,7 @@ _SHOWN_MAX: Final = 16
 def main(arguments: Sequence[str]) -> int:
     """Do what *arguments* say; return the exit status."""
     given = _parser().parse_args(arguments)
+    refuse_empty(given)
     if given.verb == CATCH_UP:
         return catch_up(given)
     text = job_text(given.job, None)
@@ -64,12 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     plan = verbs.add_parser("plan", help="say what would be done, and keep it as a run")
     plan.add_argument("job", type=Path, metavar="JOB.yaml")
     add_selection(plan)
-    plan.add_argument("--shards", type=int, default=0, metavar="N", help="cut the work into N")
-    plan.add_argument("--to-folder", metavar="DIR", default="", help="write Parquet files here")
-    plan.add_argument("--format", choices=("avro", "json"), default="avro", help="of those files")
+    plan.add_argument("--shards", type=int, metavar="N", help="cut the work into N")
+    plan.add_argument("--to-folder", metavar="DIR", help="write Parquet files here")
+    plan.add_argument("--format", choices=("avro", "json"), help="of those files (avro)")
     add_lake(plan)
     plan.add_argument("--into-live", action="store_true", help="into the topics of the job itself")
-    plan.add_argument("--suffix", default=SIDE_SUFFIX, help="of the side topics (.replay)")
+    plan.add_argument("--suffix", help="of the side topics (.replay)")
     plan.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
     plan.add_argument("--accept-gaps", action="store_true", help="also where segments are missing")
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
@@ -93,20 +95,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Give *parser* the options that say which changes are meant."""
-    parser.add_argument("--tables", default="", metavar="KS.TABLE,…", help="only these")
-    parser.add_argument("--operations", default="", metavar="NAME,…", help="only these")
+    parser.add_argument("--tables", metavar="KS.TABLE,…", help="only these")
+    parser.add_argument("--operations", metavar="NAME,…", help="only these")
     parser.add_argument("--from", dest="since", metavar="TIME", help="written at or after (UTC)")
     parser.add_argument("--to", dest="before", metavar="TIME", help="written before (UTC)")
-    parser.add_argument("--after", default="", metavar="POSITION", help="logged after")
-    parser.add_argument("--until", default="", metavar="POSITION", help="logged up to")
+    parser.add_argument("--after", metavar="POSITION", help="logged after")
+    parser.add_argument("--until", metavar="POSITION", help="logged up to")
     parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
     parser.add_argument("--keys-file", type=Path, metavar="PATH", help="a key per line, as JSON")
 
 
 def add_lake(parser: argparse.ArgumentParser) -> None:
     """Give *parser* the options that say which tables files in a folder belong to."""
-    parser.add_argument("--lake", choices=sorted(LAKES), default="", help="tables in that folder")
-    parser.add_argument("--catalog", default="", metavar="NAME", help="of pyiceberg's, for iceberg")
+    parser.add_argument("--lake", choices=sorted(LAKES), help="tables in that folder")
+    parser.add_argument("--catalog", metavar="NAME", help="of pyiceberg's, for iceberg")
 
 
 def in_lake(target: Target, given: argparse.Namespace) -> Target:
@@ -117,12 +119,14 @@ def in_lake(target: Target, given: argparse.Namespace) -> Target:
         LakeMissingError: its library is not there.
 
     """
+    if given.catalog and given.lake != ICEBERG:
+        raise bad_option("--catalog", "is of Iceberg tables", f"give --lake {ICEBERG}")
     if not given.lake:
         return target
     if not target.path:
         raise bad_option("--lake", "is of files in a folder", "give --to-folder")
     check_lake(given.lake)
-    return replace(target, lake=given.lake, catalog=given.catalog)
+    return replace(target, lake=given.lake, catalog=given.catalog or "")
 
 
 def _index(given: argparse.Namespace, text: JobText) -> int:
@@ -134,19 +138,20 @@ def _index(given: argparse.Namespace, text: JobText) -> int:
 
 
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
+    refuse_contradictions(given)
     selection = selection_of(given)
     spec = SourceSpec.of_job(text)
     if given.accept_gaps:
         spec = spec.behind_gaps()
     target = Target.of_job(
         text,
-        folder=given.to_folder,
-        codec=given.format,
-        suffix="" if given.into_live else given.suffix,
+        folder=given.to_folder or "",
+        codec=given.format or "avro",
+        suffix="" if given.into_live else given.suffix or SIDE_SUFFIX,
     )
     target = in_lake(replace(target, rate=rate_of(given)), given)
-    bounds = Bounds(after=given.after, until=given.until)
-    plan = planned(spec, selection, bounds=bounds, shards=given.shards)
+    bounds = Bounds(after=given.after or "", until=given.until or "")
+    plan = planned(spec, selection, bounds=bounds, shards=shards_of(given))
     run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
@@ -164,7 +169,7 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
 def selection_of(given: argparse.Namespace) -> Selection:
     """Return what the options of `add_selection` select."""
     return Selection(
-        tables=_set(given.tables),
+        tables=_set(given.tables, "--tables"),
         operations=_operations(given.operations),
         from_us=time_us(given.since, "--from") if given.since else None,
         to_us=time_us(given.before, "--to") if given.before else None,
@@ -181,16 +186,20 @@ def rate_of(given: argparse.Namespace) -> float:
     return rate
 
 
-def _operations(text: str) -> frozenset[str]:
-    wanted = _set(text)
+def _operations(text: str | None) -> frozenset[str]:
+    wanted = _set(text, "--operations")
     known = [operation.value for operation in OPERATIONS]
     for name in wanted.difference(known):
         raise bad_option("--operations", f"{name!r} is none", f"there are {', '.join(known)}")
     return wanted
 
 
-def _set(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())
+def _set(text: str | None, key: str) -> frozenset[str]:
+    """Return the names in *text*, of the option *key*; none, which selects all, without text."""
+    names = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise bad_option(key, f"expected names, found {text!r}", "leave it out to select all")
+    return names
 
 
 def _facts(plan: Planned) -> dict[str, object]:

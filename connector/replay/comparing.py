@@ -7,6 +7,7 @@ is here; which tasks there are, and what follows, is `reconciling`.
 
 import zlib
 from array import array
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -258,7 +259,7 @@ class LogSide:
                     announced = [encoder.schema(schema) for schema in batch.schemas()]
                     schemas |= {each.schema_id: each.value for each in announced}
                     self._take(encoder, batch, side, schemas)
-                    books = batch.end.books()
+                    books = batch.end.books() if batch.has_end else books
         except HeadraceError as error:
             return SideReport(problem=f"{error.code}: {error}")
         return SideReport(
@@ -426,7 +427,7 @@ def change_of(document: Document, stored: Stored) -> ChangeRow:
         if "sourceTable" in document:
             table = f"{document['sourceKeyspace']}.{document['sourceTable']}"
             operation, time_us = document["operationType"], document["timestampMicros"]
-            mutation = document["mutation"]
+            mutation = _octets(document["mutation"])
         else:
             table, operation = document["table"], document["op"]
             time_us, mutation = document["timestamp"], bytes.fromhex(document["mutation"])
@@ -436,6 +437,11 @@ def change_of(document: Document, stored: Stored) -> ChangeRow:
         raise bad_option("reconcile", message, "only envelope cep44 can be compared") from error
     copies = int(document.get("copies", 0))
     return ChangeRow(name, table, stored.key or b"", operation, time_us, copies)
+
+
+def _octets(value: bytes | str) -> bytes:
+    """Return bytes as they were: what is decoded from JSON has them in base64."""
+    return b64decode(value, validate=True) if isinstance(value, str) else value
 
 
 def _is_selected(row: ChangeRow, selection: Selection) -> bool:

@@ -6,7 +6,7 @@ Needs no Spark: a task calls `deliver`, and so does a test. Blocking.
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -37,6 +37,7 @@ from headrace.plugins import (
     Sink,
     Source,
 )
+from headrace.plugins.columns import Pieces
 
 NOTES_MAX: Final = 20  # Of one shard.
 _PROBLEM_CHARS_MAX: Final = 2_000
@@ -163,16 +164,20 @@ def _pump(source: Source, shard: Shard, outlet: Outlet, report: ShardReport, rat
             if len(report.notes) < NOTES_MAX:
                 report.notes.append(f"{lost.code}: {lost.place}: {lost.message}")
         encoded = shard.selection.apply(made)
-        report.size_bytes += sum(map(len, encoded.values))
+        report.size_bytes += _size_of(encoded.values)
         outlet.take(encoded, batch)
         report.delivered += len(encoded)
-        report.books = batch.end.books()
+        report.books = batch.end.books() if batch.has_end else report.books
         if rate:
             time.sleep(max(0.0, report.delivered / rate - (time.monotonic() - started)))
     outlet.finish()
     report.rejected = outlet.rejected
     report.delivered -= outlet.rejected
     report.notes += outlet.notes
+
+
+def _size_of(values: Sequence[bytes]) -> int:
+    return values.size_bytes if isinstance(values, Pieces) else sum(map(len, values))
 
 
 @contextlib.contextmanager
@@ -183,7 +188,7 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
             name=attempt_name(run, shard.number, attempt)
             if target.lake
             else file_name(run, shard.number),
-            encoder=Encoder(Encoding(codec=target.format)),
+            encoder=Encoder(Encoding(codec=target.format), joined=True),
         )
         try:
             yield files

@@ -52,7 +52,7 @@ def engine(master: str | None) -> Iterator[Engine]:
     except ImportError as error:
         hint = "pip install 'headrace[spark]'; `--master none` does without"
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
-    with session.session(master) as spark:
+    with session.session(master, session.HANDING_OUT) as spark:
         yield Engine(
             partial(session.perform, spark), partial(session.gather, spark), session.width(spark)
         )

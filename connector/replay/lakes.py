@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 COMMITS_MAX: Final = 10  # Others may commit to the same table at the same time.
+ICEBERG: Final = "iceberg"
 CATALOG_FILE: Final = "catalog.db"
 _NO_KEYSPACE: Final = "default"
 _NS_PER_MS: Final = 1_000_000
@@ -134,9 +135,9 @@ class IcebergLake:
 
 LAKES: Final[Mapping[str, Callable[[Path, str], Lake]]] = {
     "delta": DeltaLake,
-    "iceberg": IcebergLake,
+    ICEBERG: IcebergLake,
 }
-_MODULES: Final = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_MODULES: Final = {"delta": "deltalake", ICEBERG: "pyiceberg"}
 
 
 def check_lake(kind: str) -> None:

@@ -181,9 +181,12 @@ class Reading:
         # What this split needs of the logs is noted there, as a worker does (I5).
         with opened(shard, spectator=False) as source:
             was_short = is_short(source, part)
+            end: Position | None = None
             for batch in batches(source, shard):
-                self._known = replace(self._known, position=batch.end.encode())
+                end = batch.end if batch.has_end else None
                 yield batch
+            if end is not None:
+                self._known = replace(self._known, position=end.encode())
             if was_short or is_short(source, part):
                 raise LogShortError(
                     "the logs end before the batch does",

@@ -18,6 +18,10 @@ from headrace.plugins import Batch, EncodedRecords, MissingRequirementError
 
 ROWS_PER_GROUP: Final = 100_000
 _REPEATED: Final = ["table", "operation", "schema_id", "copies", "index", "node", "segment"]
+_RISING: Final = {"write_time": "DELTA_BINARY_PACKED", "position": "DELTA_BINARY_PACKED"}
+# Values fast rather than small: a tenth larger for a third less CPU. Random bytes have no pattern.
+_COMPRESSION: Final = dict.fromkeys(ARROW_SCHEMA.names, "zstd") | {"mutation": "none"}
+_LEVELS: Final = {"value": -3}
 
 
 class TargetUnwritableError(MissingRequirementError):
@@ -48,6 +52,11 @@ class ParquetFiles:
         """Write the records to the files of their tables."""
         del batch
         rows = record_batch(encoded)
+        if not rows.num_rows:
+            return
+        if encoded.tables.count(encoded.tables[0]) == rows.num_rows:
+            self._add(encoded.tables[0], rows)
+            return
         start = 0
         for table, run in groupby(encoded.tables):
             count = sum(1 for _ in run)
@@ -93,7 +102,12 @@ class ParquetFiles:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._writers[table] = pq.ParquetWriter(
-                    path, ARROW_SCHEMA, compression="zstd", use_dictionary=_REPEATED
+                    path,
+                    ARROW_SCHEMA,
+                    compression=_COMPRESSION,
+                    compression_level=_LEVELS,
+                    use_dictionary=_REPEATED,
+                    column_encoding=_RISING,
                 )
             except OSError as error:
                 hint = "name a folder that every machine can write"

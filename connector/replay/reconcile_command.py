@@ -12,9 +12,11 @@ from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.backfill_command import table_source
 from headrace.connector.replay.checkpoint import known_schemas
 from headrace.connector.replay.command import DIFFERENCES_STATUS, add_selection, selection_of
+from headrace.connector.replay.comparable import check_comparable
 from headrace.connector.replay.comparing import SLICE_US, Comparison
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.engine import engine
+from headrace.connector.replay.options import refuse_empty
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.reconciling import Outcome, Sides, Times, reconcile
 from headrace.connector.replay.repairing import plan_repair
@@ -32,13 +34,17 @@ _US: Final = 1_000_000
 def main(arguments: Sequence[str]) -> int:
     """Compare; return 0 when nothing differs, else 4."""
     given = _parser().parse_args(arguments)
+    refuse_empty(given)
     text = job_text(given.job)
+    with inside(str(text.directory)), sink_and_encoder(text.sink, "reconcile") as (sink, _):
+        check_comparable(sink)
     selection = selection_of(given)
     at_s = time.time()
     if selection.to_us is None:  # What is on its way is not missing.
         selection = replace(selection, to_us=int(at_s - given.grace) * _US)
     spec = SourceSpec.of_job(text)
-    plan = planned(spec, selection, bounds=Bounds(after=given.after, until=given.until))
+    bounds = Bounds(after=given.after or "", until=given.until or "")
+    plan = planned(spec, selection, bounds=bounds)
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
     outcome = _compared(given, text, selection, plan, int(at_s))

@@ -4,11 +4,13 @@ Each shard is a job of one task, so that it ends, fails and is told of by itself
 What a task reads and writes never passes through the JVM.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -30,6 +32,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
+}
+# Where Java only hands tasks out: to compile it better than once costs more than it saves.
+HANDING_OUT: Final[Mapping[str, str]] = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 _PROBLEM_CHARS_MAX: Final = 500
 
@@ -85,10 +92,11 @@ def perform(
 ) -> None:
     """Do all *works* on the cluster, as many at once as it has cores.
 
+    As many again wait in Spark's queue, so that no core waits for the driver to send the next.
     *begun* and *ended* are called on this thread. A shard whose task dies every time is reported
     as failed like any other.
     """
-    at_once = width(spark)
+    at_once = 2 * width(spark)
     waiting = list(reversed(works))
     running: dict[Future[ShardReport], Work] = {}
     with ThreadPoolExecutor(at_once, thread_name_prefix="shard") as pool:
@@ -133,7 +141,16 @@ def _on_cluster(spark: SparkSession, work: Work) -> ShardReport:
 
 
 def _do(work: Work) -> ShardReport:
-    return work()  # A function, because Spark sends no callable objects.
+    report = work()  # A function, because Spark sends no callable objects.
+    _keep_modules()
+    return report
+
+
+@cache
+def _keep_modules() -> None:
+    """Leave what was imported out of the collection of garbage that Spark has after each task."""
+    gc.collect()
+    gc.freeze()
 
 
 def _said(error: Exception) -> str:

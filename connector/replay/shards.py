@@ -30,7 +30,7 @@ from headrace.plugins import (
     Split,
 )
 
-BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 960 * 1024  # An outbox of up to a MiB is used again, in the cache still.
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
@@ -142,9 +142,12 @@ def spare(source: Source, selection: Selection) -> None:
 
 
 def batches(
-    source: Source, shard: Shard, *, records_max: int = BATCH_RECORDS_MAX
+    source: Source,
+    shard: Shard,
+    *,
+    records_max: int = BATCH_RECORDS_MAX,
 ) -> Iterator[Batch]:
-    """Yield all that the shard's split has, about *records_max* at a time.
+    """Yield all that the shard's split has, about *records_max* at a time; the last has an end.
 
     Raises:
         HeadraceError: the source cannot be read on.
@@ -154,7 +157,13 @@ def batches(
     if split is None:
         hint = "the source is configured otherwise than when this was planned: plan anew"
         raise bad_option("split", f"the source has no split {shard.split!r}", hint)
-    yield from _read(source, split, shard, records_max)
+    demand = Demand(
+        records_max=records_max,
+        bytes_max=BATCH_BYTES_MAX,
+        linger_ms=LINGER_MS,
+        position_due=False,
+    )
+    yield from _read(source, split, shard, demand)
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
@@ -174,10 +183,9 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     )
 
 
-def _read(source: Source, split: Split, shard: Shard, records_max: int) -> Iterator[Batch]:
+def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:
     resume = None if shard.resume is None else source.decode_position(shard.resume)
     reader = source.open(split, resume)
-    demand = Demand(records_max=records_max, bytes_max=BATCH_BYTES_MAX, linger_ms=LINGER_MS)
     idle = 0
     try:
         while idle < IDLE_READS:

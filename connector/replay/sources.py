@@ -111,7 +111,7 @@ class SegmentPartition(InputPartition):
 @cache
 def _encoder(codec: str) -> Encoder:
     """Return the one encoder that a task's process needs."""
-    return Encoder(Encoding(codec=codec))
+    return Encoder(Encoding(codec=codec), joined=True)
 
 
 class SegmentReader(DataSourceReader):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headrace.connector.replay.comparable import check_comparable
 from headrace.connector.replay.comparing import (
     ChangeRow,
     Comparison,
@@ -52,6 +53,8 @@ def check_topics(
     sink = run.target.sink
     if sink is None:
         raise bad_option("RUN", "this run went to a folder")
+    with inside(run.target.directory), sink_and_encoder(sink, run.run) as (opened_sink, _):
+        check_comparable(opened_sink)
     base = Comparison(
         sink=sink,
         directory=run.target.directory,

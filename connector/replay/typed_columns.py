@@ -1,6 +1,7 @@
 """Typed columns of one table's changes, in Arrow's words and in Spark's; nothing is copied."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ _SIMPLE: Final[Mapping[ColumnKind, tuple[pa.DataType, str]]] = {
 }
 
 
+@cache
 def arrow_type(kind: ColumnType) -> pa.DataType:
     """Return Arrow's type."""
     inner = [pa.field(name, arrow_type(each)) for name, each in kind.fields]
@@ -79,6 +81,7 @@ def spark_schema(target: TableType) -> str:
     return ", ".join([SPARK_SCHEMA, *typed])
 
 
+@cache
 def typed_arrow_schema(target: TableType) -> pa.Schema:
     """Return the columns of `typed_batch`."""
     fields = [pa.field(name, arrow_type(kind)) for name, kind in _columns(target).items()]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from headrace.connector.replay.columns import record_batch
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.engine import Engine
+from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.execution import Performer
 from headrace.connector.replay.files import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -22,6 +23,7 @@ from headrace.connector.replay.work import Work
 from headrace.connector.serde import Encoder
 from headrace.plugins import Document, Encoding, HeadraceError
 
+NUMBERS_MAX: Final = 10  # Of shards that a message names.
 _COLUMNS: Final = ["table", "operation", "write_time", "mutation", "index", "key"]
 
 
@@ -50,7 +52,7 @@ class Check(Work):
         )
 
     def _wanted(self) -> Sum:
-        encoder = Encoder(Encoding(codec=self.target.format))
+        encoder = Encoder(Encoding(codec=self.target.format), joined=True)
         total = Sum()
         with opened(self.shard) as source:
             for batch in batches(source, self.shard):
@@ -77,13 +79,14 @@ class Check(Work):
 
 
 def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Document]) -> int:
-    """Compare all shards of *run*; note PASS or DIFF, and return how many differ.
+    """Compare all shards of *run*; note PASS, DIFF or FAIL, and return how many differ.
 
     What a run sent to topics that is in none of its shards counts as one more. *known* are schemas
     of messages.
 
     Raises:
         ConfigError: what the sink wrote cannot be read back.
+        ShardFailedError: some shards could not be compared; the others are.
         HeadraceError: what was delivered cannot be read.
 
     """
@@ -96,13 +99,26 @@ def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Docu
             found = check_topics(run, [r.shard for r in rows.values()], known, engine.gather)
             reports, extra = found.reports, found.extra
             _tell(found)
-        for report in reports:
-            different = report.problem.startswith(DIFFERENT)
-            if report.problem and not different:
-                table.end(run.run, report, ShardState.FAIL)
-            elif different or rows[report.number].state is not ShardState.PASS:
-                table.end(run.run, report, ShardState.DIFF if different else ShardState.PASS)
-    return sum(bool(report.problem) for report in reports) + bool(extra)
+        states = [_state(report) for report in reports]
+        for report, state in zip(reports, states, strict=True):
+            if {state, rows[report.number].state} != {ShardState.PASS}:
+                table.end(run.run, report, state)
+    failed = [r for r, state in zip(reports, states, strict=True) if state is ShardState.FAIL]
+    if failed:
+        numbers = ", ".join(str(report.number) for report in failed[:NUMBERS_MAX])
+        raise ShardFailedError(
+            f"{len(failed)} of {len(reports)} shards could not be compared; "
+            f"the first: {failed[0].problem}",
+            place=f"run {run.run}: shards {numbers}",
+            hint="nothing is known of these: mend what is wrong and verify again",
+        )
+    return states.count(ShardState.DIFF) + bool(extra)
+
+
+def _state(report: ShardReport) -> ShardState:
+    if not report.problem:
+        return ShardState.PASS
+    return ShardState.DIFF if report.problem.startswith(DIFFERENT) else ShardState.FAIL
 
 
 def _in_folder(run: Run, rows: Sequence[ShardRow], perform: Performer) -> Sequence[ShardReport]:

@@ -135,6 +135,22 @@ def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[s
     assert 0 == main(verify)
 
 
+def test_a_shard_that_cannot_be_compared_is_no_difference(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard whose source is gone is FAIL, and the exit status 1; the reason is told."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    victim = job.parent / "in" / "2.jsonl"
+    victim.unlink()
+    victim.mkdir()
+
+    assert 1 == main(["replay", "verify", str(job), run, "--master", "none"])
+    assert "shards 3: 1 of 5 shards could not be compared" in capsys.readouterr().err
+    assert 4 == states(job, run).count(ShardState.PASS)
+    assert ShardState.FAIL is states(job, run)[2]
+
+
 def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second process is told that a first one executes the run."""
     run = planned(job, capsys, "--to-folder", "out")
@@ -162,6 +178,15 @@ def test_live_topics_only_when_asked(job: Path, capsys: pytest.CaptureFixture[st
         (["--token-range", "1:2"], 2, "this source cannot be read in part"),
         (["--operations", "MERGE"], 2, "--operations: 'MERGE' is none"),
         (["--keys-file", "nowhere"], 2, "--keys-file: nowhere"),
+        (["--tables", " , "], 2, "--tables: expected names, found ' , '"),
+        (["--into-live", "--suffix", ".x"], 2, "--suffix: contradicts --into-live"),
+        (["--into-live", "--to-folder", "out"], 2, "--to-folder: contradicts --into-live"),
+        (["--suffix", ".x", "--to-folder", "out"], 2, "--to-folder: contradicts --suffix"),
+        (["--format", "json"], 2, "--format: is of files in a folder"),
+        (["--catalog", "x"], 2, "--catalog: is of Iceberg tables"),
+        (["--to-folder", "o", "--lake=delta", "--catalog=x"], 2, "--catalog: is of Iceberg tables"),
+        (["--shards", "0"], 2, "--shards: expected 1 or more, found 0"),
+        (["--shards", "-1"], 2, "--shards: expected 1 or more, found -1"),
         (["--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
     ],
 )
@@ -175,6 +200,16 @@ def test_wrong_plans(
     """What cannot be planned is named with its option, and leaves no run."""
     assert status == main(["replay", "plan", str(job), *options])
     assert message in capsys.readouterr().err
+    assert 0 == main(["replay", "status", str(job)])
+    assert "" == capsys.readouterr().out
+
+
+def test_an_empty_suffix_is_not_the_live_topics(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A suffix from a variable that is not set does not turn a side topic into the live one."""
+    assert 2 == main(["replay", "plan", str(job), "--suffix", ""])
+    assert "--suffix: expected a value, found nothing" in capsys.readouterr().err
     assert 0 == main(["replay", "status", str(job)])
     assert "" == capsys.readouterr().out
 

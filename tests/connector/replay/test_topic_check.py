@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import yaml
 from confluent_kafka import Message, Producer
 
 from deliveries import consume
@@ -22,15 +21,14 @@ SHARDS = 2
 class TopicRun:
     """A job into a broker in this process, and a run of it that went to a topic of its own."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """Deliver the run."""
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], **sink: str) -> None:
+        """Deliver the run; *sink* are more options of the sink."""
         self.broker = EmbeddedBroker()
         self.job = GapJob(folder)
         self.job.log(1, range(ROWS))
-        document = yaml.safe_load(self.job.path.read_text())
         servers = self.broker.bootstrap_servers
-        document["sink"] = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "t"}
-        self.job.path.write_text(yaml.safe_dump(document))
+        given = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "t", **sink}
+        self.job.deliver(given, {})
         assert 0 == self.job.replay("plan", "--json", "--accept-gaps", "--shards", str(SHARDS))
         self.run: str = json.loads(capsys.readouterr().out)["run"]
         self.again()
@@ -80,6 +78,40 @@ def test_all_is_there(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> Non
     made.went_to([*messages, *messages], others=messages)
 
     assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
+
+
+@pytest.mark.parametrize("key", [{}, {"key": "primary"}, {"key.format": "avro"}])
+def test_messages_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: dict[str, str]
+) -> None:
+    """A run of messages in JSON is read as one in Avro is, and what is missing is found."""
+    made = TopicRun(tmp_path, capsys, format="json", **key)
+
+    assert (0, [ShardState.PASS] * SHARDS) == (made.verify(), made.states())
+    assert "unreadable" not in capsys.readouterr().err
+    made.went_to(made.messages()[:-3])
+    assert 4 == made.verify()
+    assert 3 == capsys.readouterr().out.count("note: missing: forged.t INSERT mutation ")
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ({"envelope": "flat"}, "sink.envelope: expected cep44, found flat"),
+        ({"envelope": "debezium"}, "sink.envelope: expected cep44, found debezium"),
+        ({"key.format": "text"}, "sink.key.format: expected avro, found text"),
+        ({"key.format": "json"}, "sink.key.format: expected avro, found json"),
+    ],
+)
+def test_messages_that_name_no_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: dict[str, str], message: str
+) -> None:
+    """A run of messages that cannot be compared is refused, and its shards stay PASS."""
+    made = TopicRun(tmp_path, capsys, **sink)
+
+    assert 2 == made.verify()
+    assert message in capsys.readouterr().err
+    assert [ShardState.PASS] * SHARDS == made.states()
 
 
 def test_what_is_missing_is_named(made: TopicRun, capsys: pytest.CaptureFixture[str]) -> None:

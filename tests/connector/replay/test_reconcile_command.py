@@ -1,0 +1,83 @@
+"""`headrace reconcile` of a job over forged logs and a broker in this process."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from deliveries import consume
+from gap_jobs import GapJob
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+ROWS = 40
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """Return a broker of the test's own."""
+    made = EmbeddedBroker()
+    yield made
+    del made
+
+
+def job_into(folder: Path, broker: EmbeddedBroker, **sink: str) -> GapJob:
+    """Return a job into the topic `t`, of rows that are logged; *sink* are more options."""
+    job = GapJob(folder)
+    job.log(1, range(ROWS))
+    deliver(job, broker, topic="t", **sink)
+    return job
+
+
+def deliver(job: GapJob, broker: EmbeddedBroker, **sink: str) -> None:
+    """Let the job deliver to the broker."""
+    servers = broker.bootstrap_servers
+    job.deliver({"plugin": "kafka", "bootstrap.servers": servers, **sink}, {})
+
+
+def reconcile(job: GapJob) -> int:
+    """Compare logs and topic; return the exit status."""
+    options = ("--no-table", "--grace=0", "--master=none", f"--report={job.folder / 'report'}")
+    return job.call("reconcile", *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"envelope": "flat"}, "sink.envelope: expected cep44, found flat"),
+        ({"key.format": "json"}, "sink.key.format: expected avro, found json"),
+    ],
+)
+def test_messages_that_name_no_change(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, str],
+    message: str,
+) -> None:
+    """Messages that cannot be compared are refused, and nothing is called missing."""
+    job = job_into(tmp_path, broker, **options)
+
+    assert 2 == reconcile(job)
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_messages_in_json(
+    tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of messages in JSON each change is known by its name: just what is not there is missing."""
+    job = job_into(tmp_path, broker, format="json")
+    assert 0 == job.run()
+    assert 0 == reconcile(job)
+    assert f"{ROWS} changes in the logs, {ROWS} in the topic" in capsys.readouterr().out
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for each in consume(broker.bootstrap_servers, "t")[1:]:
+        place = each.partition() or 0
+        producer.produce("u", each.value(), each.key(), place, headers=each.headers())
+    producer.flush(10)
+    deliver(job, broker, topic="u", format="json")
+    assert 4 == reconcile(job)
+    assert re.search(r"^missing +1$", capsys.readouterr().out, re.MULTILINE)
