@@ -10,11 +10,11 @@ from typing import Final
 
 from headrace.connector.control import catalogue
 from headrace.connector.job import FILE_SUFFIXES, kept_in
-from headrace.connector.stores import board
+from headrace.connector.stores import board, joins
 from headrace.connector.stores.notes import SharedNotes
 from headrace.connector.stores.sqlite_file import connect, named_errors
 
-_TABLES: Final = f"{board.TABLES}{catalogue.TABLES}"
+_TABLES: Final = f"{board.TABLES}{catalogue.TABLES}{joins.TABLES}"
 
 
 def open_space(place: Path, space: str, tables: str) -> sqlite3.Connection:

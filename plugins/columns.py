@@ -7,6 +7,7 @@ makes arrays of the buffers without copying them; nothing here needs it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import overload
 
 from headrace.plugins.records import EncodedRecords, Facts
 
@@ -59,6 +60,40 @@ class ColumnBuffers:
     offsets: memoryview | None = None
     values: memoryview | None = None
     children: Sequence["ColumnBuffers"] = ()
+
+
+class Pieces(Sequence[bytes]):
+    """Byte strings that lie side by side in memory, none of them null: a column of bytes."""
+
+    def __init__(self, buffers: ColumnBuffers) -> None:
+        """Take a column of bytes."""
+        assert buffers.offsets is not None  # noqa: S101 (bytes have them)
+        assert buffers.values is not None  # noqa: S101 (likewise)
+        self.buffers = buffers
+        self._offsets = buffers.offsets.cast("i")
+        self._values = buffers.values
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all together."""
+        return len(self._values)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self.buffers.count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        """Return one, or some, as objects of their own."""
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        return bytes(self._values[self._offsets[at] : self._offsets[at + 1]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,17 @@ class Split:
 class Demand:
     """How much a reader may return at once. It stops at the first bound it reaches.
 
-    With `commit_due` a position in which nothing but time moved on is worth a batch, too.
+    With `commit_due` a position in which nothing but time moved on is worth a batch, too. Unless
+    `position_due` a batch with `more` behind it may lack its end, and is then committed with a
+    later one: before a reader says that there is nothing now, or ever, it has given an end. One
+    that owes an end may be asked for no more than that, with `records_max` 0.
     """
 
     records_max: int = 5_000
     bytes_max: int = 4 * 1024 * 1024
     linger_ms: int = 100
     commit_due: bool = True
+    position_due: bool = True
 
 
 @dataclass(frozen=True, slots=True)

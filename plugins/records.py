@@ -392,9 +392,9 @@ class EncodedRecords:
 class Batch(ABC):
     """A bounded run of one split's records that ends where a mutation ends.
 
-    `end` resumes after the last record and holds no effect of anything later. `size_bytes`
-    approximates what the batch keeps in memory. `more` says that reading stopped at a limit, so
-    that the next read will find something at once.
+    `end` resumes after the last record and holds no effect of anything later; nobody asks for it
+    unless the batch `has_end`. `size_bytes` approximates what the batch keeps in memory. `more`
+    says that reading stopped at a limit, so that the next read will find something at once.
     """
 
     encodings: ClassVar[frozenset[str]] = frozenset()
@@ -403,6 +403,7 @@ class Batch(ABC):
     split: str
     end: Position
     size_bytes: int
+    has_end: bool = True
     more: bool = False
 
     def ready(self) -> bool:
@@ -442,6 +443,10 @@ class Batch(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
 
+    def joined(self, encoding: str) -> EncodedRecords:
+        """Return what `encode` does; keys and values may be `columns.Pieces`."""
+        return self.encode(encoding)
+
     def typed(self, target: "TableType", *, with_messages: bool) -> "TypedChanges":
         """Return the changes of one table as typed columns, *with_messages* in Avro besides.
 
@@ -460,6 +465,7 @@ class RecordBatch(Batch):
     made: Sequence[Record]
     announced: Sequence[RecordSchema] = ()
     more: bool = False
+    has_end: bool = True
 
     def records(self) -> Iterator[Record]:
         """Return them, in order."""

@@ -6,7 +6,8 @@ is conditional on the fencing token (R7): a store accepts nothing from an owner 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import Any, ClassVar, Final, Self
 
 from headrace.plugins.errors import FatalError, HeadraceError, RetriableError
@@ -60,16 +61,7 @@ class TableCounts:
 
     def __add__(self, other: "TableCounts") -> "TableCounts":
         """Add field by field."""
-        return TableCounts(
-            self.cut + other.cut,
-            self.delivered + other.delivered,
-            self.filtered + other.filtered,
-            self.dead_lettered + other.dead_lettered,
-            self.quarantined + other.quarantined,
-            self.window + other.window,
-            self.zombie + other.zombie,
-            self.resend + other.resend,
-        )
+        return TableCounts(*map(add, astuple(self), astuple(other)))
 
     @property
     def fates(self) -> Mapping[str, int]:
@@ -439,7 +431,8 @@ class Store(ABC):
         Whoever owned one cannot commit any more (I2).
 
         Raises:
-            LeaseLostError: one of the workers *busy* owns one of them, or claimed it meanwhile.
+            LeaseLostError: one of the workers *busy* owns one of them, or claimed it meanwhile;
+                or it is frozen.
 
         """
 
@@ -454,6 +447,35 @@ class Store(ABC):
     @abstractmethod
     def begin_beside(self, job: str) -> None:
         """Begin anew, with the secret key of *job*; forget what this one had."""
+
+    # What makes two jobs one, step by step; each may be repeated.
+
+    @abstractmethod
+    def freeze(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """Let nobody load or commit any split until `thaw`; return their states, of plans below 0.
+
+        *owner* has claimed them all, with *tokens*. They stay frozen when it dies.
+
+        Raises:
+            LeaseLostError: somebody else claimed one of them.
+
+        """
+
+    @abstractmethod
+    def thaw(
+        self,
+        owner: str,
+        tokens: Mapping[str, int],
+        states: Mapping[str, tuple[EncodedPosition, Counters]],
+    ) -> None:
+        """Let frozen splits go on from *states*; from where they were, if it has none of them.
+
+        What is not frozen stays as it is. Raises as `freeze`.
+        """
+
+    @abstractmethod
+    def inherit(self, of: str) -> None:
+        """Take over what the frozen job *of* lost, and forget that job. Raises as `freeze`."""
 
     @abstractmethod
     def see(self, rows: Sequence[Seen]) -> None:

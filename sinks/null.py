@@ -28,18 +28,16 @@ class NullConfig(SinkOptions):
 
 
 class NullWriter(Writer):
-    """Counts records and bytes, and settles at once."""
+    """Counts records, and settles at once."""
 
     def __init__(self) -> None:
         """Start at zero."""
         self.records = 0
-        self.size_bytes = 0
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
         """Count *delivery* and settle it as delivered."""
         count = len(delivery.encoded)
         self.records += count
-        self.size_bytes += sum(map(len, delivery.encoded.values))
         settle(delivered=count)
 
     def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)

@@ -48,17 +48,20 @@ class Encoder:
         topic_of: Callable[[str], str] = str,
         options: SinkOptions | None = None,
         claims: ClaimStore | None = None,
+        joined: bool = False,
     ) -> None:
         """Load the codecs that *wanted* names.
 
         *framing* is about a schema store, *chain* what is done to records, and *topic_of* says
         where a table's records go, which transforms may change. *options* say what becomes of
-        large values, and *claims* may keep them.
+        large values, and *claims* may keep them. With *joined* keys and values may be
+        `columns.Pieces`: for columns in Arrow.
 
         Raises:
             ConfigError: there is no such codec, envelope or key.
 
         """
+        self._joined = joined
         self._shaper = Shaper(wanted)
         self._framing = framing
         self._chain = chain
@@ -140,7 +143,8 @@ class Encoder:
     def _encoded(self, batch: Batch) -> EncodedRecords:
         """Encode by the fastest way there is; all give the same bytes."""
         if self._own in batch.encodings:
-            return self._accepted(self._completed(batch.encode(self._own)))
+            made = batch.joined(self._own) if self._joined else batch.encode(self._own)
+            return self._accepted(self._completed(made))
         if self._own:
             return self._accepted(self._codec.encode(batch))
         if _AVRO in batch.encodings:
@@ -149,7 +153,7 @@ class Encoder:
                 return self._shaped(given)
         parts = []
         for shaped, records in groupby(batch.records(), lambda r: self._shaper.shapes(r.schema)):
-            run = RecordBatch(batch.split, batch.end, batch.size_bytes, list(records))
+            run = RecordBatch(batch.split, NumberPosition(0), batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
         return _joined(parts, batch.quarantined())  # Which it may know after the records.
 

@@ -7,12 +7,13 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.connector.serde.envelopes import Columns
 from headrace.plugins import (
     Batch,
     ClaimStore,
@@ -157,10 +158,14 @@ class LargeValues:
         return json.dumps(claim).encode(), (*headers, (CLAIM_HEADER, place.encode()))
 
     def _truncated(self, record: Record, value: bytes) -> bytes:
-        """Cut the longest texts and bytes of the payload until it fits, or nothing is left."""
+        """Cut the longest texts and bytes of the payload until it fits, or nothing is left.
+
+        Not those of the primary key: one row would be taken for another.
+        """
+        keys = Columns(record.schema).key if "payload" in record.value else ()
         for _ in range(_CUTS_MAX):
             over = len(value) - self._bytes_max
-            cut = _cut(record.value, over + _MARGIN_BYTES) if over > 0 else None
+            cut = _cut(record.value, over + _MARGIN_BYTES, keys) if over > 0 else None
             if cut is None:
                 break
             record = record.changed(value=cut)
@@ -168,13 +173,14 @@ class LargeValues:
         return value
 
 
-def _cut(value: Document, by: int) -> Document | None:
+def _cut(value: Document, by: int, keys: Collection[str]) -> Document | None:
     """Return a change whose longest column is cut by *by* bytes, and named; None if none is left.
 
-    A text is cut between characters. A column is shortened for as much as it has.
+    Columns of *keys* stay whole. A text is cut between characters. A column is shortened for as
+    much as it has.
     """
     payload: Mapping[str, Any] = value.get("payload", {})
-    sizes = {name: _size(column) for name, column in payload.items()}
+    sizes = {name: _size(column) for name, column in payload.items() if name not in keys}
     longest = max(sizes, key=lambda name: sizes[name], default="")
     if not sizes.get(longest):
         return None

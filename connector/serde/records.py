@@ -14,7 +14,6 @@ from headrace.plugins import (
     Document,
     EncodedRecords,
     Headers,
-    NumberPosition,
     Operation,
     Record,
     RecordSchema,
@@ -159,7 +158,7 @@ class KeptBatch(Batch):
     def __init__(self, content: bytes, origin: Document, schema: RecordSchema) -> None:
         """Take *content* and *origin* as they were kept; *schema* is that which *origin* names."""
         self.split = ""
-        self.end = NumberPosition(0)
+        self.has_end = False
         self.size_bytes = len(content)
         key = origin.get("key")
         self._key = None if key is None else bytes.fromhex(key)

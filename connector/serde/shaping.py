@@ -255,7 +255,8 @@ def _planned(schema: RecordSchema, wanted: Encoding) -> tuple[_Plan, Shape]:
         clustering = columns.payload.get("clustering", ())
         key = _with_clustering(schema, columns, clustering)
     known = {**columns.known, **definitions(key)}
-    made_key, key_piece = (Lossless if wanted.types == TYPES[0] else CepTypes)(known).of(key)
+    keeps = wanted.types == TYPES[0] or wanted.envelope == "debezium"  # As its values do.
+    made_key, key_piece = (Lossless if keeps else CepTypes)(known).of(key)
     count = len(schema.key["fields"])
     fields = schema.value["fields"]
     symbols = field_of(schema.value, "operationType")["type"]["symbols"]  # type: ignore[index]

@@ -126,7 +126,7 @@ class MemoryConfig:
 
 
 class MemoryReader(Reader):
-    """Reads one list of mutations."""
+    """Reads one list of mutations; its batches have an end only where they must."""
 
     def __init__(self, source: "MemorySource", split: str, mutations: int) -> None:
         """Start after the first *mutations*."""
@@ -134,32 +134,36 @@ class MemoryReader(Reader):
         self._split = split
         self._done = mutations
         self._schemas: set[bytes] = set()
+        self._owes_end = False
 
     def read(self, demand: Demand) -> Batch | Idle | Done:
-        """Return the next mutations, at least one if there is any."""
+        """Return the next mutations, at least one if there is any and some may be read."""
         config = self._source.config
         if config.faults and (fault := config.faults.popleft()):
             raise fault
         taken: list[Mutation] = []
         records = size_bytes = 0
         waiting = config.splits[self._split][self._done :]
-        for mutation in waiting:
+        for mutation in waiting if demand.records_max else ():
             records += len(mutation)
             size = sum(len(_json(record.document())) for record in mutation)
             if taken and (records > demand.records_max or size_bytes + size > demand.bytes_max):
                 break
             size_bytes += size
             taken.append(mutation)
-        if not taken:
+        if not (taken or self._owes_end):
             return Done() if config.bounded else Idle()
         self._done += len(taken)
+        more = len(taken) < len(waiting)
+        self._owes_end = more and not demand.position_due
         return RecordBatch(
             split=self._split,
             end=NumberPosition(self._done),
             size_bytes=size_bytes,
             made=[record for mutation in taken for record in mutation],
             announced=self._unseen(taken),
-            more=len(taken) < len(waiting),
+            has_end=not self._owes_end,
+            more=more,
         )
 
     def release(self, position: Position) -> None:

@@ -11,6 +11,7 @@ from headrace.plugins.records import EncodedPosition, RecordSchema
 from headrace.plugins.testing.store_driver import (
     COUNTS,
     LEASE_MS,
+    LOSS,
     StoreDriver,
     claim,
     commit,
@@ -135,6 +136,75 @@ class NoteSuite:
 
                 assert [] == list(empty)
             assert store.job_key() == fork.job_key()
+
+    def test_what_is_frozen_stays_as_it_is(self, driver: StoreDriver) -> None:
+        """Nobody loads or commits it, or puts it elsewhere, until it goes on as it was."""
+        with closing(registered(driver)) as store:
+            first = store.claim("w1", store.leases(), LEASE_MS)
+            commit(store, commit_of(first["a"], chunks={"c": b"1"}))
+            with pytest.raises(LeaseLostError):
+                store.freeze("w2", first)
+            store.thaw("w1", first, {})
+            for _ in range(2):
+                frozen = store.freeze("w1", first)
+            refused = store.commit([commit_of(first["a"], previous=1, seq=2)])
+            then = store.claim("w2", store.leases(), LEASE_MS)
+            with pytest.raises(LeaseLostError):
+                store.load("a", then["a"])
+            with pytest.raises(LeaseLostError):
+                store.reposition({"a": _PLACE})
+            with pytest.raises(LeaseLostError):
+                store.thaw("w1", first, {})
+            for _ in range(2):
+                store.thaw("w2", then, {})
+            here, other = store.states()
+            token = claim(store, "w3")
+
+            assert [-1, -1] == [state.plan for state in frozen]
+            assert isinstance(refused["a"], LeaseLostError)
+            assert EncodedPosition(b"head", {"c": b"1"}) == here.position
+            assert (1, COUNTS, None) == (here.plan, dict(here.counters), other.position)
+            commit(
+                store, commit_of(token, worker="w3", previous=here.seq, seq=here.seq + 1, chunks={})
+            )
+
+    def test_a_job_goes_on_for_two(self, driver: StoreDriver) -> None:
+        """With other states, and with what the other job has lost; that is no more then."""
+        copy = f"{driver.job}~x"
+        with closing(registered(driver)) as store, closing(driver.open(copy)) as fork:
+            tokens = store.claim("w1", store.leases(), LEASE_MS)
+            commit(store, commit_of(tokens["a"], losses=[LOSS]))
+            store.release("w1", "a", tokens["a"])
+            assert fork.become_copy(driver.job, busy=())
+            before = fork.states()[0]
+            theirs = fork.claim("v", fork.leases(), LEASE_MS)
+            other = EncodedPosition(b"other", {"d": b"2"})
+            lost = replace(LOSS, place="b", content=b"x" * 300_000)
+            commit(
+                fork,
+                commit_of(
+                    theirs["a"], worker="v", previous=before.seq, seq=before.seq + 1, losses=[lost]
+                ),
+            )
+            with pytest.raises(LeaseLostError):
+                store.inherit(copy)
+            fork.freeze("v", theirs)
+            tokens = store.claim("w2", store.leases(), LEASE_MS)
+            store.freeze("w2", tokens)
+            store.thaw("w2", {"a": tokens["a"]}, {"a": (_PLACE, {})})  # And it dies.
+            tokens = store.claim("w4", store.leases(), LEASE_MS)
+            for _ in range(2):
+                store.thaw("w4", tokens, dict.fromkeys(("a", "b"), (other, COUNTS)))
+                store.inherit(copy)
+            here, there = store.states()
+            token = claim(store, "w3")
+            store.load("a", token)
+
+            assert (1, _PLACE, {}) == (here.plan, here.position, here.counters)
+            assert (1, other, COUNTS) == (there.plan, there.position, dict(there.counters))
+            assert [LOSS, lost] == [kept.loss for kept in store.losses()]
+            assert ([], []) == (list(fork.losses()), list(fork.leases()))
+            assert () == fork.plans().in_force.splits
 
     def test_notes_are_replaced_whole(self, driver: StoreDriver) -> None:
         """Of two who saw the same notes one writes; whoever looks finds all of what he wrote."""

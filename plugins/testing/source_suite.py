@@ -16,8 +16,10 @@ from headrace.plugins.records import Batch, Position, Record, RecordSchema
 ROUNDS_MAX: Final = 10_000  # A source that is still busy after so many never comes to rest.
 IDLE_READS: Final = 20
 RESUMES_MAX: Final = 12  # Boundaries tried per split, spread evenly.
+END_ONLY: Final = Demand(records_max=0, bytes_max=0)
 FEW: Final = Demand(records_max=2)
 SMALL: Final = Demand(records_max=1)
+ENDLESS: Final = Demand(records_max=1, commit_due=False, position_due=False)
 LARGE: Final = Demand(records_max=1_000_000, bytes_max=1 << 30)
 
 
@@ -136,6 +138,33 @@ class SourceSuite:
                 found = _identities(driver, _exhaust([source.open(split, resume)], LARGE))
                 assert Counter(expected) == Counter(found), f"{split}, batch {index}"
                 assert not driver.ordered or expected == found, f"{split}, batch {index}"
+
+    def test_gives_ends_when_they_are_due(self, driver: SourceDriver) -> None:
+        """A batch without an end has more behind it; an end that is asked for is of all read."""
+        expected = Counter(_identities(driver, _read(driver, LARGE)))
+        source = driver.source()
+        for split in source.plan():
+            reader, read = source.open(split, None), list[Batch]()
+            while isinstance(batch := reader.read(ENDLESS), Batch):
+                read.append(batch)
+                assert batch.has_end or batch.more
+            assert not read or read[-1].has_end
+            expected.subtract(_identities(driver, read))
+        assert not any(expected.values())
+
+        source = driver.source()
+        for split in source.plan():
+            whole = _exhaust([driver.source().open(split, None)], LARGE)
+            reader = source.open(split, None)
+            read = [each for each in (reader.read(ENDLESS),) if isinstance(each, Batch)]
+            if read and not read[0].has_end:
+                asked = reader.read(END_ONLY)
+                assert isinstance(asked, Batch)
+                read.append(asked)
+            if read:
+                resume = driver.source().decode_position(read[-1].end.encode())
+                read += _exhaust([driver.source().open(split, resume)], LARGE)
+            assert Counter(_identities(driver, whole)) == Counter(_identities(driver, read))
 
     def test_comes_to_rest(self, driver: SourceDriver) -> None:
         """After the last batch a reader says so, every time it is asked."""

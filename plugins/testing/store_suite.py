@@ -32,7 +32,7 @@ from headrace.plugins.testing.store_driver import (
 class StoreSuite(PlanSuite, NoteSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     @pytest.fixture
     def driver(self) -> StoreDriver:

@@ -39,6 +39,7 @@ PROMISES: Final = {
     "enable.idempotence": "true",
     "partitioner": "murmur2_random",  # As Java producers place keys.
 }
+_MESSAGE_BYTES: Final = "message.max.bytes"
 MESSAGE_BYTES_MAX: Final = 1_000_000  # librdkafka's own.
 ROOM_BYTES: Final = 4_096  # For the key, headers and what Kafka adds.
 DEFAULTS: Final = {
@@ -178,6 +179,7 @@ class KafkaConfig(SinkOptions):
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
             _key_problem(self.key),
+            _number_problem(_MESSAGE_BYTES, self.librdkafka.get(_MESSAGE_BYTES, "0")),
             _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
         ]
@@ -207,7 +209,7 @@ class KafkaConfig(SinkOptions):
         """The size of a value beyond which it is too large for a message with key and headers."""
         if self.large_bytes is not None:
             return self.large_bytes
-        whole = int(self.librdkafka.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        whole = int(self.librdkafka.get(_MESSAGE_BYTES, MESSAGE_BYTES_MAX))
         return max(whole - ROOM_BYTES, whole // 2)
 
     @property
@@ -244,6 +246,12 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
         return None
     hint = "use letters, digits, . _ -, and {keyspace} and {table}"
     return Problem(key, f"{topic!r} is no topic name", hint)
+
+
+def _number_problem(key: str, given: str) -> Problem | None:
+    if given.isascii() and given.isdigit():
+        return None
+    return Problem(key, f"expected a whole number of bytes, found {given!r}", "such as 1000000")
 
 
 def _policy_problem(envelope: str, policies: set[str]) -> Problem | None:

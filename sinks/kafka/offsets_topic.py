@@ -25,7 +25,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import REFUSALS, BrokerUnreachableError, OffsetsTopicError
+from headrace.sinks.kafka.failures import (
+    REFUSALS,
+    UNANSWERED,
+    BrokerUnreachableError,
+    OffsetsTopicError,
+)
 from headrace.sinks.kafka.reading import taken
 
 PARTITIONS: Final = 8
@@ -77,7 +82,7 @@ class OffsetsTopic:
                 found = admin.list_topics(self.name, timeout=seconds).topics[self.name]
             self._check(admin, seconds)
         except KafkaException as error:
-            self._fail(error.args[0].str(), "")
+            self._refuse(error.args[0], "")
         except TimeoutError as late:
             raise self._unanswered() from late
         if not found.partitions:
@@ -101,7 +106,7 @@ class OffsetsTopic:
             entries = self._reading.go_on(self._clock, deadline_ms)
         except KafkaException as error:
             self.stop_reading()
-            self._fail(error.args[0].str(), "give this user the right to read and describe it")
+            self._refuse(error.args[0], "give this user the right to read and describe it")
         except TimeoutError as late:
             raise self._unanswered() from late
         if entries is not None:
@@ -144,7 +149,7 @@ class OffsetsTopic:
             hint = "create it, compacted"
             if refusal.code() in REFUSALS:
                 hint = "create it, compacted, or give this user the right to"
-            self._fail(f"it cannot be made: {refusal.str()}", hint)
+            self._refuse(refusal, hint, "it cannot be made: ")
         # Every broker has heard of it only a moment later.
         deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
         while self._clock.monotonic_ms() < deadline_ms:
@@ -169,6 +174,11 @@ class OffsetsTopic:
     def _unanswered(self) -> BrokerUnreachableError:
         text = f"no broker answered within {self._config.connect_timeout_ms} ms"
         return BrokerUnreachableError(text, place=self.place)
+
+    def _refuse(self, error: KafkaError, hint: str, what: str = "") -> NoReturn:
+        if error.code() in UNANSWERED:
+            raise self._unanswered()
+        self._fail(f"{what}{error.str()}", hint)
 
     def _fail(self, what: str, hint: str) -> NoReturn:
         raise OffsetsTopicError(f"topic {self.name}: {what}", place=self.place, hint=hint)

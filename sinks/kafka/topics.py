@@ -10,6 +10,7 @@ from headrace.plugins import Clock, EncodedRecords
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
     REFUSALS,
+    UNANSWERED,
     BrokerUnreachableError,
     TopicMissingError,
     check_hosts,
@@ -148,6 +149,8 @@ class Topics:
             error = raised.args[0]
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
+            if error.code() in UNANSWERED:
+                raise self._late(topic) from raised
             hint = "correct topic.creation.default.*"
             if error.code() in REFUSALS:
                 hint = "give this user the right to create it, or have it created"
@@ -155,6 +158,10 @@ class Topics:
                 f"topic {topic} cannot be made: {error.str()}", place=self._place, hint=hint
             ) from raised
         except TimeoutError as late:
-            raise TopicMissingError(
-                f"topic {topic} was not made within {seconds:g} s", place=self._place
-            ) from late
+            raise self._late(topic) from late
+
+    def _late(self, topic: str) -> TopicMissingError:
+        seconds = self._config.connect_timeout_ms / 1000
+        return TopicMissingError(
+            f"topic {topic} was not made within {seconds:g} s", place=self._place
+        )

@@ -53,7 +53,7 @@ from headrace.sources.cassandra.measuring import agent_measures
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
-from headrace.sources.cassandra.streams import Stream, streams_in
+from headrace.sources.cassandra.streams import FILE, Stream, streams_in
 from headrace.sources.cassandra.walks import PIECE_BYTES, Walks
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ class AgentServer:
         listed = [self._listed(each) for each in self._log.segments()]
         # Afterwards: a stream is told of before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
-            self._streams = list(streams_in(self._keeper.notes))
+            self._streams = list(streams_in(self._keeper.notes / FILE))
         return Listing(listed, self._streams)
 
     def _listed(self, info: SegmentInfo) -> Listed:

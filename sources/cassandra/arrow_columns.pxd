@@ -23,6 +23,7 @@ cdef class ArrowColumn:
     cdef int[::1] offsets
     cdef uint64_t[::1] words
 
+    @cython.locals(used=Py_ssize_t)
     cpdef begin(self)
     cdef Py_ssize_t _fixed_bytes(self, Py_ssize_t rows) noexcept
     cdef _take_room(self, Py_ssize_t rows, Py_ssize_t values_bytes)
@@ -40,3 +41,4 @@ cdef class ArrowColumn:
     @cython.locals(at=Py_ssize_t, bit=int)
     cpdef int flag(self, int flag) except -1
     cpdef int constant(self, bytes content) except -1
+    cdef int join(self, const unsigned char[::1] view, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t tail, Py_ssize_t tail_end) except -1

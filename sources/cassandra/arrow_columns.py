@@ -45,16 +45,17 @@ class ArrowColumn:
         self.has_items = self.stored == _LISTS
         self.children: list[Any] = []  # Of the class that made them.
         self.room = _ROWS_FIRST
-        self.values_room = 0
+        self.values_room = self.size = 0
         self.count = 0
         self.owners = (bytearray(), bytearray(), bytearray())  # Of `valid`, `offsets`, `values`.
         self.begin()
 
     def begin(self) -> None:
         """Begin anew, in memory of its own: what was there may be in use."""
+        used = self.size + self.size // 8 if self.size else self.values_room
         self.count = 0
         self.size = 0
-        self._take_room(self.room, max(self.values_room, self._fixed_bytes(self.room)))
+        self._take_room(self.room, used if self.has_pieces else self._fixed_bytes(self.room))
         for child in self.children:
             child.begin()
 
@@ -169,4 +170,13 @@ class ArrowColumn:
         self._reserve(len(content))
         native.copy_bytes(self.values, self.size, content)
         self.size += len(content)
+        return self.finish()
+
+    def join(self, view: native.View, begin: int, end: int, tail: int, tail_end: int) -> int:
+        """Append view[begin:end] and, behind it, view[tail:tail_end] as one value; returns 0."""
+        self._reserve(end - begin + tail_end - tail)
+        native.copy(self.values, self.size, view, begin, end)
+        self.size += end - begin
+        native.copy(self.values, self.size, view, tail, tail_end)
+        self.size += tail_end - tail
         return self.finish()

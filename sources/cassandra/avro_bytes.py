@@ -65,9 +65,9 @@ class ValuePlan:
 class AvroBytes:
     """A growing buffer and the encoders that write to it; `buf` is what values are read from."""
 
-    def __init__(self) -> None:
-        """Start with an empty buffer."""
-        self.out = memoryview(bytearray(_FIRST))
+    def __init__(self, room: int = _FIRST) -> None:
+        """Start with an empty buffer for *room* bytes."""
+        self.out = memoryview(bytearray(room))
         self.size = 0
 
     def attach(self, buf: View) -> None:

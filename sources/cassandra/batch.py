@@ -92,7 +92,7 @@ class MutationBatch(Batch):
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
         self,
         split: str,
-        end: CdcState,
+        end: CdcState | None,
         outbox: Outbox,
         *,
         intake: Intake,
@@ -111,7 +111,9 @@ class MutationBatch(Batch):
         it, and what is damaged. With *lists*, those that changes wrote are read from the table.
         """
         self.split = split
-        self.end = end
+        self.has_end = end is not None
+        if end is not None:
+            self.end = end
         self.size_bytes = self._own_bytes = outbox.size + sum(len(item.content) for item in lost)
         self.more = more
         self._outbox = outbox
@@ -234,6 +236,15 @@ class MutationBatch(Batch):
                 headers.append(shape.headers + _own_headers(provenance))
                 tables.append(shape.schema.table)
         return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
+
+    def joined(self, encoding: str) -> EncodedRecords:
+        """Encode into two columns of bytes; what waits for lists is encoded one by one."""
+        if encoding != "avro" or self._lists is not None:
+            return self.encode(encoding)
+        writer = self._deliveries.message_columns
+        encoded = writer.joined(self._outbox, self._nodes)
+        quarantined = (*self._lost, *encoded.quarantined)
+        return replace(encoded, quarantined=quarantined, facts=self._facts(writer, len(encoded)))
 
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
         """Write typed columns straight from the mutations' bytes; lists are as the log has them."""
@@ -428,9 +439,7 @@ class FlaggedBatch(MutationBatch):
 
 def batch_class(outbox: Outbox) -> type[MutationBatch]:
     """Return what a batch of *outbox* must be."""
-    meta = memoryview(outbox.meta)  # As Python has it: of machine code's it can do less.
-    flags = meta[codes.MAIL_FLAGS : outbox.count * codes.MAIL_WIDTH : codes.MAIL_WIDTH]
-    return FlaggedBatch if flags.tobytes().strip(b"\0") else MutationBatch
+    return FlaggedBatch if outbox.flags else MutationBatch
 
 
 def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:

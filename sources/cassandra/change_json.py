@@ -152,7 +152,7 @@ def _cell_key(cell: Cell) -> Value:
     """Return the list element's id, set element, map key, or UDT field's name."""
     cql_type = cell.column.type
     key = to_json(cql_type.path_type, cell.path or b"")
-    if cql_type.is_udt and isinstance(key, int) and key < len(cql_type.fields):
+    if cql_type.is_udt and isinstance(key, int) and 0 <= key < len(cql_type.fields):
         return cql_type.fields[key][0]
     return key
 

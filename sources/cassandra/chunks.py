@@ -134,6 +134,7 @@ class RecordChunks:
     def take(self, records: Changing) -> tuple[Chunk, ...]:
         """Return the chunks that hold *records* as they are now."""
         if records.has_changed():
+            self._seal_some()
             is_long = len(self.chunks) > CHUNKS_PER_PART_MAX * self._parts
             self._next = records.touch(self._next, 1 if is_long else self._parts)
             pieces = records.changed_pieces(PIECE_WORDS)
@@ -141,11 +142,11 @@ class RecordChunks:
             if self._next == 0:
                 self.chunks = self.chunks[self._round_begins :]
                 self._round_begins = len(self.chunks)
-            self._seal_some(sum(map(len, pieces)))
+            self._unsealed_bytes += sum(map(len, pieces))
         return self.chunks
 
-    def _seal_some(self, added_bytes: int) -> None:
-        self._unsealed_bytes += added_bytes
+    def _seal_some(self) -> None:
+        """Seal what was taken before; whoever takes once, and commits nothing, seals nothing."""
         if self._unsealed_bytes > _UNSEALED_BYTES_MAX:
             self._unsealed_bytes = 0
             for chunk in self.chunks:

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra cimport codes
+from headrace.sources.cassandra.avro_bytes cimport AvroBytes
 from headrace.sources.cassandra.intake cimport Outbox
 from headrace.sources.cassandra.table_plan cimport TablePlan
 from headrace.sources.cassandra.transcode cimport Transcoder
@@ -28,7 +29,17 @@ cdef class TypedColumns:
     cpdef int close_row(self) except -1
 
 
-cdef class ColumnWriter(Transcoder):
+cdef class MessageColumns(Transcoder):
+    cdef ValueColumn key_column, value_column
+
+    cpdef joined(self, Outbox outbox, nodes)
+    cdef int _undo(self) except -1
+    @cython.locals(out=AvroBytes, column=ValueColumn, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
+    cdef int _finish(self, Py_ssize_t tail, Py_ssize_t tail_end) except -1
+    cdef int _keep(self, TablePlan plan, int operation, int64_t timestamp) except -1
+
+
+cdef class ColumnWriter(MessageColumns):
     cdef object tables_of
     cdef str name
     cdef bint with_messages

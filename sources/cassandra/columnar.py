@@ -1,13 +1,22 @@
-"""Agreed mutations to typed columns, in the same walk that makes their messages.
+"""Agreed mutations to columns in Arrow's layout: their messages, and one table's typed values.
 
-Separate from the transcoder, whose walk it is: it writes one table's changes into `ValueColumn`s,
-and messages besides only if they are asked for. For one thread.
+Separate from the transcoder, whose walk it is: what it writes goes into `ValueColumn`s, and no
+object is made for a message. For one thread.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from headrace.plugins import EncodedRecords, Facts
-from headrace.plugins.columns import CELLS_TYPE, UNFIT_TYPE, TableType, TypedChanges
+from headrace.plugins.columns import (
+    CELLS_TYPE,
+    UNFIT_TYPE,
+    ColumnKind,
+    ColumnType,
+    Pieces,
+    TableType,
+    TypedChanges,
+)
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro_schema import payload_columns
 from headrace.sources.cassandra.intake import Outbox
@@ -93,7 +102,49 @@ class TypedColumns:
         return self.unfit.finish()
 
 
-class ColumnWriter(Transcoder):
+class MessageColumns(Transcoder):
+    """Encodes outboxes; all keys lie side by side in memory, and all values."""
+
+    def __init__(self, epochs: EpochSource) -> None:
+        """Encode each mutation with what *epochs* gives for its epoch."""
+        super().__init__(epochs)
+        self.key_column = ValueColumn(ColumnType(ColumnKind.BYTES))
+        self.value_column = ValueColumn(ColumnType(ColumnKind.BYTES))
+
+    def joined(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
+        """Encode every mutation, as `encode` does; keys and values are `Pieces`."""
+        self.key_column.truncate(0)
+        self.value_column.truncate(0)
+        encoded = self.encode(outbox, nodes)
+        keys = Pieces(self.key_column.buffers())
+        values = Pieces(self.value_column.buffers())
+        self.key_column.begin()
+        self.value_column.begin()
+        return replace(encoded, keys=keys, values=values)
+
+    def _undo(self) -> None:
+        Transcoder._undo(self)  # noqa: SLF001 (super() is slow in C)
+        self.key_column.truncate(self.made)
+        self.value_column.truncate(self.made)
+
+    def _finish(self, tail: int, tail_end: int) -> None:
+        out = self.out
+        column = self.value_column
+        begin = 0
+        for i in range(self.end_count):
+            end = self.ends[i]
+            column.join(out.out, begin, end, tail, tail_end)
+            self.bodies.append(b"")
+            begin = end
+
+    def _keep(self, plan: TablePlan, operation: int, timestamp: int) -> None:
+        Transcoder._keep(  # noqa: SLF001 (super() is slow in C)
+            self, plan, operation, timestamp
+        )
+        self.key_column.constant(self.key)
+
+
+class ColumnWriter(MessageColumns):
     """Encodes outboxes; only changes of one table are kept."""
 
     def __init__(
@@ -106,6 +157,7 @@ class ColumnWriter(Transcoder):
     ) -> None:
         """Write what *target* says; *tables_of* gives an epoch's tables, in the order of plans."""
         super().__init__(epochs)
+        self.takes_plain = 0  # Columns are written from operations.
         self.tables_of = tables_of
         self.name = target.table
         self.with_messages = with_messages
@@ -122,7 +174,7 @@ class ColumnWriter(Transcoder):
         typed.truncate(0)
         for column in (typed.row, typed.cells, typed.bounds):
             column.attach(outbox.data)
-        return self.encode(outbox, nodes)
+        return self.joined(outbox, nodes)
 
     def _enter(self, outbox: Outbox, epoch: int) -> None:
         Transcoder._enter(self, outbox, epoch)  # noqa: SLF001 (super() is slow in C)
@@ -134,7 +186,7 @@ class ColumnWriter(Transcoder):
         self.bound = self.other = None
 
     def _undo(self) -> None:
-        Transcoder._undo(self)  # noqa: SLF001 (super() is slow in C)
+        MessageColumns._undo(self)  # noqa: SLF001 (super() is slow in C)
         self.typed.truncate(self.made)
 
     def _is_wanted(self, plan: TablePlan) -> int:
@@ -208,7 +260,7 @@ class ColumnWriter(Transcoder):
         else:
             at = self.key_start
             for i in range(plan.key_count):
-                length = self._part_length(at, self.key_start + self.key_length)
+                length = self._part_length(plan, at, self.key_start + self.key_length)
                 field = self.fields[i]
                 if field.value(at + 2, length):
                     self.typed.note_unfit(i)

@@ -328,12 +328,15 @@ class LogCursor:
             self._lose(marker, error, None)
             self.at_end = True
             return
-        origin = {"position": error.end}
-        if error.raw:
-            content = _bytes_of(self._bytes.read_into, *error.raw)
-        else:  # Bytes of entries, some of which may be whole.
-            content = _bytes_of(self._logical, error.begin, error.end)
-            origin |= {"messaging": messaging, "begin": error.begin}
+        origin, raw, content = {"position": error.end}, error.raw, b""
+        if not raw:
+            try:  # Bytes of entries, some of which may be whole.
+                content = _bytes_of(self._logical, error.begin, error.end)
+                origin |= {"messaging": messaging, "begin": error.begin}
+            except CorruptSegmentError as worse:  # Neither can what they are in be unpacked.
+                raw = worse.raw
+        if raw:
+            content = _bytes_of(self._bytes.read_into, *raw)
         self._lose(marker, error, self._kept(error, content, **origin))
         self.marker = marker
 

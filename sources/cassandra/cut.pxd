@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
 
-cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
+cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL, _PLAIN_ROW
 cdef uint64_t _MASK, _LOW, _EPOCH_US
-cdef int64_t _EPOCH_S, _NO_LDT, _NO_LDT_4, _LIVE, _FOREVER
+cdef int64_t _EPOCH_S, _LIVE, _FOREVER
 
 
 @cython.final
@@ -23,19 +23,27 @@ cdef class Cutter:
     cdef Py_ssize_t room, start, end, lists
     cdef int messaging
     cdef uint64_t min_timestamp, min_ldt, min_ttl
-    cdef int64_t row_timestamp, row_ttl, row_ldt
+    cdef int64_t row_timestamp, row_ttl, row_ldt, deleted_us, deleted_s
+    cdef Py_ssize_t key_start, key_length
+    cdef int row_flags
 
     cpdef Py_ssize_t cut(self, const unsigned char[::1] buf, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     cdef int attach(self, const unsigned char[::1] buf) except -1
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, kind=int64_t, flags=int64_t)
     cpdef span(self)
+    cdef inline uint64_t _begin(self, Py_ssize_t start, Py_ssize_t end, int messaging) except? 0xFFFFFFFFFFFFFFFE
+    @cython.locals(header=Header)
+    cdef Header plain_head(self, Py_ssize_t start, Py_ssize_t end, int messaging)
     @cython.locals(updates=uint64_t)
     cdef Py_ssize_t cut_range(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
 
     @cython.locals(length=Py_ssize_t)
     cpdef bint is_neighbour(self) except -1
-    @cython.locals(index=int, layout=TableLayout, length=Py_ssize_t, base=Py_ssize_t, flags=int)
+    @cython.locals(length=Py_ssize_t, base=Py_ssize_t, flags=int)
     cdef int _update(self) except -1
+    @cython.locals(index=int)
+    cdef inline int _table(self) except -1
+    cdef inline int _minima(self) except -1
     @cython.locals(statics=Header, regulars=Header, row_flags=int)
     cdef int _content(self, int flags) except -1
     @cython.locals(header=Header)
@@ -48,7 +56,8 @@ cdef class Cutter:
     cdef int _cells(self, Header header, uint64_t missing, int has_deletions) except -1
     @cython.locals(encoded=uint64_t, left=int, listed=int, index=uint64_t)
     cdef uint64_t _subset(self, int count) except? 0xFFFFFFFFFFFFFFFE
-    @cython.locals(base=Py_ssize_t, timestamp=int64_t, ldt=int64_t, cells=uint64_t)
+    cdef int is_deleted(self) except -1
+    @cython.locals(base=Py_ssize_t, cells=uint64_t)
     cdef int _complex(self, int column, int has_deletion) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, length=Py_ssize_t)
     cdef inline int _plain_cell(self, int column, Py_ssize_t fixed) except -1
@@ -65,11 +74,11 @@ cdef class Cutter:
     cdef inline int64_t _timestamp(self) except? -2
     cdef inline int64_t _ldt(self) except? -2
     cdef inline int64_t _ttl(self) except? -2
-    cdef inline int _u8(self) except -1
+    cdef inline int u8(self) except -1
     @cython.locals(first=int, extra=int, value=uint64_t, at=Py_ssize_t)
-    cdef inline uint64_t _uvint(self) except? 0xFFFFFFFFFFFFFFFE
+    cdef inline uint64_t uvint(self) except? 0xFFFFFFFFFFFFFFFE
     @cython.locals(length=uint64_t)
-    cdef inline Py_ssize_t _length(self) except -1
+    cdef inline Py_ssize_t length(self) except -1
     cdef inline int _need(self, uint64_t count) except -1
     @cython.locals(base=Py_ssize_t)
     cdef inline Py_ssize_t _op(self, int kind, int column) except -1

@@ -17,16 +17,13 @@ OPS_MAX = 4_000_000  # More in one mutation cannot be real: it holds 16 MiB at m
 _OPS_FIRST = 256
 _OPS_KEPT = 65_536  # A longer list is given back after the mutation that needed it.
 _BITMAP_MAX = 64  # From this many columns on, a subset is a list (section 7).
-_MASK = 0xFFFF_FFFF_FFFF_FFFF
-_LOW = 0xFFFF_FFFF
-_EPOCH_US = 1_442_880_000_000_000
-_EPOCH_S = 1_442_880_000
-_NO_LDT, _NO_LDT_4 = 0xFFFF_FFFF, 0x7FFF_FFFF
-_LIVE = -(1 << 63)
-_FOREVER = (1 << 63) - 1
+_MASK, _LOW = 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF
+_EPOCH_US, _EPOCH_S = 1_442_880_000_000_000, 1_442_880_000
+_LIVE, _FOREVER = -(1 << 63), (1 << 63) - 1
 _MESSAGING_60 = 14
 _BATCH = 32  # Clustering values per header (5.2).
 _NULL = -1
+_PLAIN_ROW = codes.HAS_TIMESTAMP | codes.HAS_ALL_COLUMNS
 
 
 class Cutter:
@@ -40,7 +37,7 @@ class Cutter:
         self.words = memoryview(array("q", bytes(8 * codes.WIDTH * _OPS_FIRST)))
         self.count = 0
         self.present = memoryview(bytearray(1))
-        self.oldest = self.newest = 0
+        self.oldest = self.newest = self.deleted_us = 0
 
     @property
     def operations(self) -> memoryview:
@@ -64,16 +61,7 @@ class Cutter:
 
     def cut_range(self, start: int, end: int, messaging: int) -> int:
         """As `cut`, in the attached buffer."""
-        if self.room > _OPS_KEPT:
-            self._begin_list()
-        self.count = 0
-        self.start = start
-        self.at = start
-        self.end = end
-        self.messaging = messaging
-        if messaging >= _MESSAGING_60:
-            self._u8()  # Flags without meaning for a reader (4).
-        updates = self._uvint()
+        updates = self._begin(start, end, messaging)
         if updates == 0:
             self.fail("a mutation without updates")
         while updates > 0:
@@ -82,6 +70,41 @@ class Cutter:
         if self.at != self.end:
             self.fail(f"{self.end - self.at} bytes are left after the last update")
         return self.count
+
+    def _begin(self, start: int, end: int, messaging: int) -> int:
+        """Begin a mutation and return the number of its updates."""
+        if self.room > _OPS_KEPT:
+            self._begin_list()
+        self.count = 0
+        self.start = self.at = start
+        self.end = end
+        self.messaging = messaging
+        if messaging >= _MESSAGING_60:
+            self.u8()  # Flags without meaning for a reader (4).
+        return self.uvint()
+
+    def plain_head(self, start: int, end: int, messaging: int) -> Header | None:
+        """Read up to the cells of a mutation that is one insert of one row, and return its columns.
+
+        The operations are then its clustering columns. None: it is to be cut. Raises as `cut`.
+        """
+        if self._begin(start, end, messaging) != 1:
+            return None
+        self._table()
+        self.key_length = self.length()
+        self.key_start = self.at
+        self.at += self.key_length
+        if self.u8() != codes.HAS_ROW_ESTIMATE:
+            return None
+        self._minima()
+        header = self._header()
+        self.uvint()
+        self.row_flags = self.u8()
+        if self.row_flags & ~codes.HAS_COMPLEX_DELETION != _PLAIN_ROW:
+            return None
+        self._clustering(self.layout.clustering_count)
+        self.row_timestamp = self._timestamp()
+        return header
 
     def span(self) -> None:
         """Set `oldest` and `newest` to the bounds of the write times in the mutation cut last."""
@@ -112,8 +135,8 @@ class Cutter:
         """
         self.at += 16
         if self.messaging >= _MESSAGING_60:
-            self._uvint()
-        length = self._length()
+            self.uvint()
+        length = self.length()
         if self.count == 0 or length != self.words[codes.LENGTH]:
             return 0
         return native.same(self.buf, self.at, self.buf, self.words[codes.START], length)
@@ -121,6 +144,19 @@ class Cutter:
     # ---- one update (4.1) ----
 
     def _update(self) -> None:
+        self._table()
+        length = self.length()
+        base = self._op(codes.UPDATE, self.layout.index)
+        self.words[base + codes.START] = self.at
+        self.words[base + codes.LENGTH] = length
+        self.at += length
+        flags = self.u8()
+        self.words[base + codes.FLAGS] = flags
+        if not flags & codes.IS_EMPTY:
+            self._content(flags)
+
+    def _table(self) -> None:
+        """Read whose update it is."""
         self._need(16)
         index = self.catalogue.find(
             native.u64(self.buf, self.at), native.u64(self.buf, self.at + 8)
@@ -129,40 +165,34 @@ class Cutter:
             raise UnknownTableError(
                 native.take(self.buf, self.at, self.at + 16), place=f"byte {self.at - self.start}"
             )
-        layout = self.catalogue.layouts[index]
-        self.layout = layout
+        self.layout = self.catalogue.layouts[index]
         self.at += 16
         if self.messaging >= _MESSAGING_60:
-            self._uvint()  # The schema epoch.
-        length = self._length()
-        base = self._op(codes.UPDATE, index)
-        self.words[base + codes.START] = self.at
-        self.words[base + codes.LENGTH] = length
-        self.at += length
-        flags = self._u8()
-        self.words[base + codes.FLAGS] = flags
-        if not flags & codes.IS_EMPTY:
-            self._content(flags)
+            self.uvint()  # The schema epoch.
+
+    def _minima(self) -> None:
+        """Read what times and TTLs of the update count from."""
+        self.min_timestamp = (self.uvint() + _EPOCH_US) & _MASK
+        self.min_ldt = ((self.uvint() & _LOW) + _EPOCH_S) & _LOW
+        self.min_ttl = self.uvint() & _LOW
 
     def _content(self, flags: int) -> None:
-        self.min_timestamp = (self._uvint() + _EPOCH_US) & _MASK
-        self.min_ldt = ((self._uvint() & _LOW) + _EPOCH_S) & _LOW
-        self.min_ttl = self._uvint() & _LOW
+        self._minima()
         statics = self._header() if flags & codes.HAS_STATIC_ROW else None
         regulars = self._header()
         if flags & codes.HAS_PARTITION_DELETION:
             self._deletion(codes.PARTITION_DELETION)
         if statics is not None:
-            self._row(self._u8(), statics, codes.ROW_STATIC)
+            self._row(self.u8(), statics, codes.ROW_STATIC)
         if flags & codes.HAS_ROW_ESTIMATE:
-            self._uvint()
-        row_flags = self._u8()
+            self.uvint()
+        row_flags = self.u8()
         while not row_flags & codes.END_OF_PARTITION:
             if row_flags & codes.IS_MARKER:
                 self._marker()
             else:
                 self._row(row_flags, regulars, 0)
-            row_flags = self._u8()
+            row_flags = self.u8()
 
     def _header(self) -> Header:
         """Return the column list at the cursor, from memory when these bytes were met before."""
@@ -178,10 +208,10 @@ class Cutter:
 
     def _new_header(self) -> Header:
         begin = self.at
-        count = self._length()  # A column takes a byte at least.
+        count = self.length()  # A column takes a byte at least.
         columns = []
         for _ in range(count):
-            length = self._length()
+            length = self.length()
             name = native.take(self.buf, self.at, self.at + length)
             index = self.layout.by_name.get(name)
             if index is None:
@@ -190,22 +220,22 @@ class Cutter:
                 self.fail(f"column {name!r} is listed twice")
             columns.append(index)
             self.at += length
-        header = Header(native.take(self.buf, begin, self.at), columns)
+        kinds = [self.layout.complex[column] for column in columns]
+        header = Header(native.take(self.buf, begin, self.at), columns, kinds)
         self.layout.remember(header)
         return header
 
     # ---- rows and markers (5) ----
 
     def _row(self, flags: int, header: Header, static: int) -> None:
-        extended = self._u8() if flags & codes.EXTENSION_FLAG else 0
+        extended = self.u8() if flags & codes.EXTENSION_FLAG else 0
         if (extended & 0x01 != 0) != (static != 0):
             self.fail("a static row where none can stand, or none where one must")
         base = self._op(codes.ROW, 0)
         self.words[base + codes.FLAGS] = flags | static
         if not static:
             self._clustering(self.layout.clustering_count)
-        self.row_timestamp = 0
-        self.row_ttl = 0
+        self.row_timestamp = self.row_ttl = 0
         self.row_ldt = _NULL
         if flags & codes.HAS_TIMESTAMP:
             self.row_timestamp = self._timestamp()
@@ -239,7 +269,7 @@ class Cutter:
 
     def _subset(self, count: int) -> int:
         """Read a column subset: a bitmap of the missing, or non-zero when `present` holds it."""
-        encoded = self._uvint()
+        encoded = self.uvint()
         if encoded == 0:
             return 0
         if count < _BITMAP_MAX:
@@ -252,7 +282,7 @@ class Cutter:
         listed = 1 if left < count // 2 else 0  # The shorter list is written.
         self.present = memoryview(bytearray([1 - listed]) * count)
         for _ in range(left if listed else encoded):
-            index = self._uvint()
+            index = self.uvint()
             if index >= count:
                 self.fail(f"column {index} of a list of {count}")
             self.present[index] = listed
@@ -260,18 +290,20 @@ class Cutter:
 
     def _complex(self, column: int, has_deletion: int) -> None:
         base = self._op(codes.COMPLEX, column)
-        if has_deletion:
-            timestamp = self._timestamp()
-            ldt = self._ldt()
-            # "Live" stands for no deletion, written differently by 4.x and 5.x (4.4).
-            if timestamp != _LIVE or ldt not in (_NO_LDT, _NO_LDT_4):
-                self.words[base + codes.TIMESTAMP] = timestamp
-                self.words[base + codes.LDT] = ldt
-                self.words[base + codes.FLAGS] = 1
-        cells = self._uvint()
+        if has_deletion and self.is_deleted():
+            self.words[base + codes.TIMESTAMP] = self.deleted_us
+            self.words[base + codes.LDT] = self.deleted_s
+            self.words[base + codes.FLAGS] = 1
+        cells = self.uvint()
         while cells > 0:
             cells -= 1
             self._cell(column, -1, True)
+
+    def is_deleted(self) -> int:
+        """Read a complex column's deletion; say whether it is one."""
+        self.deleted_us = self._timestamp()
+        self.deleted_s = self._ldt()
+        return 1 if self.deleted_us != _LIVE else 0  # Nothing is as old as that (4.4).
 
     def _plain_cell(self, column: int, fixed: int) -> None:
         """Cut a cell that has a value and its row's write time, and no more: most are so."""
@@ -280,7 +312,7 @@ class Cutter:
         base = self.count * codes.WIDTH
         self.count += 1
         self.at += 1
-        length = self._length() if fixed < 0 else fixed
+        length = self.length() if fixed < 0 else fixed
         start = self.at
         if length > self.end - start:
             self._need(length)
@@ -297,7 +329,7 @@ class Cutter:
         self.words[base + codes.FLAGS] = codes.USE_ROW_TIMESTAMP
 
     def _cell(self, column: int, fixed: int, with_path: bool) -> None:
-        flags = self._u8()
+        flags = self.u8()
         base = self._op(codes.CELL, column)
         self.words[base + codes.FLAGS] = flags
         self.words[base + codes.TIMESTAMP] = (
@@ -312,14 +344,14 @@ class Cutter:
             if flags & codes.IS_EXPIRING:
                 self.words[base + codes.TTL] = self._ttl()
         if with_path:
-            length = self._length()
+            length = self.length()
             self.words[base + codes.PATH] = self.at
             self.words[base + codes.PATH_LENGTH] = length
             self.at += length
         if flags & codes.HAS_EMPTY_VALUE:
             fixed = 0
         elif fixed < 0:
-            fixed = self._length()
+            fixed = self.length()
         elif fixed > self.end - self.at:
             self._need(fixed)
         self.words[base + codes.START] = self.at
@@ -331,7 +363,7 @@ class Cutter:
         for i in range(count):
             place = i & (_BATCH - 1)
             if place == 0:
-                header = self._uvint()
+                header = self.uvint()
             column = self.layout.clustering_first + i
             base = self._op(codes.VALUE, column)
             if header >> (2 * place + 1) & 1:
@@ -341,7 +373,7 @@ class Cutter:
             if not header >> (2 * place) & 1:
                 length = self.layout.fixed[column]
                 if length < 0:
-                    length = self._length()
+                    length = self.length()
                 else:
                     self._need(length)
             self.words[base + codes.START] = self.at
@@ -349,7 +381,7 @@ class Cutter:
             self.at += length
 
     def _marker(self) -> None:
-        kind = self._u8()
+        kind = self.u8()
         self._need(2)
         count = native.u32(self.buf, self.at - 2) & 0xFFFF
         self.at += 2
@@ -376,25 +408,26 @@ class Cutter:
     # ---- primitives ----
 
     def _timestamp(self) -> int:
-        value = (self._uvint() + self.min_timestamp) & _MASK
+        value = (self.uvint() + self.min_timestamp) & _MASK
         # The same in C and in Python: a 64-bit pattern read as signed.
         return -1 - (_MASK - value) if value >> 63 else value
 
     def _ldt(self) -> int:
-        return ((self._uvint() & _LOW) + self.min_ldt) & _LOW
+        return ((self.uvint() & _LOW) + self.min_ldt) & _LOW
 
     def _ttl(self) -> int:
-        return ((self._uvint() & _LOW) + self.min_ttl) & _LOW
+        return ((self.uvint() & _LOW) + self.min_ttl) & _LOW
 
-    def _u8(self) -> int:
+    def u8(self) -> int:
+        """Read a byte."""
         if self.at >= self.end:
             self._need(1)
         self.at += 1
         return self.buf[self.at - 1]
 
-    def _uvint(self) -> int:
+    def uvint(self) -> int:
         """Read an unsigned vint: the leading ones of its first byte count the bytes that follow."""
-        first = self._u8()
+        first = self.u8()
         if first < 0x80:
             return first
         extra = 1
@@ -411,13 +444,13 @@ class Cutter:
             at += 1
         return value
 
-    def _length(self) -> int:
+    def length(self) -> int:
         """Read a vint that counts bytes, all of which must be there."""
         if self.at < self.end and self.buf[self.at] < 0x80:  # Most are short.
             length = self.buf[self.at]
             self.at += 1
         else:
-            length = self._uvint()
+            length = self.uvint()
         if length > self.end - self.at:
             self._need(length)
         return length

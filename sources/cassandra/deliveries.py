@@ -13,7 +13,7 @@ from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.columns import TableType
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.avro_schema import key_schema, value_schema
-from headrace.sources.cassandra.columnar import ColumnWriter
+from headrace.sources.cassandra.columnar import ColumnWriter, MessageColumns
 from headrace.sources.cassandra.copies import Copy
 from headrace.sources.cassandra.epochs import Epoch, Epochs
 from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
@@ -60,6 +60,7 @@ class Deliveries:
         self._plans: dict[TableSchema, TablePlan] = {}
         self._asked: set[int] = set()
         self._writers: dict[tuple[TableType, bool], ColumnWriter] = {}
+        self._message_columns: MessageColumns | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,6 +157,13 @@ class Deliveries:
                 catalogue, [self._plans[t] for t in catalogue.tables]
             )
         return made
+
+    @property
+    def message_columns(self) -> MessageColumns:
+        """What writes messages as columns, the same for all batches."""
+        if self._message_columns is None:
+            self._message_columns = MessageColumns(self)
+        return self._message_columns
 
     def column_writer(self, target: TableType, *, with_messages: bool) -> ColumnWriter:
         """Return what writes typed columns of *target*, the same for all batches."""

@@ -301,7 +301,7 @@ class LogDirectory:
         """Know of the log what jobs knew that left notes beside it."""
         with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
             for need in needs.read_all(self.path / FOLDER):
-                self.manifest.learn(need.listed)
+                self.manifest.hear(need.listed)
 
     def _held(self) -> frozenset[str]:
         try:

@@ -24,6 +24,7 @@ cdef class Framer:
     cdef int64_t base, durable, until
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
+    cdef public bint defers
 
     cpdef bytes entry(self)
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
@@ -32,8 +33,11 @@ cdef class Framer:
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit, int64_t until=*)
     cpdef go_on(self, error)
-    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t, crc=uint32_t)
+    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
     cpdef int next_entry(self) except -1
+    cdef inline int check(self) except -1
+    @cython.locals(begin=int64_t, end=int64_t, crc=uint32_t)
+    cdef int _check(self) except -1
     @cython.locals(offset=Py_ssize_t, left=Py_ssize_t, size=int64_t)
     cdef bint has_next(self) noexcept
     @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)

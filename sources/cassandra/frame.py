@@ -35,6 +35,7 @@ class Framer:
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
         self.by_section = False
+        self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
         self.read_into: ReadInto = _nothing
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
@@ -122,13 +123,29 @@ class Framer:
             offset = begin - self.base
             self.start = offset + 8
             self.end = self.start + size
-            crc = native.u32(self.window, offset + 4)  # Of the size, which it starts with.
-            if native.crc32(self.window, self.start, self.end, crc) != native.u32(
-                self.window, self.end
-            ):
-                self._corrupt(begin, "the checksum of the entry is wrong", begin + length)
             self.at = begin + length
+            if not self.defers:
+                self._check()
             return codes.ENTRY
+
+    def check(self) -> None:
+        """Check the entry found last, if that was put off.
+
+        Raises:
+            CorruptSegmentError: its checksum is wrong; as of `next_entry`.
+
+        """
+        if self.defers:
+            self._check()
+
+    def _check(self) -> None:
+        crc = native.u32(self.window, self.start - 4)  # Of the size, which it starts with.
+        if native.crc32(self.window, self.start, self.end, crc) != native.u32(
+            self.window, self.end
+        ):
+            begin = self.at - (self.end - self.start) - OVERHEAD_BYTES
+            end, self.at = self.at, begin
+            self._corrupt(begin, "the checksum of the entry is wrong", end)
 
     def vint(self, at: int) -> int:
         """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there."""

@@ -33,6 +33,7 @@ class Hold:
         self._store = store
         self._folder = keeper.notes
         self._noted: dict[str, object] = {}
+        self._splits: list[str] = []
 
     def check(self) -> None:
         """Make sure that segments can be held and disposed of, if they are to be.
@@ -45,8 +46,11 @@ class Hold:
 
     def register_all(self, splits: Iterable[str]) -> None:
         """Let every split of the job that left no note yet need everything."""
-        for split in splits:
-            if not (self._folder / self._name(split)).exists():
+        self._splits = list(splits)
+        there = needs.names_in(self._folder)
+        for split in self._splits:
+            if self._name(split) not in there:
+                self._noted.pop(split, None)
                 self.register(split, Marker(0, 0), _NOTHING)
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
@@ -71,12 +75,20 @@ class Hold:
 
     def withdraw(self, splits: Iterable[str]) -> None:
         """Need nothing any more: the job is gone for good."""
-        for split in splits:
+        gone = set(splits)
+        self._splits = [split for split in self._splits if split not in gone]
+        for split in gone:
             with contextlib.suppress(OSError):  # Then its segments stay, which is safe.
                 (self._folder / self._name(split)).unlink(missing_ok=True)
 
     def dispose(self) -> int:
-        """Dispose of what no split of any job needs; return of how many segments."""
+        """Dispose of what no split of any job needs; return of how many segments.
+
+        I5: where a node was set up anew our notes went, too, and no split but one has said since
+        what it needs.
+        """
+        if not self._keeper.keeps_all:
+            self.register_all(self._splits)
         return self._keeper.dispose()
 
     def tick(self) -> None:

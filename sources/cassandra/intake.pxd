@@ -22,9 +22,10 @@ cdef class Outbox:
     cdef readonly unsigned char[::1] data
     cdef readonly int64_t[::1] meta
     cdef readonly Py_ssize_t count, size
+    cdef readonly int64_t flags
     cdef object data_block, meta_block
 
-    @cython.locals(length=Py_ssize_t, base=Py_ssize_t)
+    @cython.locals(length=Py_ssize_t, base=Py_ssize_t, flags=int64_t)
     cpdef append(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch)
     @cython.locals(size=Py_ssize_t)
     cdef _grow_data(self, Py_ssize_t length)
@@ -75,7 +76,6 @@ cdef class Intake(Places):
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
     cdef int _gather(self, Framer framer, int host, int group) except -1
-    @cython.locals(found=int)
     cpdef again(self, Framer framer, int host, Routes routes)
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef int _route(self, Framer framer, int host) except -1

@@ -65,7 +65,7 @@ class Outbox:
     """Agreed mutations of one split, raw, in the order of emission.
 
     Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, seat,
-    segment, position, copies, messaging version, flags, number of the epoch.
+    segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,7 @@ class Outbox:
         self.data = self.data_block.view()
         self.meta_block = Block("q", codes.MAIL_WIDTH * _META_FIRST)
         self.meta = self.meta_block.view()
-        self.count = 0
-        self.size = 0
+        self.count = self.size = self.flags = 0
 
     def append(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
         self,
@@ -91,6 +90,7 @@ class Outbox:
     ) -> None:
         """Keep a copy of view[start:end]; *copies* is what `Agreement` said of it."""
         length = end - start
+        flags = copies & ~codes.COPIES if copies > 0 else codes.LATE
         if self.size + length > len(self.data):
             self._grow_data(length)
         base = self.count * codes.MAIL_WIDTH
@@ -104,15 +104,15 @@ class Outbox:
         self.meta[base + codes.MAIL_POSITION] = position
         self.meta[base + codes.MAIL_COPIES] = (copies if copies > 0 else -copies) & codes.COPIES
         self.meta[base + codes.MAIL_MESSAGING] = messaging
-        self.meta[base + codes.MAIL_FLAGS] = copies & ~codes.COPIES if copies > 0 else codes.LATE
+        self.meta[base + codes.MAIL_FLAGS] = flags
         self.meta[base + codes.MAIL_EPOCH] = epoch
         self.size += length
         self.count += 1
+        self.flags |= flags
 
     def clear(self) -> None:
         """Forget all mutations and keep the memory."""
-        self.count = 0
-        self.size = 0
+        self.count = self.size = self.flags = 0
 
     def _grow_data(self, length: int) -> None:
         size = max(2 * len(self.data), self.size + length)
@@ -239,6 +239,7 @@ class Intake(Places):
         FINISHED; or SCHEMA_CHANGE or UNKNOWN_TABLE, for the entry that the framer stands behind.
         """
         self.routes = routes
+        framer.defers = self.rows[self.book_splits[host]] < 0  # Who books a log tells its damage.
         stop_at = framer.at + bytes_max
         found = codes.ENTRY
         while (
@@ -275,8 +276,7 @@ class Intake(Places):
         """Route the entry that the last run stopped at, now that its table was asked about."""
         self.routes = routes
         self.waiting = 0
-        found = self._route(framer, host)
-        if found == codes.UNKNOWN_TABLE:
+        if self._route(framer, host) == codes.UNKNOWN_TABLE:
             raise AssertionError("a table id that was asked about is remembered")
         self._decide(framer, host)
 
@@ -299,6 +299,7 @@ class Intake(Places):
         ):
             self._note(framer, host, self.routes.keyspace[table], self._after_id(framer, at))
         elif treatment == codes.SCHEMA:
+            framer.check()
             self._skip(framer, host, _SYSTEM)
             return codes.SCHEMA_CHANGE
         else:
@@ -326,6 +327,7 @@ class Intake(Places):
         length = framer.vint(at)
         at = framer.after_vint(at)
         if length < 0 or at + length > framer.end:
+            framer.check()
             raise BadMutationError(
                 "the partition key is cut short",
                 place=f"{framer.place}: entry that ends at {framer.at}",
@@ -336,6 +338,7 @@ class Intake(Places):
         split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
         place = self.rows[split]
         if place >= 0:
+            framer.check()
             place += _PLACE * host
             if not self._is_passed(framer, split, host, place, token):
                 self._add(framer, split, keyspace, token, place)
@@ -385,8 +388,7 @@ class Intake(Places):
     def _observe(self, framer: Framer, host: int, i: int) -> None:
         base = i * _NOTE
         split = self.notes[base]
-        start = self.notes[base + 3]
-        end = self.notes[base + 4]
+        start, end = self.notes[base + 3], self.notes[base + 4]
         position = self.notes[base + 5]
         place = self.notes[base + 6]
         seat = self.places[place + _SEAT]
@@ -430,8 +432,7 @@ class Intake(Places):
         Nothing of it can be when all of it was written after what was published of its token.
         """
         base = i * _NOTE
-        start = self.notes[base + 3]
-        end = self.notes[base + 4]
+        start, end = self.notes[base + 3], self.notes[base + 4]
         position = self.notes[base + 5]
         slot = agreement.suspect
         judge = self.judges[split]
@@ -480,15 +481,14 @@ class Intake(Places):
         If it can hold a selected table behind that, it goes the way of that table's entries: its
         bytes are kept when they cannot be cut.
         """
+        framer.check()
         table_id = native.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))
         if len(table_id) == _TABLE_ID_BYTES and table_id[6] >> 4 == _NAME_BASED:
             self._skip(framer, host, _SYSTEM)
             return codes.ENTRY
         if table_id not in self.unknown and len(self.unknown) < _UNKNOWN_MAX:
             return codes.UNKNOWN_TABLE
-        keyspace = -1
-        if updates != 1:
-            keyspace = self.routes.hidden(framer.entry())
+        keyspace = self.routes.hidden(framer.entry()) if updates != 1 else -1
         if keyspace >= 0:
             self._note(framer, host, keyspace, self._after_id(framer, at))
         else:

@@ -13,8 +13,9 @@ cdef uint64_t _MULTIPLIER, _MASK
 cdef class Header:
     cdef const unsigned char[::1] raw
     cdef readonly Py_ssize_t length
-    cdef const int[::1] columns
-    cdef readonly int count
+    cdef const int[::1] columns, order
+    cdef readonly int count, rises, simple
+    cdef bytes fields
 
 
 @cython.final

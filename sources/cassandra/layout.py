@@ -18,12 +18,19 @@ _SLOTS_PER_TABLE = 4
 class Header:
     """A column list as it stands in an update, and the columns it names."""
 
-    def __init__(self, raw: bytes, columns: Sequence[int]) -> None:
-        """*raw* starts at the count; *columns* are indexes into `TableSchema.columns`."""
+    def __init__(self, raw: bytes, columns: Sequence[int], kinds: Sequence[int]) -> None:
+        """*raw* starts at the count; *columns* are indexes into `TableSchema.columns`.
+
+        *kinds* is 1 for each that is complex. They stand behind the `simple` ones, or that is -1.
+        """
         self.raw = raw
         self.length = len(raw)
         self.columns = memoryview(array("i", columns or [0]))
         self.count = len(columns)
+        self.simple = kinds.count(0) if list(kinds) == sorted(kinds) else -1
+        self.order = memoryview(array("i", sorted(columns) or [0]))  # As messages have them.
+        self.rises = int(list(self.order[: self.count]) == list(columns))
+        self.fields = b""  # As updateFields in Avro, once somebody has made it.
 
 
 class TableLayout:

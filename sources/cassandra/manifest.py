@@ -50,7 +50,8 @@ class Manifest:
         """Know what is *stored*."""
         self.incarnation = 0
         self._runs: _Runs = {}
-        self._learned: _Runs = {}  # Of `_runs` those that others told of.
+        self._learned: _Runs = {}  # Of `_runs` those that states told of.
+        self._heard: _Runs = {}  # Those that notes told of; they count where no state told of any.
         self._came: list[Collection[int]] = []  # The others, as they came.
         self._stood = -1
         self._numbers: dict[int, int] = {}  # Of what was listed last.
@@ -62,10 +63,19 @@ class Manifest:
 
         What was listed before is numbered anew: as if it came after that.
         """
-        learned = _together(self._learned, {each: list(_runs_of(steps)) for each, steps in stored})
+        learned = _together(self._learned, _stored_runs(stored))
         if learned != self._learned:
             self._learned = learned
             self._number_anew()
+
+    def hear(self, stored: Stored) -> None:
+        """Know what a job noted of this log, as long as no state was learned.
+
+        Who came later numbered what he found from the beginning. To a job that read before there
+        was any of it, it would seem read.
+        """
+        self._heard = _together(self._heard, _stored_runs(stored))
+        self._number_anew()
 
     def begin_at(self, file_id: int) -> None:
         """Say where reading stood, for who knows no more: what is there and lower was read.
@@ -102,10 +112,11 @@ class Manifest:
         return self._stored
 
     def _number_anew(self) -> None:
-        self._runs = dict(self._learned)
-        self.incarnation = max(self._runs, default=self.incarnation)
+        self._runs = dict(self._learned or self._heard)
+        self.incarnation = max(self._runs, default=0)
         came, self._came = self._came, []
-        for ids in came:
+        heard = set(self._numbers).difference(*came)  # It was there before what came.
+        for ids in (heard, *came):
             self._take([file_id for file_id in ids if self.number(file_id) is None])
         self._show()
 
@@ -192,6 +203,10 @@ def _steps(runs: Sequence[_Run]) -> Iterator[int]:
         yield first - at
         yield last - first
         at = last
+
+
+def _stored_runs(stored: Stored) -> _Runs:
+    return {each: list(_runs_of(steps)) for each, steps in stored}
 
 
 def _runs_of(steps: Sequence[int]) -> Iterator[_Run]:

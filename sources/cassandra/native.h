@@ -126,6 +126,29 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
     return -1;
 }
 
+/* Writes plain cells (see native.py) of columns[stand[0]] on as Avro at out[at], from p[stand[1]]
+   on, and moves both; nulls stand for the columns between. Returns where it ends. */
+HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, int64_t *stand, int column,
+                                         const int *columns, int count, const int *types,
+                                         const int *fixed, const int *complex_, const uint8_t *p,
+                                         Py_ssize_t end) {
+    Py_ssize_t begin = stand[1], ended;
+    int i = (int)stand[0];
+    for (; i < count; i++, column++) {
+        for (; column < columns[i]; column++) out[at++] = 0;
+        if (complex_[column] || end - begin < 2 || p[begin] != 8) break;
+        Py_ssize_t start = begin + 1, n = fixed[column];
+        if (n < 0) n = p[start++];
+        if (n == 0 || n > 127 || n > end - start) break;
+        out[at] = 2;
+        ended = hr_put_value(out, at + 1, types[column], p + start, n);
+        if (ended < 0) break;
+        at = ended, begin = start + n;
+    }
+    stand[0] = i, stand[1] = begin;
+    return at;
+}
+
 /* ---- What native.pxd declares ---- */
 
 #define hr_v_crc32(v, start, end, seed) hr_crc32(hr_at(v, start), (end) - (start), seed)
@@ -155,6 +178,10 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_v_put_value(out, at, type, v, start, n) \
     hr_put_value(hr_at(out, 0), at, type, hr_at(v, start), n)
+#define hr_v_put_plain(out, at, stand, column, columns, count, types, fixed, complex_, v, end)     \
+    hr_put_plain(hr_at(out, 0), at, (int64_t *)(stand).data, column,                              \
+                 (const int *)(columns).data, count, (const int *)(types).data,                   \
+                 (const int *)(fixed).data, (const int *)(complex_).data, hr_at(v, 0), end)
 #define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

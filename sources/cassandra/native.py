@@ -20,6 +20,7 @@ Words: TypeAlias = memoryview
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN = 1 << 63
 _INT_BYTES = 4
+_SHORT_MAX = 0x7F  # A vint of one byte.
 _DATE_ZERO = 0x8000_0000
 _NUMBERS = {
     codes.AVRO_INT8: ">b",
@@ -212,6 +213,48 @@ def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
         return _put_bytes(out, put_long(out, at, 36), str(UUID(bytes=raw)).encode())
     # What is left is a boolean, or a number that Avro writes with its lowest byte first.
     return _put_bytes(out, at, bytes([raw[0] != 0]) if kind == codes.AVRO_BOOLEAN else raw[::-1])
+
+
+def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
+    out: bytearray | memoryview,
+    at: int,
+    stand: Words,
+    column: int,
+    columns: Words,
+    count: int,
+    types: Words,
+    fixed: Words,
+    is_complex: Words,
+    view: View,
+    end: int,
+) -> int:
+    """Write plain cells as Avro at out[at], each in a union with null; return where that ends.
+
+    They are of the *count* columns listed in *columns*, from number stand[0] on, and are read from
+    view[stand[1]:end]; both are moved. Columns from *column* on that are not listed become null.
+    Plain is a cell of a simple column with a value of at most 127 bytes, the row's write time, and
+    no more; it stops before any other, and before what `put_value` does not write.
+    """
+    i, begin = stand[0], stand[1]
+    while i < count:
+        while column < columns[i]:
+            out[at] = 0
+            at += 1
+            column += 1
+        if is_complex[column] or end - begin < 2 or view[begin] != codes.USE_ROW_TIMESTAMP:
+            break
+        start, length = begin + 1, fixed[column]
+        if length < 0:
+            start, length = start + 1, view[start]
+        if not 0 < length <= min(_SHORT_MAX, end - start):
+            break
+        ended = put_value(out, at + 1, types[column], view, start, length)
+        if ended < 0:
+            break
+        out[at] = 2
+        at, begin, i, column = ended, start + length, i + 1, column + 1
+    stand[0], stand[1] = i, begin
+    return at
 
 
 def _put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:

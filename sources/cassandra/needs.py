@@ -132,10 +132,15 @@ def read_all(folder: Path) -> Sequence[Need]:
     return [_need_in(path) for path in _notes(folder)]
 
 
-def _notes(folder: Path) -> Iterable[Path]:
+def names_in(folder: Path) -> set[str]:
+    """Return the names of the notes in *folder*; there need be no such folder."""
     if not folder.is_dir():
-        return []
-    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+        return set()
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def _notes(folder: Path) -> Iterable[Path]:
+    return [folder / name for name in names_in(folder)]
 
 
 def _need_in(path: Path) -> Need:

@@ -348,7 +348,7 @@ class Pump:
     def _advance(self, cursor: LogCursor, demand: Demand) -> None:
         cursor.advance(self.intake, self.hosts[cursor.node], demand)
         self.unreachable.pop(cursor.node, None)
-        for owned in self._reading(cursor.node):
+        for owned in self._owned.values():
             owned.anew.discard(cursor.node)
 
     def _look(self, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.schema import TableSchema
-from headrace.sources.cassandra.streams import Stream, Streams, streams_in
+from headrace.sources.cassandra.streams import FILE, Stream, Streams, streams_in
 
 if TYPE_CHECKING:
     from headrace.sources.cassandra.remote import RemoteLog
@@ -37,7 +37,9 @@ def follower(pump: Pump, logs: Mapping[str, Log], context: Context) -> Callable[
 
 def _streams_of(node: str, log: Log, pump: Pump, context: Context) -> Streams:
     def told() -> Sequence[Stream]:
-        return streams_in(log.path / FOLDER) if isinstance(log, LogDirectory) else log.told.streams
+        if isinstance(log, LogDirectory):
+            return streams_in(log.path / FOLDER / FILE)
+        return log.told.streams
 
     def table_of(table_id: UUID) -> TableSchema | None:
         return pump.tables_of(node).epoch.schema.tables.get(table_id)

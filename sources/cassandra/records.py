@@ -19,6 +19,7 @@ _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has l
 _ROOM_FIRST = 1024
 # The type of each table's items and how many a record has: words, links, newest, slots, heads.
 _TABLES = (("Q", codes.RECORD_WORDS), ("i", 1), ("q", 1), ("i", 2), ("Q", 2))
+RECORD_BYTES = sum(items * array(code).itemsize for code, items in _TABLES)  # Of memory.
 # What a table's view is while its block grows.
 _NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
 _AHEAD = 8  # Records whose places are fetched before they are needed.

@@ -425,7 +425,7 @@ class RemoteHold:
         self._job = job
         self._store = store
         self._noted: dict[str, object] = {}
-        self._splits: list[str] = []  # That the agent has to be told of.
+        self._splits: list[str] = []
 
     def check(self) -> None:
         """Nothing: `register_all` shows whether the agent can keep needs."""
@@ -444,7 +444,8 @@ class RemoteHold:
     ) -> None:
         """Note what *split* needs from now on; see `Hold.register`.
 
-        An agent that does not answer learns it with what the split needs later.
+        An agent that does not answer learns it with what the split needs later. It is told of all
+        splits each time: where the node was set up anew, their notes went (I5).
         """
         noted = needs.Need.of(self._job, split, marker, pending, listed)
         if self._noted.get(split) == noted.says():
@@ -461,8 +462,10 @@ class RemoteHold:
 
     def withdraw(self, splits: Iterable[str]) -> None:
         """Need nothing any more; an agent that does not answer keeps its segments."""
+        gone = list(splits)
+        self._splits = [split for split in self._splits if split not in gone]
         with contextlib.suppress(AgentUnavailableError):
-            self._agent.ask_for(dict, "DELETE", NEEDS_PATH, self._needs(splits))
+            self._agent.ask_for(dict, "DELETE", NEEDS_PATH, self._needs(gone))
 
     def _needs(self, splits: Iterable[str]) -> Needs:
         return Needs(self._job, self._store, list(splits))
@@ -470,7 +473,6 @@ class RemoteHold:
     def _tell_splits(self) -> None:
         if self._splits:
             self._agent.ask_for(dict, "POST", NEEDS_PATH, self._needs(self._splits))
-            self._splits = []
 
     def dispose(self) -> int:
         """Return 0: the agent disposes of segments when it learns of needs."""

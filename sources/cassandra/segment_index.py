@@ -257,15 +257,28 @@ class Searcher:
                 tables.change(change.raw, change.messaging, at)
             return 0
         size_bytes, modified_ms = _file(log, segment)
-        changes = tuple(self.changes(node, log, segment))
-        sections = self._sections(node, log, segment, tables)
-        self._folder.store(node, segment, SegmentIndex(size_bytes, modified_ms, changes, sections))
+        changes: list[SchemaChange] = []
+        sections = self._sections(node, log, segment, tables, changes)
+        if known is not None:
+            changes = list(known.changes)
+        elif not sections:  # If it is damaged, there may be more behind that.
+            changes = self._search(node, log, segment, END_OFFSET)
+        found = SegmentIndex(size_bytes, modified_ms, tuple(changes), sections)
+        self._folder.store(node, segment, found)
         return size_bytes
 
     def _sections(
-        self, node: str, log: LogDirectory, segment: SegmentInfo, tables: LogTables
+        self,
+        node: str,
+        log: LogDirectory,
+        segment: SegmentInfo,
+        tables: LogTables,
+        changes: list[SchemaChange],
     ) -> tuple[Section, ...]:
-        """Return what the sections of a segment hold; nothing of one that is damaged."""
+        """Return what the sections of a segment hold; nothing of one that is damaged.
+
+        What changes the schema is added to *changes*.
+        """
         found: list[Section] = []
         framer = self._framer
         with self._opened(node, log, segment, END_OFFSET) as is_open:
@@ -280,6 +293,8 @@ class Searcher:
                 raw, messaging = framer.entry(), framer.messaging
                 if first_table_id(raw, messaging) in schema_tables.IDS:
                     tables.change(raw, messaging, Marker(segment.segment_id, framer.at))
+                    if not is_of_cassandra(raw, messaging):
+                        changes.append(SchemaChange(framer.at, messaging, raw))
                 else:
                     section.add(raw, messaging, tables.epoch)
             return (*found, section.made()) if section.end else ()

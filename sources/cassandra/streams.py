@@ -42,15 +42,17 @@ class Stream(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}
         return began and named and table.keyspace == self.keyspace
 
 
-def streams_in(folder: Path) -> Sequence[Stream]:
-    """Return the streams that the file in *folder* tells of.
+def streams_in(file: Path) -> Sequence[Stream]:
+    """Return the streams that *file* tells of; none if there is no file.
 
     Raises:
         OSError, msgspec.MsgspecError: it cannot be read.
 
     """
-    path = folder / FILE
-    content = path.read_bytes() if path.exists() else b"[]"
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return ()
     return msgspec.json.decode(content, type=list[Stream])
 
 

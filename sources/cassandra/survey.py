@@ -188,7 +188,8 @@ def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
     Nothing that was logged later lies before it. What was logged earlier can lie behind it.
     """
     for segment in log.segments():
-        if log.modified_ms(segment) >= time_ms:
+        # Ids begin with the time in ms at which the node started. Times of files can be lost.
+        if max(log.modified_ms(segment), file_of(segment.segment_id)) >= time_ms:
             return Marker(segment.segment_id, 0).shown()
     return _end(log)
 

@@ -28,8 +28,11 @@ cdef class TablePlan:
     cdef int fields_count
     cdef Py_ssize_t fixed_bytes
 
-    @cython.locals(out=AvroBytes)
+    cdef int is_plain
+
     cpdef keep_fields(self, list columns)
+    @cython.locals(out=AvroBytes)
+    cpdef bytes fields_avro(self, list columns)
 
 
 @cython.final

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.types import CqlType
 
 _NEVER = -(1 << 63)
 _FOREVER = (1 << 63) - 1
+_BLOB = CqlType("blob")
 
 
 class TablePlan:
@@ -54,22 +55,29 @@ class TablePlan:
         drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
         gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
         self.dropped = memoryview(array("q", gone))
+        # Whether a plain insert is encoded in one pass: see `plain_row`.
+        self.is_plain = int(delivered and set(gone) == {_NEVER})
         self.fields_of = memoryview(array("i", [0] * (len(columns) + 1)))
         self.keep_fields([])
         # Room that a change takes at most, besides the bytes of its values.
         self.fixed_bytes = sum(map(len, self.names)) + codes.COLUMN_BYTES * (len(columns) + 8)
 
     def keep_fields(self, columns: list[int]) -> None:
-        """Keep the updateFields of these columns, as Avro, for the rows that mention the same."""
-        out = AvroBytes()
-        if columns:
-            out.long(len(columns))
+        """Keep the updateFields of these columns for the rows that mention the same."""
         for i, column in enumerate(columns):
             self.fields_of[i] = column
+        self.fields = self.fields_avro(columns)
+        self.fields_count = len(columns)
+
+    def fields_avro(self, columns: list[int]) -> bytes:
+        """Return the updateFields of these columns as Avro."""
+        out = AvroBytes(sum(map(len, self.names)) + codes.COLUMN_BYTES)
+        if columns:
+            out.long(len(columns))
+        for column in columns:
             out.constant(self.names[column])
         out.byte(0)
-        self.fields = out.bytes_from(0)
-        self.fields_count = len(columns)
+        return out.bytes_from(0)
 
 
 class EpochPlans:
@@ -101,13 +109,15 @@ class EpochSource(Protocol):
 def avro_string(text: str) -> bytes:
     """Return *text* as Avro writes a string."""
     raw = text.encode()
-    out = AvroBytes()
+    out = AvroBytes(len(raw) + codes.COLUMN_BYTES)
     out.text_constant(raw)
     return out.bytes_from(0)
 
 
 def _cell_type(cql_type: CqlType) -> CqlType:
-    """Return the type of a list's or map's values; of other types it is not asked."""
+    """Return the type of a list's or map's values; a UDT's fields, of many types, stay bytes."""
+    if cql_type.is_udt:
+        return _BLOB
     return cql_type.arguments[len(cql_type.arguments) - 1] if cql_type.arguments else cql_type
 
 

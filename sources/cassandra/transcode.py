@@ -11,10 +11,9 @@ from contextlib import suppress
 
 from headrace.plugins import EncodedRecords, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra import codes, native
-from headrace.sources.cassandra.avro_bytes import AvroBytes
 from headrace.sources.cassandra.errors import UnknownTableError
 from headrace.sources.cassandra.intake import Outbox
-from headrace.sources.cassandra.row_columns import RowColumns
+from headrace.sources.cassandra.plain_row import PlainRow
 from headrace.sources.cassandra.salvage import mail_set_aside
 from headrace.sources.cassandra.table_plan import EpochSource, TablePlan, avro_string
 
@@ -22,10 +21,9 @@ _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet"
 _ID_BYTES = 16
 _ENDS_FIRST = 16
 _NOWHERE = -1
-_REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
 
 
-class Transcoder(RowColumns):
+class Transcoder(PlainRow):
     """Encodes outboxes."""
 
     def __init__(self, epochs: EpochSource) -> None:
@@ -33,7 +31,9 @@ class Transcoder(RowColumns):
         super().__init__()
         self.epochs = epochs
         self.epoch = _NOWHERE
-        self.out = AvroBytes()
+        self.takes_plain = 1
+        self.node_names: Sequence[str] = ()
+        self.nodes: list[bytes] = []  # As Avro strings.
         self.ids = memoryview(bytearray(_ID_BYTES))
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
 
@@ -44,10 +44,11 @@ class Transcoder(RowColumns):
         self.headers: list[Headers] = []
         self.tables: list[str] = []
         quarantined: list[Quarantined] = []
-        self.nodes = [avro_string(name) for name in nodes]
+        if nodes != self.node_names:
+            self.node_names = list(nodes)
+            self.nodes = [avro_string(name) for name in nodes]
         self.epoch = _NOWHERE
-        self.out.attach(outbox.data)
-        self.buf = outbox.data
+        self.attach(outbox.data)
         if _ID_BYTES * outbox.count > len(self.ids):
             self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
         native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
@@ -123,8 +124,26 @@ class Transcoder(RowColumns):
         base = self.at * codes.MAIL_WIDTH
         start = outbox.meta[base + codes.MAIL_START]
         end = outbox.meta[base + codes.MAIL_END]
-        count = self.cutter.cut_range(start, end, outbox.meta[base + codes.MAIL_MESSAGING])
-        self._changes(outbox, count)
+        messaging = outbox.meta[base + codes.MAIL_MESSAGING]
+        if not self.takes_plain or not self._plain(outbox, start, end, messaging):
+            self._changes(outbox, self.cutter.cut_range(start, end, messaging))
+
+    def _plain(self, outbox: Outbox, start: int, end: int, messaging: int) -> int:
+        """Encode the mutation at hand if it is a plain insert; say whether it is."""
+        header = self.cutter.plain_head(start, end, messaging)
+        if header is None:
+            return 0
+        plan = self.plans[self.cutter.layout.index]
+        try:
+            if not plan.is_plain or not self._insert(plan, header):
+                return 0
+        except HeadraceError:  # There may be worse behind it.
+            return 0
+        self.index = 1
+        self.end_count = 0
+        self._keep(plan, codes.OP_INSERT, self.cutter.row_timestamp)
+        self._close(outbox)
+        return 1
 
     def _changes(self, outbox: Outbox, count: int) -> None:
         """Encode *count* operations: first the changes, then the fields that need their number."""
@@ -141,6 +160,12 @@ class Transcoder(RowColumns):
         at = 0
         while at < self.end:
             at = self._update(at)
+        self._close(outbox)
+
+    def _close(self, outbox: Outbox) -> None:
+        """End the changes with what needs their number."""
+        base = self.at * codes.MAIL_WIDTH
+        out = self.out
         node = self.nodes[outbox.meta[base + codes.MAIL_HOST]]
         out.reserve(len(node) + codes.COLUMN_BYTES)
         tail = out.size
@@ -236,32 +261,6 @@ class Transcoder(RowColumns):
 
     # ---- writing ----
 
-    def _key(self, plan: TablePlan) -> None:
-        """Encode the partition key of the messages that follow."""
-        out = self.out
-        begin = out.size
-        if plan.key_count == 1:
-            out.required(plan.values[0], self.key_start, self.key_length)
-        else:
-            at = self.key_start
-            end = at + self.key_length
-            for i in range(plan.key_count):  # Each part: 2 bytes of length before, one after.
-                length = self._part_length(at, end)
-                out.required(plan.values[i], at + 2, length)
-                at += length + 3
-            if at != end:
-                self.cutter.fail(f"a partition key of {self.key_length} bytes has more parts")
-        self.key = out.bytes_from(begin)
-        out.size = begin
-
-    def _part_length(self, at: int, end: int) -> int:
-        length = -1
-        if at + 2 <= end:
-            length = self.buf[at] << 8 | self.buf[at + 1]
-        if length < 0 or at + 2 + length >= end:
-            self.cutter.fail(f"a partition key of {self.key_length} bytes is cut short")
-        return length
-
     def _change(
         self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int
     ) -> None:
@@ -272,7 +271,7 @@ class Transcoder(RowColumns):
 
     def _write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> None:
         out = self.out
-        out.reserve(2 * self.length + plan.fixed_bytes + len(plan.constant) + len(self.key))
+        out.reserve(self.room + self.length + len(plan.constant) + len(self.key))
         is_row = operation <= codes.OP_DELETE
         flags = self.words[row + codes.FLAGS] if is_row else 0
         is_static = flags & codes.ROW_STATIC
@@ -293,11 +292,19 @@ class Transcoder(RowColumns):
         out.size = at + len(fields)
         self._payload_key(plan, row if is_row and not is_static else _NOWHERE)
         self._payload_cells(plan)
-        self._notes(plan, timestamp, ttl, expires)
+        if self._has_notes(timestamp, expires):
+            self._write_notes(plan, timestamp, ttl, expires)
+        out.byte(0)
         self._range(plan, row, ended)
+        self._keep(plan, operation, timestamp)
+
+    def _keep(self, plan: TablePlan, operation: int, timestamp: int) -> None:
+        """End a change with its id and keep what is known of it."""
+        out = self.out
         out.reserve(codes.COLUMN_BYTES)
-        native.copy(out.out, out.size, self.ids, self.id_at, self.id_at + _ID_BYTES)
-        out.size = native.put_long(out.out, out.size + _ID_BYTES, self.index - 1)
+        at = out.size
+        native.copy(out.out, at, self.ids, self.id_at, self.id_at + _ID_BYTES)
+        out.size = native.put_long(out.out, at + _ID_BYTES, self.index - 1)
         if self.end_count == len(self.ends):
             self._grow_ends()
         self.ends[self.end_count] = out.size
@@ -325,176 +332,18 @@ class Transcoder(RowColumns):
         plan.keep_fields(columns)
         return plan.fields
 
-    def _union(self, at: int, number: int, given: int) -> int:
-        """Write null or a number at out[at], where there is room; return where it ends."""
-        if given:
-            self.out.out[at] = 2
-            return native.put_long(self.out.out, at + 1, number)
-        self.out.out[at] = 0
-        return at + 1
-
     def _payload_key(self, plan: TablePlan, row: int) -> None:
         """Write the primary key's columns; without *row* the clustering columns are null."""
         out = self.out
-        if plan.key_count == 1:
-            at = out.size
-            out.out[at] = 2
-            native.copy_bytes(out.out, at + 1, self.key)  # A key record of one field is that field.
-            out.size = at + 1 + len(self.key)
-        else:
-            at = self.key_start
-            for i in range(plan.key_count):
-                length = self._part_length(at, self.key_start + self.key_length)
-                out.optional(plan.values[i], at + 2, length)
-                at += length + 3
+        put = self._payload_parts(plan, out.size)
         at = row + codes.WIDTH
         for i in range(plan.key_count, plan.first_cell):
             if row >= 0 and at < self.end and self.words[at] == codes.VALUE:
+                value = plan.values[i]
                 start = self.words[at + codes.START]
-                out.optional(plan.values[i], start, self.words[at + codes.LENGTH])
+                put = self._nullable(value, put, start, self.words[at + codes.LENGTH])
                 at += codes.WIDTH
             else:
-                out.byte(0)
-
-    def _payload_cells(self, plan: TablePlan) -> None:
-        """Write the static and regular columns."""
-        out = self.out
-        reserve = self.length + plan.fixed_bytes
-        out.reserve(reserve)
-        at = out.size
-        for column in range(plan.first_cell, plan.payload_count):
-            cell = self.where[column] if self.column_count else _NOWHERE
-            if cell < 0 or (
-                not plan.complex[column]
-                and (
-                    self.words[cell + codes.FLAGS] & codes.IS_DELETED
-                    or (self.words[cell + codes.LENGTH] == 0 and not plan.empties[column])
-                )
-            ):
-                out.out[at] = 0
-                at += 1
-                continue
-            out.out[at] = 2
-            start = self.words[cell + codes.START]
-            length = self.words[cell + codes.LENGTH]
-            ended = native.put_value(out.out, at + 1, plan.codes[column], self.buf, start, length)
-            if ended < 0:
-                out.size = at + 1
-                if plan.complex[column]:
-                    self._complex(plan, column, cell)
-                else:
-                    out.value(plan.values[column], start, length)
-                out.reserve(reserve)
-                ended = out.size
-            at = ended
-        out.size = at
-
-    def _complex(self, plan: TablePlan, column: int, at: int) -> None:
-        out = self.out
-        deleted = self.words[at + codes.FLAGS] & 1
-        out.byte(_REPLACE_BYTE if deleted else _MERGE_BYTE)
-        self._optional(self.words[at + codes.TIMESTAMP], deleted)
-        begin = at + codes.WIDTH
-        count = 0
-        at = begin
-        while self._is_path_cell(at):
-            if not self.words[at + codes.FLAGS] & codes.HIDDEN:
-                count += 1
-            at += codes.WIDTH
-        if count:
-            out.long(count)
-        while begin < at:
-            if not self.words[begin + codes.FLAGS] & codes.HIDDEN:
-                self._complex_cell(plan, column, begin)
-            begin += codes.WIDTH
-        out.byte(0)
-
-    def _complex_cell(self, plan: TablePlan, column: int, cell: int) -> None:
-        out = self.out
-        flags = self.words[cell + codes.FLAGS]
-        removed = flags & codes.IS_DELETED
-        kind = plan.kind[column]
-        start = self.words[cell + codes.START]
-        length = _NOWHERE if removed else self.words[cell + codes.LENGTH]
-        path = self.words[cell + codes.PATH]
-        out.required(plan.paths[column], path, self.words[cell + codes.PATH_LENGTH])
-        if kind == codes.COMPLEX_UDT:
-            if length < 0:
-                out.byte(0)
-            else:
-                out.byte(2)
-                out.long(length)
-                out.raw(self.buf, start, start + length)
-        elif kind != codes.COMPLEX_SET:
-            out.optional(plan.cells[column], start, length)
-        out.byte(1 if removed else 0)
-        out.long(self.words[cell + codes.TIMESTAMP])
-        self._optional(self.words[cell + codes.TTL], flags & codes.IS_EXPIRING)
-        self._optional(self.words[cell + codes.LDT], flags & codes.IS_EXPIRING)
-
-    def _optional(self, number: int, given: int) -> None:
-        """Write null or a number."""
-        self.out.reserve(codes.COLUMN_BYTES)
-        self.out.size = self._union(self.out.size, number, given)
-
-    def _notes(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
-        """Write what simple cells say beyond their value; mostly that is nothing."""
-        if self.column_count and (
-            self.special
-            or expires >= 0
-            or self.newest_simple > timestamp
-            or self.oldest_simple < timestamp
-        ):
-            self._write_notes(plan, timestamp, ttl, expires)
-        self.out.byte(0)
-
-    def _write_notes(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
-        out = self.out
-        count = 0
-        for i in range(self.column_count):
-            count += self._has_note(plan, self.columns[i], timestamp, ttl, expires)
-        if count:
-            out.long(count)
-        for i in range(self.column_count):
-            column = self.columns[i]
-            if self._has_note(plan, column, timestamp, ttl, expires):
-                at = self.where[column]
-                flags = self.words[at + codes.FLAGS]
-                name = plan.names[column]
-                out.constant(name)
-                written = self.words[at + codes.TIMESTAMP]
-                self._optional(written, written != timestamp)
-                self._optional(self.words[at + codes.TTL], flags & codes.IS_EXPIRING)
-                self._optional(self.words[at + codes.LDT], flags & codes.IS_EXPIRING)
-                out.byte(self._is_empty(plan, column, at))
-
-    def _range(self, plan: TablePlan, begin: int, ended: int) -> None:
-        if ended < 0:
-            self.out.byte(0)
-        else:
-            self.out.byte(2)
-            kind = self.words[begin + codes.FLAGS]
-            self._bound(plan, begin, kind in (codes.INCL_START, codes.EXCL_END_INCL_START))
-            kind = self.words[ended + codes.FLAGS]
-            self._bound(plan, ended, kind in (codes.INCL_END, codes.INCL_END_EXCL_START))
-
-    def _bound(self, plan: TablePlan, at: int, inclusive: int) -> None:
-        """Write one side of a range; a bound without values is an open side."""
-        count = self.words[at + codes.COLUMN]
-        if count:
-            self.out.byte(2)
-            self._bound_values(plan, at, count)
-            self.out.long(count)
-            self.out.byte(1 if inclusive else 0)
-        else:
-            self.out.byte(0)
-
-    def _bound_values(self, plan: TablePlan, at: int, count: int) -> None:
-        out = self.out
-        for i in range(plan.first_cell - plan.key_count):
-            at += codes.WIDTH
-            if i < count:
-                value = plan.values[plan.key_count + i]
-                out.optional(value, self.words[at + codes.START], self.words[at + codes.LENGTH])
-            else:
-                out.byte(0)
+                out.out[put] = 0
+                put += 1
+        out.size = put

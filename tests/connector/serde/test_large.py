@@ -121,6 +121,19 @@ def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) 
     assert len(json.dumps(cut, ensure_ascii=False).encode()) <= BYTES_MAX + 20  # Blanks.
 
 
+def test_a_key_is_never_cut_off() -> None:
+    """Rows of other keys stay others: what has only its key to be cut stays too large."""
+    keyed = {**PAYLOAD, "partitionKey": ["note"], "clustering": ["blob"]}
+    fields = [VALUE["fields"][0], {"name": "payload", "type": keyed}]
+    schema = RecordSchema.of("ks.t", SCHEMA.text, key=KEY, value={**VALUE, "fields": fields})
+    record = change(1, "x" * 5_000, bytes(5_000))
+    record.schema = schema
+
+    (found,) = documents(encoded(record, large_policy="truncate"))
+
+    assert ([], "x" * 5_000) == (found["truncatedFields"], found["payload"]["note"])
+
+
 def test_a_claim_leads_back_to_the_value(tmp_path: Path) -> None:
     """The message names where it is, its size and checksum; the key stays."""
     whole = encoded(change(7, "x" * 5_000)).values[0]

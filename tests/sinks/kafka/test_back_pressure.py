@@ -2,20 +2,17 @@
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from children import until
-from headrace.connector.job import read_job
-from headrace.connector.runtime.worker import Worker
-from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins.testing.doubles import context
+from live_worker import delivered, working
 from mock_cluster import MockCluster
 
 LINES = 200_000
@@ -32,24 +29,11 @@ class Slow:
 
     def delivered(self) -> int:
         """Return how many lines are delivered, by the committed books."""
-        if not (self.folder / "state.db").exists():
-            return 0
-        store = SqliteStore.open(self.folder / "state.db", "lines")
-        counts = [c.delivered for s in store.states() for c in s.counters.values()]
-        store.close()
-        return sum(counts)
+        return delivered(self.folder / "state.db", "lines")
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Run the worker on a thread."""
-        worker = Worker(read_job(self.folder / "job.yaml"), log=context().log)
-        thread = threading.Thread(target=worker.run, kwargs={"until_idle": False})
-        thread.start()
-        try:
-            yield
-        finally:
-            worker.stop()
-            thread.join(60)
+        return working(self.folder / "job.yaml", context().log)
 
 
 def resident_bytes() -> int:

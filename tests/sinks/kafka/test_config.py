@@ -41,6 +41,7 @@ GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
         pytest.param({"plugin.library.paths": "/x.so"}, "plugin.library.paths", id="a library"),
         pytest.param({"sasl.kerberos.kinit.cmd": "x"}, "sasl.kerberos.kinit.cmd", id="a program"),
         pytest.param({"ssl.engine.location": "/x.so"}, "ssl.engine.location", id="an engine"),
+        pytest.param({"message.max.bytes": "1MiB"}, "message.max.bytes", id="no number"),
         pytest.param({"test.mock.num.brokers": "3"}, "test.mock.num.brokers", id="the mock"),
     ],
 )

@@ -257,6 +257,15 @@ CELLS = {
             "cells": [{"key": 7, "value": "0xff", "ts": 5}],
         },
     ),
+    "field that cannot be": (
+        column_document(cell("u", b"\xff", b"\xff\xff")),
+        {
+            "mode": "merge",
+            "value": {"-1": "0xff"},
+            "removed": [],
+            "cells": [{"key": -1, "value": "0xff", "ts": 5}],
+        },
+    ),
     "replaced, with TTLs apart": (
         column_document(cell("s", b"", ONE, ttl_s=9), cell("s", b"", TWO), deleted_us=4),
         {

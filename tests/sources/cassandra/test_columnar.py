@@ -12,7 +12,7 @@ import pytest
 from corpora import recording
 from forged import OTHER, SCHEMA, insert, mutation, update
 from headrace.plugins import Batch, ConfigError
-from headrace.plugins.columns import ColumnBuffers, ColumnKind, TableType, TypedChanges
+from headrace.plugins.columns import ColumnBuffers, ColumnKind, Pieces, TableType, TypedChanges
 from headrace.sources.cassandra.batch import ChangeRecord
 from headrace.sources.cassandra.change_columns import ChangeColumns
 from headrace.sources.cassandra.changes import Change, Column
@@ -104,6 +104,23 @@ def test_messages_are_those_of_the_table() -> None:
         assert len(wanted) == len(made)
 
 
+@pytest.mark.parametrize("name", ["5.0-ops", "4.1-random"])
+def test_joined_messages_are_those_that_are_made_one_by_one(name: str) -> None:
+    """Keys and values that lie side by side are what the batch encodes, with the same facts."""
+    made = 0
+    for batch, _, _ in typed(name):
+        wanted, found = batch.encode("avro"), batch.joined("avro")
+
+        assert (list(wanted.keys), list(wanted.values)) == (list(found.keys), found.values[:])
+        assert (wanted.headers, wanted.tables) == (found.headers, found.tables)
+        assert wanted.facts == found.facts
+        assert isinstance(found.values, Pieces)
+        assert sum(map(len, wanted.values)) == found.values.size_bytes
+        made += len(found)
+
+    assert 10 < made
+
+
 def test_what_does_not_fit_its_schema_leaves_nothing(tmp_path: Path) -> None:
     """A mutation that cannot be cut to its end leaves no row behind, and others stay."""
     half = mutation(update(b"2"), update(b"2", b"y"))[:-1]
@@ -116,6 +133,7 @@ def test_what_does_not_fit_its_schema_leaves_nothing(tmp_path: Path) -> None:
 
     assert [{"k": b"1", "v": b"x"}, {"k": b"3", "v": b""}] == values_in(found.row)
     assert found.encoded is not None
+    assert list(batch.encode("avro").values) == list(found.encoded.values)
     assert len(batch.quarantined()) == len(found.encoded.quarantined) == 1
     made.close()
 

@@ -323,5 +323,17 @@ def test_any_wrong_byte_of_a_wrapped_segment_costs_copies_only(tmp_path: Path, n
         assert books(found)["entries.n1.damaged"] == len(lost(found)) > 0
 
 
+@pytest.mark.parametrize("name", WRAPPINGS)
+def test_a_byte_more_in_a_sections_head_costs_copies_only(tmp_path: Path, name: str) -> None:
+    """A section then says that it is short; what is wrong with its length is told by its bytes."""
+    made = segment(SECTIONS, wrapping=WRAPPINGS[name])
+    options = nodes(tmp_path, made.content, **_key(name))
+    for at in range(made.file_ends[0], made.file_ends[0] + 16):
+        write_segment(tmp_path / "n1", made.content[:at] + b"\0" + made.content[at:])
+        found = list(batches(open_all(source(options)).values()))
+        assert ALL == published(found)
+        assert books(found)["entries.n1.damaged"] == len(lost(found)) > 0
+
+
 def _key(name: str) -> dict[str, object]:
     return KEY if name == "aes" else {}

@@ -1,10 +1,12 @@
 """Any bytes at all: they are read, or refused by one of our errors; never slowly, never otherwise.
 
-Runs for some seconds, or for as many as HEADRACE_FUZZ_SECONDS says (`make fuzz`). What fails is
-shrunk and printed with the line that does it again.
+Runs for some seconds, or for as many as HEADRACE_FUZZ_SECONDS says (`make fuzz`), over the same
+bytes each time unless HEADRACE_FUZZ_SEED is 0. What fails is shrunk and printed with the line that
+does it again.
 """
 
 import io
+import itertools
 import json
 import os
 import resource
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,6 +35,7 @@ from headrace.sources.cassandra.errors import (
     BadMutationError,
     CorruptSegmentError,
     UnknownTableError,
+    WrongKeyError,
 )
 from headrace.sources.cassandra.forge.mutations import MESSAGING
 from headrace.sources.cassandra.forge.segments import segment, write_segment
@@ -47,6 +51,7 @@ from node_logs import batches, forged_nodes, open_all, source
 from sample_log import segments
 
 SECONDS = float(os.environ.get("HEADRACE_FUZZ_SECONDS", "4"))
+SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "1"))  # 0 is another one each time.
 SLOWER_MAX = 10  # Times the clean rate, with
 GRACE_SECONDS = 0.05  # for what the machine does meanwhile.
 MEMORY_MAX = 64 * 1024 * 1024  # More than before, whatever the bytes claim.
@@ -204,8 +209,12 @@ def growth(check: Callable[[], None]) -> int:
     """Repeat a property until the time is over; return the bytes that the process grew by."""
     until = time.monotonic() + SECONDS / 4
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    while time.monotonic() < until:
+    for number in itertools.count(SEED):
+        if SEED:
+            hypothesis.seed(number)(check)
         check()
+        if time.monotonic() > until:
+            break
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
@@ -284,7 +293,10 @@ def test_any_segment_of_one_node(tmp_path: Path) -> None:
     def check(wrapping: Wrapping, changes: Sequence[Edit]) -> None:
         made = segment([rows[:13], rows[13:], []], wrapping=wrapping)
         write_segment(tmp_path / "n1", spoil(made.content, changes))
-        found = list(batches(open_all(source(options)).values()))
+        try:
+            found = list(batches(open_all(source(options)).values()))
+        except WrongKeyError:  # Where not one block opens nobody can tell it from another key.
+            return
         assert len(rows) == sum(len(list(batch.records())) for batch in found)
         ends = {batch.split: batch.end.books() for batch in found}
         damaged = sum(books["entries.n1.damaged"] for books in ends.values())

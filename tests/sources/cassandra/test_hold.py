@@ -1,5 +1,6 @@
 """Segments go only when nobody needs them any more (I5)."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def past(segment_id: int) -> Marker:
 
 
 def test_a_segment_goes_when_all_splits_are_past_it(folder: Path) -> None:
-    """One split behind keeps it; a live segment never goes."""
+    """G13: one split behind keeps it; its index goes with it; a live segment never goes."""
     mine = hold(folder)
     mine.register_all(["0", "1"])
     mine.register("0", past(9), NOTHING)
@@ -92,6 +93,21 @@ def test_a_job_that_comes_back_keeps_what_it_noted(folder: Path) -> None:
     again.register_all(["0"])
 
     assert 2 == again.dispose()
+
+
+def test_notes_that_went_with_the_directory_are_left_again(folder: Path) -> None:
+    """I5: of a node that was set up anew the first split to commit takes nothing of the others."""
+    mine = hold(folder)
+    mine.register_all(["0", "1"])
+    for split in "01":
+        mine.register(split, past(1), NOTHING)
+    shutil.rmtree(folder / FOLDER)
+
+    mine.register("0", past(3), NOTHING)
+    assert 0 == mine.dispose()
+
+    mine.register("1", past(1), NOTHING)  # As before, and it is noted all the same.
+    assert 1 == mine.dispose()
 
 
 def test_keep_never_deletes(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Incarnations of a log: a node that was set up anew, or whose clock was set back, is read on."""
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from forged import SCHEMA, insert
 from gap_jobs import NODES, GapJob, place
+from headrace.connector.cli import main
 from headrace.plugins.errors import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory
@@ -127,6 +129,25 @@ def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
     assert 0 == job.run()
     assert list(range(9)) == job.rows()
     assert 0 == job.call("verify")
+
+
+def test_what_another_job_read_of_a_new_log_is_not_read(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job goes by what it listed itself, whatever notes a later one left beside the log (I10)."""
+    set_up_anew(job)
+    other = job.folder / "other.yaml"
+    sink = {"plugin": "files", "path": "later.jsonl"}
+    later = {"job": "later", "state": "later.db", "sink": sink}
+    other.write_text(json.dumps(later | {"source": {"plugin": "cassandra", **job.source}}))
+    assert 0 == main(["run", "--until-idle", str(other)])
+    capsys.readouterr()
+
+    assert 1 == job.run()
+    assert "error [log_gap]: node n1" in capsys.readouterr().err
+    assert 0 == job.call("accept", "--all")
+    assert 0 == job.run()
+    assert list(range(6)) == job.rows()
 
 
 @pytest.mark.parametrize("policy", ["expire", "assume"])

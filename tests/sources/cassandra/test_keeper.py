@@ -193,7 +193,7 @@ def test_whatever_a_crash_leaves_is_tidied(node: Node, left: tuple[bool, bool, b
 
 
 def test_an_orphan_index_goes_when_all_are_past_it(node: Node) -> None:
-    """G02: an index without its log is told as a gap, and is no reason to keep it for ever."""
+    """G02, G09: an index without its log is told as a gap, and no reason to keep it for ever."""
     mine = hold(node)
     (node.raw / index_name(name(1))).write_text("1\nCOMPLETED")
     node.write(2, [b"a"])
@@ -269,7 +269,7 @@ def test_the_oldest_are_dropped_where_that_is_wanted(node: Node) -> None:
     with capture_logs() as events:
         keeper.take()
 
-    assert [3, 4, 5] == node.held()
+    assert ([3, 4, 5], 3 * size) == (node.held(), keeper.figures().held_bytes)
     assert [1, 2] == [each["segment"] for each in events if each["event"] == "hold_dropped"]
     clock.advance(TICK_MS)
     found = list(batches([reader]))
@@ -367,7 +367,7 @@ def test_a_tick_looks_at_each_folder_once(node: Node, monkeypatch: pytest.Monkey
 
 
 def test_a_hold_that_fills_is_told_of(node: Node) -> None:
-    """Once a minute from four fifths on, before anything is left out."""
+    """G10: once a minute from four fifths on, before anything is left out."""
     node.write(1, [b"a"])
     clock = DrivenClock()
     most = int(1.1 * size_of(node, 1))

@@ -4,11 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from cassandra.murmur3 import murmur3
 
 from headrace.sources.cassandra.errors import SplitTooWideError
 from headrace.sources.cassandra.seats import SEATS_MAX, SEATS_WANTED
 from headrace.sources.cassandra.splits import names
-from large_ring import COPIES, LargeRing, keys, replicas, tokens_of
+from large_ring import COPIES, LargeRing, keys, tokens_of
 from node_logs import source
 
 pytestmark = pytest.mark.long
@@ -44,8 +45,7 @@ def test_each_mutation_is_agreed_once(tmp_path: Path, level: str, copies: int) -
 
 def test_who_owns_a_few_splits_reads_a_few_logs(tmp_path: Path) -> None:
     """No log is opened that holds nothing of them, and no need of theirs is noted there."""
-    tokens = tokens_of(300)
-    job = LargeRing(tmp_path, tokens, only=4, consistency="ALL")
+    job = LargeRing(tmp_path, tokens_of(300), only=slice(4), consistency="ALL")
     wanted = keys("k", 1_500)
     job.log(wanted)
     job.read()
@@ -55,9 +55,24 @@ def test_who_owns_a_few_splits_reads_a_few_logs(tmp_path: Path) -> None:
     assert here == {cursor.node for cursor in parts.pump.cursors}
     assert here == {path.parent.parent.name for path in tmp_path.glob("*/.headrace/*-of-*")}
     assert COPIES <= len(here) <= 4 * COPIES
-    came = {key for key in wanted if set(replicas(tokens, key)) <= here}
-    assert set(job.came) <= came
-    assert {1} == set(job.came.values())
+    theirs = (1 << 64) * 4 // len(job.source.plan()) - (1 << 63)
+    assert Counter(key for key in wanted if murmur3(key) < theirs) == job.came
+
+
+def test_owners_of_a_large_ring_publish_all_of_it(tmp_path: Path) -> None:
+    """Each mutation comes once, from whoever has its split, and once more splits changed hands."""
+    job = LargeRing(tmp_path, tokens_of(300), only=slice(0), consistency="ALL", splits=SPLITS)
+    wanted: list[bytes] = []
+    for share in (SPLITS // 2, SPLITS * 3 // 4):
+        more = keys(f"of {share}", 300)
+        job.log(more)
+        wanted += more
+        for first in range(0, SPLITS, share):
+            job.crash(slice(first, first + share))
+            job.read()
+        assert Counter(wanted) == job.came
+    assert COPIES * len(wanted) == read_entries(job)
+    assert max(len(state.hosts) for state in job.states.values()) <= SEATS_WANTED
 
 
 def test_other_splits_go_on_with_other_seats(tmp_path: Path) -> None:
@@ -118,7 +133,7 @@ def test_nodes_join_and_leave(tmp_path: Path) -> None:
 
 def test_splits_that_are_too_wide_are_refused(tmp_path: Path) -> None:
     """So is a number that is given; none that is left open is too small."""
-    job = LargeRing(tmp_path, tokens_of(100), only=0)
+    job = LargeRing(tmp_path, tokens_of(100), only=slice(0))
     with pytest.raises(SplitTooWideError, match=f"nodes, {SEATS_MAX} at most") as raised:
         source(job.options | {"splits": 2}).plan()
 

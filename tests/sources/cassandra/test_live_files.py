@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -269,9 +269,15 @@ def _spoilt(kind: str, offset: int) -> str:
     }[kind]
 
 
+def positions(framer: Framer) -> Iterator[int]:
+    """Return where the entries end that are left."""
+    while framer.next_entry() == codes.ENTRY:
+        yield framer.at
+
+
 @pytest.mark.parametrize("name", ["4.0-files", "5.0-v8-direct-files"])
 def test_resuming_at_any_entry_gives_the_rest(name: str) -> None:
-    """G03: from each boundary of a real segment comes the same as from its start."""
+    """G03: from each boundary of a real segment comes the next entry, from many all the rest."""
     path = segments(recording(name) / "stopped" / "cdc_raw")[0]
     content = path.read_bytes()
     header = parse_descriptor(content[:HEADER_BYTES_MAX], place=name)
@@ -285,7 +291,7 @@ def test_resuming_at_any_entry_gives_the_rest(name: str) -> None:
         return len(part)
 
     framer = Framer()
-    for index in [*range(0, len(ends), 97), len(ends) - 1]:
+    for index in range(len(ends)):
         framer.open(
             read_into,
             segment_id=header.segment_id,
@@ -294,10 +300,8 @@ def test_resuming_at_any_entry_gives_the_rest(name: str) -> None:
             resume=ends[index],
             place=name,
         )
-        rest = []
-        while framer.next_entry() == codes.ENTRY:
-            rest.append(framer.at)
-        assert ends[index + 1 :] == rest
+        count = None if index % 97 == 0 else 1
+        assert ends[index + 1 :][:count] == list(islice(positions(framer), count))
 
 
 @pytest.fixture

@@ -119,3 +119,18 @@ def test_what_is_listed_later_never_has_a_lower_number(
             assert known.get(file_id, number) == number
             assert file_id in known or number > before
         known.update(numbers)
+
+
+def test_what_was_heard_counts_until_a_state_tells_more() -> None:
+    """Who numbers ids from the beginning makes nothing old for whom there was a log before them."""
+    later = Manifest()
+    noted(later, 7, 8)
+    manifest = Manifest()
+    manifest.hear(later.stored())
+    assert [(0, 7), (0, 8), (0, 9)] == noted(manifest, 7, 8, 9)
+
+    before = Manifest()
+    noted(before, FAR)
+    manifest.learn(before.stored())
+
+    assert [(1, 7), (1, 8), (1, 9)] == noted(manifest, 7, 8, 9)

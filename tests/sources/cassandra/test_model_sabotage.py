@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from hot import is_compiled
+from model_anew import Anew
 from model_away import Away
 from model_changes import Changing
 from model_judge import Judge
@@ -17,6 +16,7 @@ from model_machine import Machine
 from model_plans import Everything
 from model_records import BrokenError
 from model_ring import TWO_CENTRES
+from model_runs import run
 from sabotage import (
     CHANGING,
     LISTED,
@@ -25,6 +25,7 @@ from sabotage import (
     Sabotage,
 )
 from sabotage_absent import ABSENT
+from sabotage_anew import ANEW
 from sabotage_bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
 from sabotage_plans import ALTERED, LEVELS, PLANS, STREAMS
 
@@ -67,6 +68,7 @@ CASES: Final = [
     *cases(ALTERED, Changing, ("ONE", "QUORUM", "ALL")),
     *cases(BOUNDS, Everything),
     *cases(ABSENT, Away, policies=("expire",), returns=("gap",)),
+    *cases(ANEW, Anew, policies=("expire",)),
     *cases(CROWDED, Everything, rooms=(40,)),
     *(
         case
@@ -84,18 +86,9 @@ def said_of(case: Case, patch: pytest.MonkeyPatch) -> str:
     patch.setattr(Machine, "disposals", ("delete",))
     for name, values in case.beside.items():
         patch.setattr(case.machine, name, values)
-    searched = settings(
-        max_examples=EXAMPLES,
-        stateful_step_count=STEPS,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-        report_multiple_bugs=False,
-    )
     for number in range(SEARCHES_MAX):
-        begun = seed(number)(type(case.machine.__name__, (case.machine,), {}))
         try:
-            run_state_machine_as_test(begun, settings=searched)
+            run(case.machine, EXAMPLES, STEPS, number=number)
         except BrokenError as error:
             return str(error)
     pytest.fail("the model found nothing")

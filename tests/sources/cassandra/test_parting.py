@@ -1,8 +1,6 @@
 """Jobs that lose tables, part, and become one again: nothing is lost, repeated or miscounted."""
 
-import contextlib
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,17 +13,11 @@ from forged import OTHER as OTHER_ID
 from forged import SCHEMA, TABLE, mutation, update
 from gap_jobs import GapJob
 from headrace.connector.runtime.books import SplitBooks, differences
-from headrace.connector.runtime.hosting import Host
-from headrace.connector.stores.board import Board
-from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, forged_nodes, open_all, source
+from parted import ALONE, OTHER, OTHERS, T, begun, check_one, jobs, parted, running
 
-ALONE = ("n1",)
-OTHERS = ("n2", "n3")
-T, OTHER = "forged.t", "forged.other"
 FORK = "orders~cdc.forged.other"
 
 
@@ -85,17 +77,12 @@ def test_a_keyspace_that_is_gone_is_forgotten(job: GapJob) -> None:
 
 
 @pytest.fixture
-def shared(job: GapJob) -> GapJob:
-    """Return the same job with sink and tables of statements, when it has run."""
-    job.from_statements()
-    job.change(tables=None)
-    job.execute(
-        f"CREATE DATA_SINK k WITH 'file://{job.folder}/out.jsonl';"
-        f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = 'orders';"
-        f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = 'orders'"
-    )
-    assert 0 == job.run()
-    return job
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
+    """Return such a job with sink and tables of statements, when it has run."""
+    monkeypatch.chdir(tmp_path)
+    made = GapJob(tmp_path)
+    begun(made)
+    return made
 
 
 def test_jobs_that_part_open_their_books_anew(shared: GapJob) -> None:
@@ -114,33 +101,17 @@ def test_jobs_that_part_open_their_books_anew(shared: GapJob) -> None:
 
 
 def test_jobs_that_want_the_same_again_become_one(
-    shared: GapJob, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The fork was ahead or behind: both come to one place, and one state goes on for both."""
-    shared.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
-    assert 0 == shared.run()
-    shared.log(2, range(6, 9), others=range(16, 19))
-    assert 0 == shared.run()
-    assert not set(range(16, 19)) & set(shared.rows())
-
-    shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
-    shared.log(3, range(20, 23), others=range(30, 33))
-    assert 0 == shared.run("--job", FORK)
-    assert not set(range(20, 23)) & set(shared.rows())
+    monkeypatch.chdir(tmp_path)
+    job = GapJob(tmp_path)
+    parted(job)
     capsys.readouterr()
-    assert 0 == shared.run()
+    assert 0 == job.run()
 
     assert '"event":"joined"' in capsys.readouterr().err
-    taken = {*range(3), *range(6, 9), *range(10, 13), *range(16, 19), *range(20, 23)}
-    assert sorted(taken | set(range(30, 33))) == shared.rows()
-    assert 6 == shared.books()["mutations.pending"]
-    assert 0 == shared.run("--job", FORK)  # There is no such job any more.
-    assert [] == list((shared.folder / "n1" / ".headrace").glob("*~*"))
-
-    shared.log(4, range(3, 6), nodes=OTHERS, others=range(13, 16))
-    assert 0 == shared.run()
-    assert sorted(taken | {*range(3, 6), *range(13, 16), *range(30, 33)}) == shared.rows()
-    assert 0 == shared.books()["mutations.pending"]
+    check_one(job)
 
 
 def test_a_table_that_begins_at_the_beginning_joins_when_it_has_come_so_far(
@@ -167,36 +138,15 @@ def test_a_table_that_begins_at_the_beginning_joins_when_it_has_come_so_far(
     assert 3 == shared.books()["mutations.filtered"]
 
 
-@contextlib.contextmanager
-def running(job: GapJob, *names: str) -> Iterator[None]:
-    """Run jobs, each on a thread, while the block runs; all are there before the first begins."""
-    hosts = [Host(job.path, log=context().log, job=name) for name in names]
-    threads = [threading.Thread(target=h.run, kwargs={"until_idle": False}) for h in hosts]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for host in hosts:
-            host.stop()
-        for thread in threads:
-            thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-
-
 def test_jobs_that_run_become_one(shared: GapJob) -> None:
     """While data comes, both stop for a moment, and one goes on for both: all of it comes once."""
     shared.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
     assert 0 == shared.run()
     shared.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
 
-    def jobs() -> set[str]:
-        with contextlib.closing(connect(shared.folder / "state.db")) as connection:
-            return {route.job for route in Board(connection).routes()}
-
     with running(shared, "orders", FORK):
         shared.log(2, range(20, 23), others=range(30, 33))
-        until(lambda: jobs() == {"orders"}, "they never became one")
+        until(lambda: jobs(shared) == {"orders"}, "they never became one")
         shared.log(3, range(23, 26), others=range(33, 36))
         everything = [*range(3), *range(10, 13), *range(20, 26), *range(30, 36)]
         until(lambda: everything == shared.rows(), "something is missing")

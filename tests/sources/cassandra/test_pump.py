@@ -400,3 +400,26 @@ def test_an_error_without_a_name_lets_all_splits_begin_again(
 
     assert values(0, 9) == all_of(open_all(made))
     made.close()
+
+
+@pytest.mark.parametrize("at", [b"k7", b"\x07"])
+def test_damage_is_told_once_by_whoever_reads_which_split(tmp_path: Path, at: bytes) -> None:
+    """Each split read for itself, one tells of a damaged entry, and no other publishes it."""
+    options = forged_nodes(tmp_path, {"node1": rows(0, 40)}) | {"consistency": "ONE"}
+    (log,) = (tmp_path / "node1").glob("*.log")
+    content = bytearray(log.read_bytes())
+    entry = content.index(rows(7, 1)[0])
+    content[content.index(at, entry)] ^= 1
+    log.write_bytes(content)
+
+    lost, found = 0, []
+    for split in range(4):
+        made = source(options | {"splits": 4})
+        (reader,) = [made.open(made.plan()[split], None)]
+        for batch in batches([reader]):
+            lost += len(batch.quarantined())
+            found += published(batch)
+        made.close()
+
+    assert 1 == lost
+    assert sorted({*values(0, 40)} - {*values(7, 1)}) == sorted(found)

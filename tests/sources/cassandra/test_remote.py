@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from headrace.sources.cassandra.errors import (
     LogUnreadableError,
 )
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.remote import Agent, AgentRefusedError, RemoteHold, RemoteLog
 from headrace.sources.cassandra.state import Marker
 from holding import Node, name
@@ -286,6 +288,21 @@ def test_one_mutation_is_fetched_by_its_place(tmp_path: Path) -> None:
             assert None is log.fetch(segment_id, position, length)
         found, content, _ = served.agent().ask("POST", COPIES_PATH, b"..")
         assert (400, True) == (found, b"bad_request" in content)
+
+
+def test_notes_that_went_with_the_directory_are_left_again(folder: Path) -> None:
+    """I5: of a node set up anew nothing goes before all splits have said what they need."""
+    with serving(folder, disposal="delete") as served:
+        hold = RemoteHold(served.agent(), "one", "5a")
+        hold.register_all(["a", "b"])
+        for split in "ab":
+            hold.register(split, Marker(1, END_OFFSET), {})
+        shutil.rmtree(folder / FOLDER)
+        before = len(LogDirectory(folder).segments())
+
+        hold.register("a", Marker(2, END_OFFSET), {})
+
+        assert before == len(LogDirectory(folder).segments())
 
 
 def test_needs_are_withdrawn(folder: Path) -> None:

@@ -35,6 +35,20 @@ def shortened(folder: Path) -> Job:
     return job
 
 
+def overflow(folder: Path) -> Job:
+    """Let a mutation that waits give way to others, be sent by hand, and then get its copies."""
+    job = Job(folder, splits=1, records_max=1_000)
+    job.log("a", insert(b"k"), *(insert(b"%d" % n) for n in range(9_000)))
+    assert [] == job.read()
+    redriven = job.source.recover(job.aside[0])
+    assert redriven is not None
+    assert ONCE == [record.document()["key"]["k"] for record in redriven.records()]
+    for node in "bc":
+        job.log(node, insert(b"k"))
+    assert ONCE == job.read()
+    return job
+
+
 def expired(folder: Path) -> Job:
     """Let a copy be published for want of others when those of the level were forgotten."""
     job = Job(folder, expired="publish", complete_seconds=REST_S)
@@ -60,7 +74,7 @@ def reencoded(folder: Path) -> Job:
     return job
 
 
-@pytest.mark.parametrize("cause", [late, shortened, expired, reencoded])
+@pytest.mark.parametrize("cause", [late, shortened, overflow, expired, reencoded])
 def test_each_cause_has_its_counter(tmp_path: Path, cause: Callable[[Path], Job]) -> None:
     """The row comes twice, and one counter says why."""
     counted = told(cause(tmp_path))

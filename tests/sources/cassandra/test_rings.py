@@ -157,7 +157,7 @@ def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, 
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("level", ["ONE", "ALL"])
+@pytest.mark.parametrize("level", ["ONE", "ALL", *(("QUORUM", *OTHER_LEVELS) if is_soak() else ())])
 @pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
 @pytest.mark.parametrize("name", RINGS)
 def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, seed: int) -> None:

@@ -140,6 +140,15 @@ def test_damage_before_a_part_costs_no_statement_behind_it(tmp_path: Path) -> No
     whole = rows(planned(spec(folder), Selection(), shards=1).shards)
 
     assert whole == in_parts(spec(folder), whole, 20)
+    # An index of sections is made in one pass, and has the same statements.
+    assert whole == in_parts(spec(folder, tmp_path / "found"), whole, 20)
+    Search(spec(folder, tmp_path / "indexed"))()
+    found, indexed = (
+        {path.name: index_in(path).changes for path in indexes(tmp_path / kept)}
+        for kept in ("found", "indexed")
+    )
+    assert found == indexed
+    assert sum(map(len, found.values())) > 10
 
 
 def ring(cache: Path) -> SourceSpec:

@@ -55,6 +55,14 @@ def test_a_new_job_begins_where_it_is_told(job: GapJob, start: str, first: int) 
     assert list(range(first, 9)) == begin(job, start)
 
 
+def test_times_of_files_that_were_lost_skip_nothing(job: GapJob) -> None:
+    """Ids begin with a time, too: what they say is newer is read, whatever a copy made of files."""
+    for path in job.folder.glob("n?/*.log"):
+        os.utime(path, (0, 0))
+
+    assert list(range(9)) == begin(job, "2020-01-01")
+
+
 def test_a_start_counts_once(job: GapJob) -> None:
     """Where a job has been, its start is no matter any more."""
     assert list(range(6, 9)) == begin(job, "latest")

@@ -144,7 +144,7 @@ def test_what_a_stream_repeats_is_recognised_before_it_is_published(tmp_path: Pa
 
 def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """What cannot be read changes nothing; a missing file says that there are no streams."""
-    read = partial(streams_in, tmp_path / FOLDER)
+    read = partial(streams_in, tmp_path / FOLDER / FILE)
     parsed, head = parse_schema(SCHEMA), (insert(b"k")[:40], 12)
     streams = Streams(read, "n1", context(), parsed.tables.get)
     streams.look()

@@ -1,6 +1,7 @@
 """Avro straight from bytes equals what fastavro makes of the records, byte for byte."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -8,7 +9,8 @@ from corpora import recording
 from forged import SCHEMA, UNKNOWN, insert, mutation, update
 from headrace.plugins import Codec, EncodedRecords
 from headrace.plugins.discovery import load
-from headrace.sources.cassandra.forge.mutations import MESSAGING
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from hot import is_compiled
 from node_logs import everything, forged_nodes
@@ -34,6 +36,31 @@ RECORDINGS = (
 LARGE = ("5.0-sizes", "5.0-v8-sizes")
 FIRST_KEY_END = 1 + 16 + 1 + 3  # Before it, the log cannot be routed and stops.
 ONE_COPY = {"consistency": "ONE", "splits": 1}
+
+
+PLAIN_TABLE = UUID("3f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a")
+PLAIN = f"""
+CREATE TABLE forged.plain (j int, k text, c int, d timestamp, b boolean, e inet, n int,
+    s set<text>, t text, z map<text, int>, PRIMARY KEY ((k, j), c, d))
+    WITH cdc = true AND ID = {PLAIN_TABLE};
+"""
+PLAIN_KEY = b"\0\4text\0\0\4\0\0\0\7\0"
+
+
+def plain_insert(simple: str, *, replaces: bool = True) -> bytes:
+    """Return an insert of one row: two clustering columns, these *simple* ones, a set, a map.
+
+    What the set had before is gone, if it *replaces* it.
+    """
+    ts = 1_700_000_000_000_000
+    raws = {"b": "01", "e": "7f000001", "n": "0000002a", "t": b"text".hex()}
+    columns: dict[str, object] = {c: {"ts": ts, "value": raws[c]} for c in simple}
+    before = {"deletion": {"ts": ts - 1, "ldt": ts // 1_000_000}} if replaces else {}
+    columns["s"] = before | {"cells": [{"ts": ts, "path": p} for p in ("61", "6262")]}
+    columns["z"] = {"cells": [{"ts": ts, "path": "63", "value": "0000002b"}]}
+    row = {"clustering": ["00000001", f"{1:016x}"], "liveness": {"ts": ts}, "columns": columns}
+    made = {"id": str(PLAIN_TABLE), "key": PLAIN_KEY.hex(), "epoch": 5, "items": [row]}
+    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + PLAIN), MESSAGING[7])
 
 
 def codec() -> Codec:
@@ -162,15 +189,24 @@ def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
     assert_same(codec().encode(batch), fast)
 
 
-def test_damage_to_mutations_is_judged_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "whole",
+    [
+        mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9)),
+        plain_insert("ben"),
+        plain_insert("ben", replaces=False),
+        plain_insert("bent"),  # The set stands before a simple column in messages, not in the log.
+    ],
+    ids=("two updates", "plain", "appended to", "by another order"),
+)
+def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes) -> None:
     """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
-    whole = mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9))
-    damaged = [whole[:length] for length in range(FIRST_KEY_END, len(whole))]
-    for bit in range(8 * FIRST_KEY_END, 8 * len(whole)):
+    damaged = [whole] + [whole[:length] for length in range(FIRST_KEY_END, len(whole))]
+    for bit in range(8 * FIRST_KEY_END, 8 * len(whole), 1 if COMPILED else 13):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         damaged.append(bytes(flipped))
-    options = forged_nodes(tmp_path, {"n1": damaged, "n2": [], "n3": []}, SCHEMA) | ONE_COPY
+    options = forged_nodes(tmp_path, {"n1": damaged, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
 
     for batch in everything(options):
         fast, slow = batch.encode("avro"), codec().encode(batch)
