@@ -32,7 +32,10 @@ def pytest_report_header() -> list[str]:
 def _logging_restored() -> Iterator[None]:
     """Let no test log into what another test captured: a command that it called configures."""
     handlers, level = logging.root.handlers[:], logging.root.level
+    driver = logging.getLogger("cassandra")  # Which the shell silences.
+    driver_level = driver.level
     yield
     structlog.reset_defaults()
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
+    driver.setLevel(driver_level)

@@ -24,6 +24,8 @@ STEPS: Final = (
     "positions_released",
     "handed_over",
 )
+# Where two jobs become one.
+JOIN_STEPS: Final = ("join_frozen", "join_decided", "join_thawed", "join_inherited")
 PLAN_STEPS: Final = ("plan_announced", "plan_made", "plan_changed")  # Where splits are changed.
 
 _seen: Counter[str] = Counter()

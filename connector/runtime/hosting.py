@@ -27,7 +27,6 @@ from headrace.connector.runtime.report import Outcome, Report
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Desired
 from headrace.connector.stores.board import FORK_MARK, Board, Wanted
-from headrace.connector.stores.joins import Joins
 from headrace.connector.stores.notes import job_store
 from headrace.connector.stores.parting import separate
 from headrace.plugins import ConfigError, HeadraceError, Position, Problem
@@ -85,10 +84,10 @@ class Host:
         with contextlib.ExitStack() as stack:
             if state.suffix in FILE_SUFFIXES:  # Kept, so that to open it again costs nothing.
                 stack.enter_context(contextlib.closing(open_notes(state)))
-            else:
-                self._joining = Joining(
-                    state, name, read=self._read, run_until=self._run_until, log=self._log
-                )
+            self._joining = Joining(
+                state, name, read=self._read, run_until=self._run_until, log=self._log
+            )
+            stack.callback(self._joining.close)
             return self._run(state, name, until_idle=until_idle)
 
     def _run(self, state: Path, name: str, *, until_idle: bool) -> tuple[str, Report | None]:
@@ -146,9 +145,8 @@ class Host:
         """Wait while the job is to stop, or others still run what must be separated first."""
         told = False
         while not self._stopped.is_set():
-            wanted = _separated(state, name)
-            if wanted is not None and self._must_wait(state, name, wanted):
-                wanted = None
+            is_held = self._joining is not None and state.exists() and self._joining.must_wait()
+            wanted = None if is_held else _separated(state, name)
             if wanted is not None and _is_over(state, name):
                 return None
             if wanted is not None and wanted.state is not Desired.STOPPED:
@@ -160,15 +158,6 @@ class Host:
                 self._log.info("waiting", job=name, wanted=wanted.state if wanted else "")
             self._wait(self._stopped, LOOK_EVERY_SECONDS)
         return None
-
-    def _must_wait(self, state: Path, name: str, wanted: Wanted) -> bool:
-        """Let the job become one with another if it can; say whether somebody is at it."""
-        if self._joining is None or wanted.state is not Desired.RUNNING or not state.exists():
-            return False
-        with contextlib.closing(open_notes(state)) as connection:
-            if Joins(connection).pair(name) is None:
-                return False
-        return self._joining.must_wait(self._read(name).source)
 
 
 def _is_over(state: Path, name: str) -> bool:

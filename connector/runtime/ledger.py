@@ -74,13 +74,26 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A run of settled batches: where it ends, what became of its changes, what must be kept."""
+    """A run of settled batches: where it ends, what became of its changes, what must be kept.
+
+    One without an end cannot be committed by itself.
+    """
 
     seq: int
-    end: Position
+    end: Position | None
     counters: Counters
     losses: Sequence[Loss]
     size_bytes: int
+
+    def then(self, later: "Settled") -> "Settled":
+        """Return both as one run."""
+        return Settled(
+            later.seq,
+            later.end,
+            add_counters(self.counters, later.counters),
+            (*self.losses, *later.losses),
+            self.size_bytes + later.size_bytes,
+        )
 
 
 class Ledger:
@@ -92,11 +105,14 @@ class Ledger:
         self._last_seq = last_seq
         self._shipments: deque[Shipment] = deque()
         self._prefix: Settled | None = None
+        self._beyond: Settled | None = None  # Settled too, but without an end.
         self._sent = 0
         self._retrying = False
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
+        self.lacks_end = False
+        """Whether the last batch has no end, so that it cannot be committed."""
 
     @property
     def sent(self) -> int:
@@ -146,6 +162,7 @@ class Ledger:
             self._last_seq, batch, encoded, counters, losses, len(encoded), size_bytes
         )
         self._shipments.append(shipment)
+        self.lacks_end = not batch.has_end
         self.outstanding_bytes += size_bytes
         self.outstanding_records += shipment.records
         self.uncommitted_bytes += size_bytes
@@ -219,7 +236,7 @@ class Ledger:
             total = len(shipment.encoded)
             keep = [i >= start and i not in shipment.rejected for i in range(total)]
             if not all(keep):
-                shipment.batch = _Part(shipment.batch, keep)
+                shipment.batch = Part(shipment.batch, keep)
                 shipment.encoded = _rows(shipment.encoded, keep)
             shipment.rejected.clear()
             shipment.retry_from = None
@@ -230,7 +247,7 @@ class Ledger:
         self._fold()
 
     def take_settled(self) -> Settled | None:
-        """Hand out the settled prefix since the last call, to be committed (I1)."""
+        """Hand out the settled prefix since the last call, to be committed (I1). It has an end."""
         prefix, self._prefix = self._prefix, None
         return prefix
 
@@ -261,37 +278,41 @@ class Ledger:
             shipment.retry_from = min(retries)
 
     def _fold(self) -> None:
-        """Move what is settled at the front to the prefix. I1: contiguous only."""
+        """Move what is settled at the front to the prefix. I1: contiguous only, up to an end."""
         while self._shipments:
             front = self._shipments[0]
             if front.state is not State.SETTLED or front.retry_from is not None:
                 return
             self._shipments.popleft()
-            before = self._prefix
-            self._prefix = Settled(
-                front.seq,
-                front.batch.end,
-                add_counters(before.counters, front.counters) if before else front.counters,
-                (*before.losses, *front.losses) if before else tuple(front.losses),
-                (before.size_bytes if before else 0) + front.size_bytes,
-            )
+            end = front.batch.end if front.batch.has_end else None
+            losses = tuple(front.losses)
+            run = Settled(front.seq, end, front.counters, losses, front.size_bytes)
+            run = self._beyond.then(run) if self._beyond else run
+            if run.end is None:
+                self._beyond = run
+            else:
+                self._prefix = self._prefix.then(run) if self._prefix else run
+                self._beyond = None
             self.outstanding_bytes -= front.size_bytes
             self.outstanding_records -= front.records
 
 
-class _Part(Batch):
-    """Some records of a batch, for a writer that wants them as objects."""
+class Part(Batch):
+    """Some records of the batch *whole*, for a writer that wants them as objects."""
 
     def __init__(self, whole: Batch, keep: Sequence[bool]) -> None:
+        """Take those records that *keep* says."""
+        self.whole = whole
         self.split = whole.split
-        self.end = whole.end
+        self.has_end = whole.has_end
+        if whole.has_end:
+            self.end = whole.end
         self.size_bytes = whole.size_bytes
-        self._whole = whole
         self._keep = keep
 
     def records(self) -> Iterator[Record]:
         """See `Batch.records`."""
-        return compress(self._whole.records(), self._keep)
+        return compress(self.whole.records(), self._keep)
 
 
 def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:

@@ -42,6 +42,7 @@ from headrace.plugins import (
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
+POSITIONS_MS: Final = 250  # So long before a commit batches have positions; sinks mostly settle.
 PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
 
@@ -159,7 +160,12 @@ class Pipeline:
         self.pass_ms = started_ms = self._around.clock.monotonic_ms()
         self._take_commands()
         due = self._until_idle or self._is_commit_due(started_ms)
-        progress = [self._step(run, commit_due=due) for run in list(self._runs.values())]
+        runs = list(self._runs.values())
+        for run in runs:
+            self.split_last = run.split
+            self._guard(run, run.begin)
+        near = self._is_commit_due(started_ms, ahead_ms=POSITIONS_MS)
+        progress = [self._step(run, commit_due=due, position_due=near) for run in runs]
         self._take_verdicts()
         self._note_movement(progress)
         quiet = all(p is Progress.QUIET for p in progress) and not self._sent()
@@ -217,7 +223,7 @@ class Pipeline:
 
     # One split.
 
-    def _step(self, run: SplitRun, *, commit_due: bool) -> Progress:
+    def _step(self, run: SplitRun, *, commit_due: bool, position_due: bool) -> Progress:
         if run.closing is CloseReason.FAILED:
             return Progress.WAITING
         self.split_last = run.split
@@ -236,6 +242,7 @@ class Pipeline:
             ),
             linger_ms=limits.tick_ms,
             commit_due=commit_due,
+            position_due=position_due,
         )
         progress = self._guard(run, partial(run.step, demand))
         self._take_verdicts()
@@ -341,11 +348,12 @@ class Pipeline:
         if due or any(r.commit_due for r in runs):
             self._commit(runs)
 
-    def _is_commit_due(self, now_ms: int) -> bool:
+    def _is_commit_due(self, now_ms: int, *, ahead_ms: int = 0) -> bool:
+        """Say whether a commit is due in *ahead_ms*, or in half the time between two of them."""
         bound_ms = self._around.writers.window_ms()
         limit_ms = self._limits.commit_ms_max
         most_ms = limit_ms if bound_ms is None else min(limit_ms, bound_ms // 2)
-        return now_ms - self._committed_ms >= most_ms
+        return now_ms - self._committed_ms >= most_ms - min(ahead_ms, most_ms // 2)
 
     def _commit(self, runs: Sequence[SplitRun]) -> None:
         if any(run.commit_due and run.ledger.sent for run in runs):

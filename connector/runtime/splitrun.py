@@ -7,6 +7,7 @@ of errors belong to the pipeline.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Final
 
 import structlog
 
@@ -45,6 +46,9 @@ from headrace.plugins import (
     Source,
     Split,
 )
+
+_END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
+_WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
 
 Verdict = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
 
@@ -157,6 +161,19 @@ class SplitRun:
         """The size of what was read and is not in the ledger yet."""
         return 0 if self._read_last is None else self._read_last.size_bytes
 
+    def begin(self) -> None:
+        """Open the reader if there is none and there may be one. Raises as `step`.
+
+        All splits of a pass begin before one of them reads: what they share, such as a log, is
+        then read once for all, and not from its start for each that joins.
+        """
+        if self._around.clock.monotonic_ms() < self.not_before_ms:
+            return
+        if self._restarting and not self.ledger.sent:
+            self.close(CloseReason.FAILED)
+        if self._reader is None and not self.closing:
+            self._reader = self._open()
+
     def step(self, demand: Demand) -> Progress:
         """Send what waits, then read one batch, if that is allowed now.
 
@@ -166,21 +183,29 @@ class SplitRun:
         if now_ms < self.not_before_ms:
             return Progress.WAITING
         self._check_settling(now_ms)
-        if self._restarting:
-            if self.ledger.sent:
-                return Progress.WAITING
-            self.close(CloseReason.FAILED)
-        if self._reader is None and self.closing:
+        reader = None if self._restarting else self._reader
+        if reader is None:
             return Progress.WAITING
-        reader = self._reader or self._open()
         if self.ledger.retry_due:
             self.ledger.resend()
-        if not self.commit_due and (not self._send() or self.closing):
+        lacks_end = self.ledger.lacks_end and self.closing is not CloseReason.FAILED
+        if not self.commit_due and (not self._send() or (self.closing and not lacks_end)):
             return Progress.WAITING
         room = self._read_last is not None or (demand.records_max > 0 and demand.bytes_max > 0)
+        if lacks_end and (self.closing or not room):
+            return self._read(reader, _END_ONLY)
         if self.commit_due or not room:
             return Progress.BLOCKED
-        return self._read(reader, demand)
+        return self._read(reader, replace(demand, position_due=self._owes_end(demand)))
+
+    def _owes_end(self, demand: Demand) -> bool:
+        """Say whether the next batch must have an end, so that it can be committed in time."""
+        window_bytes = self._around.window_bytes
+        return (
+            demand.position_due
+            or self._transactional
+            or self.ledger.uncommitted_bytes * _WINDOW_PARTS >= window_bytes
+        )
 
     def held_up(self, now_ms: int) -> str:
         """Return what keeps this split from moving, as far as can be told; no row, no secret."""
@@ -230,7 +255,7 @@ class SplitRun:
         """Return what to commit: what is still unsure from the last time, or the new prefix."""
         if self._offer is None:
             settled = self.ledger.settled
-            if settled is None or not self._committable():
+            if settled is None or settled.end is None or not self._committable():
                 return None
             encoded = settled.end.encode()
             self.ledger.take_settled()
@@ -282,7 +307,7 @@ class SplitRun:
         if self._offer is not None or (self.ledger.settled is not None and not lost):
             return False
         given_up = self._restarting or self.closing is CloseReason.FAILED
-        return not self.ledger.sent if given_up else self.ledger.empty
+        return not self.ledger.sent if given_up else self.ledger.empty and not self.ledger.lacks_end
 
     def close(self, reason: CloseReason) -> None:
         """Close the reader, if there is one."""
@@ -316,7 +341,7 @@ class SplitRun:
         self._offer = None
         self._restarting = self.commit_due = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
-        self._reader = reader = around.source.open(Split(self.split), resume)
+        reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
         return reader
 

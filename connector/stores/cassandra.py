@@ -15,6 +15,7 @@ from headrace.connector.stores import (
     ALL_JOBS,
     QUARANTINE_BYTES_MAX,
     Commit,
+    Counters,
     KeptLoss,
     LeaseRow,
     Notes,
@@ -187,6 +188,24 @@ class CassandraStore(Store):
         """See `Store.begin_beside`."""
         CassandraStore(self._session, job, quarantine_bytes_max=0).job_key()
         self._parting.begin_beside(job)
+
+    def freeze(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """See `Store.freeze`."""
+        return self._plans.closed(owner, tokens)
+
+    def thaw(
+        self,
+        owner: str,
+        tokens: Mapping[str, int],
+        states: Mapping[str, tuple[EncodedPosition, Counters]],
+    ) -> None:
+        """See `Store.thaw`."""
+        del owner  # Nobody else has its tokens.
+        self._parting.thaw(tokens, states)
+
+    def inherit(self, of: str) -> None:
+        """See `Store.inherit`."""
+        self._parting.inherit(of)
 
     def see(self, rows: Sequence[Seen]) -> None:
         """See `Store.see`."""
@@ -435,21 +454,9 @@ class CassandraStore(Store):
 
     def _make(self, splits: Sequence[str], plan: int) -> None:
         """Make leases and heads that are not there yet."""
-        statements: list[tuple[str, Sequence[object]]] = []
-        for split in splits:
-            statements.append(
-                (
-                    NEW_LEASE,
-                    (*self._lease(split), 0),
-                )
-            )
-            statements.append(
-                (
-                    _NEW_HEAD,
-                    (self._job, split, plan),
-                )
-            )
-        if None in self._session.apply_all(statements):
+        leases = [(NEW_LEASE, (*self._lease(split), 0)) for split in splits]
+        heads = [(_NEW_HEAD, (self._job, split, plan)) for split in splits]
+        if None in self._session.apply_all([*leases, *heads]):
             raise StoreUnavailableError("whether splits were registered is not known")
 
     def _fence(self, owner: str, split: str, token: int) -> bool:

@@ -109,6 +109,31 @@ class CassandraLosses:
         """Forget them."""
         self._remove([_key(row) for row in self._seen(committed, numbers)])
 
+    def inherit(self, of: "CassandraLosses", splits: Sequence[str], *, into: Sequence[str]) -> None:
+        """Take what another job has of *splits*, as of *into* or, where these lack it, the first.
+
+        Under their numbers, which no two have, before all commits: twice is the same as once.
+        """
+        for row in of._rows(splits, "*"):  # noqa: SLF001 (of the same class)
+            split = row["split"] if row["split"] in into else into[0]
+            key: _Key = (split, 0, -row["number"], row["place"])
+            names = ("number", "lost_ms", "sent", "size_bytes", "facts", "key")
+            pieces = self._session.rows(
+                f"SELECT piece, content FROM loss_pieces {_WHERE}",  # noqa: S608 (constants)
+                of._job,  # noqa: SLF001 (likewise)
+                *_key(row),
+            )
+            self._session.write(
+                [
+                    (_INSERT, (self._job, *key, *(row[name] for name in names))),
+                    *(
+                        (_INSERT_PIECE, (self._job, *key, piece["piece"], piece["content"]))
+                        for piece in pieces
+                    ),
+                ]
+            )
+            of._remove([_key(row)])  # noqa: SLF001 (likewise)
+
     def _seen(
         self, committed: Mapping[str, int], numbers: Sequence[int] | None
     ) -> list[dict[str, Any]]:  # Any: the driver's rows have no types.

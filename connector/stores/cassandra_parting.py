@@ -7,14 +7,24 @@ before, wherever he is, commits nothing any more (I2).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from headrace.connector.stores import StateLostError, StoreUnavailableError
+from headrace.connector.stores import (
+    Counters,
+    StateLostError,
+    StoreUnavailableError,
+)
 from headrace.connector.stores.board import PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession
 from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads, lease_key
 from headrace.plugins import EncodedPosition, LeaseLostError
+
+_FORGET: Final = tuple(
+    f"DELETE FROM {table} WHERE job = ?"  # noqa: S608 (constants)
+    for table in ("seen", "workers", "plans")
+)
 
 
 class CassandraParting:
@@ -38,6 +48,8 @@ class CassandraParting:
         heads = []
         for split, position in positions.items():
             state = self._heads.state(split)
+            if state.plan < 0:
+                raise LeaseLostError("its job becomes one with another", place=f"split {split}")
             counters = state.counters if position else {}
             after = replace(
                 state,
@@ -76,6 +88,55 @@ class CassandraParting:
         """Do what `Store.begin_beside` promises."""
         self._forget(self._plans.in_force().splits)
         self._become(job, PLAN, ())
+
+    def thaw(
+        self, tokens: Mapping[str, int], states: Mapping[str, tuple[EncodedPosition, Counters]]
+    ) -> None:
+        """Do what `Store.thaw` promises: a token after that of the claim keeps out all others."""
+        plan, heads = self._plans.in_force().number, []
+        for split, token in tokens.items():
+            state = self._heads.state(split)
+            if state.plan > 0:
+                continue
+            position, counters = states.get(split, (state.position, state.counters))
+            after = replace(
+                state,
+                plan=plan,
+                token=token + 1,
+                seq=state.seq + 1,
+                position=position,
+                counters=counters,
+            )
+            heads.append(self._heads.anew(after, is_known=True))
+        self._put(heads)
+
+    def inherit(self, of: str) -> None:
+        """Do what `Store.inherit` promises."""
+        losses = CassandraLosses(self._session, of, bytes_max=0)
+        heads = CassandraHeads(self._session, of, losses)
+        other = CassandraParting(
+            self._session, of, heads, CassandraPlans(self._session, of, heads, losses)
+        )
+        splits = other.splits()
+        plans = self._session.rows_of(
+            "SELECT plan FROM heads WHERE job = ? AND split = ?", [(of, split) for split in splits]
+        )
+        if any((row["plan"] or 0) > 0 for row in plans):
+            raise LeaseLostError("is not frozen", place=f"job {of}")
+        mine = CassandraLosses(self._session, self._job, bytes_max=0)
+        mine.inherit(losses, splits, into=self._plans.in_force().splits)
+        other.forget()
+
+    def splits(self) -> Sequence[str]:
+        """Return the splits of all plans."""
+        plans = self._plans.all()
+        return sorted({s for plan in (plans.in_force, *plans.ended) for s in plan.splits})
+
+    def forget(self) -> None:
+        """Remove the job; what names its splits goes last."""
+        self._forget(self.splits())
+        self._session.write([(statement, (self._job,)) for statement in _FORGET])
+        self._session.apply("DELETE FROM jobs WHERE job = ? IF EXISTS", self._job)
 
     def _become(self, of: str, plan: int, splits: Sequence[str]) -> None:
         """Give the job the key of another, and a plan."""

@@ -92,9 +92,9 @@ class CassandraPlans:
         """Do what `Store.replan` promises; *lease_of* gives the key of a split's lease."""
         plans = self.all()
         before, plan = plans.in_force, plans.announced
-        if plan is None or set(before.splits) != set(tokens):
+        if plan is None:
             raise LeaseLostError("the plan is another one by now", place=f"job {self._job}")
-        states = self._closed(before, owner, tokens)
+        states = self.closed(owner, tokens)
         successor = succeed(states)
         token = self._made(plan, successor.positions, max(tokens.values()))
         self._apply(
@@ -111,8 +111,16 @@ class CassandraPlans:
             ]
         )
 
-    def _closed(self, plan: Plan, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
-        """Close the heads of *plan*, and return their states, which are the last ones."""
+    def closed(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """Close the heads of the plan in force, and return their states: nobody changes them.
+
+        Raises:
+            LeaseLostError: *owner* has not claimed all of them with *tokens*.
+
+        """
+        plan = self.in_force()
+        if set(plan.splits) != set(tokens):
+            raise LeaseLostError("the plan is another one by now", place=f"job {self._job}")
         self._apply(
             [
                 (_CLOSE, (-plan.number, self._job, split, tokens[split], owner))

@@ -1,25 +1,29 @@
-"""Jobs that parted and want the same again: which they are, who makes them one, and doing so."""
+"""Jobs that parted and want the same again: which they are, and how far somebody is with them.
+
+The notes decide it: who makes two jobs one is whoever claimed that last, and from when on they are
+one is a single transaction. Each claim writes, so what an earlier one still has under way is over.
+"""
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from headrace.connector.states import Desired
-from headrace.connector.stores import Counters
 from headrace.connector.stores.board import FORK_MARK, Board
-from headrace.connector.stores.sqlite import COPIED
+from headrace.connector.stores.notes import job_store
 from headrace.connector.stores.sqlite_file import named_errors, transaction
-from headrace.connector.stores.sqlite_state import counters_text, replace_positions
-from headrace.plugins import EncodedPosition
 
 ASKED_MS_MAX: Final = 60_000  # So long both jobs have to stop; then they go on as they are.
 PAUSE_MS: Final = 600_000  # Before the next try, when one came to nothing.
+_DECIDED: Final = -1  # In the place of when it was asked for.
 
-_TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS joins (fork TEXT PRIMARY KEY, asked_ms INTEGER NOT NULL, "
-    "owner TEXT NOT NULL, not_before_ms INTEGER NOT NULL) STRICT"
-)
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS joins (
+    fork TEXT PRIMARY KEY, asked_ms INTEGER NOT NULL, owner TEXT NOT NULL,
+    not_before_ms INTEGER NOT NULL
+) STRICT;
+"""
 
 
 class Pair(NamedTuple):
@@ -30,31 +34,36 @@ class Pair(NamedTuple):
 
 
 class Joins:
-    """The joins in one state file. Belongs to the connection's thread."""
+    """The joins among the notes. Belongs to the connection's thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Make the table if it is missing."""
         self._connection = connection
         self._board = Board(connection)
         with named_errors():
-            connection.execute(_TABLE)
+            connection.execute(TABLES)
 
     def pair(self, job: str) -> Pair | None:
-        """Return two jobs that want the same, one of which is *job*, and may be tried now."""
-        routes = self._board.routes()
+        """Return two jobs, one of which is *job*, that somebody began to make one.
+
+        Or else two that want the same, and may be tried now.
+        """
         base = job.partition(FORK_MARK)[0]
-        wishes = {(r.state, r.sink) for r in routes if r.job == base}
-        if len(wishes) != 1 or next(iter(wishes))[0] is not Desired.RUNNING:
-            return None
-        for fork in sorted({r.job for r in routes if r.job.startswith(f"{base}{FORK_MARK}")}):
-            same = {(r.state, r.sink) for r in routes if r.job == fork} == wishes
-            if same and job in (fork, base) and self._may_try(fork):
-                return Pair(fork, base)
-        return None
+        begun = [Pair(fork, base) for fork in self._begun(base) if job in (fork, base)]
+        if begun:
+            return begun[0]
+        forks = {route.job for route in self._board.routes()}
+        pairs = [Pair(fork, base) for fork in sorted(forks) if _is_fork(fork, base)]
+        fit = (p for p in pairs if job in p and self._may_try(p.fork) and self.want_the_same(p))
+        return next(fit, None)
+
+    def is_begun(self, job: str) -> bool:
+        """Say whether somebody is making *job* one with one that parted from it, or began to."""
+        return bool(self._begun(job))
 
     def ask(self, pair: Pair) -> None:
         """Ask whoever runs the two to stop; whoever stops first and alone makes them one."""
-        with named_errors():
+        with transaction(self._connection):
             self._connection.execute(
                 "INSERT INTO joins VALUES (?1, ?2, '', 0) ON CONFLICT (fork) DO UPDATE "
                 "SET asked_ms = ?2, owner = '' WHERE asked_ms = 0",
@@ -64,7 +73,7 @@ class Joins:
     def is_asked(self, pair: Pair) -> bool:
         """Say whether somebody has asked for it; that is forgotten after a while."""
         row = self._row(pair.fork)
-        return row is not None and row[0] > 0
+        return row is not None and row[0] != 0
 
     def claim(self, pair: Pair, worker: str, *, others: Callable[[], Collection[str]]) -> bool:
         """Let *worker* make the two one, if nobody else does and no other owns a split.
@@ -77,42 +86,57 @@ class Joins:
             busy = set(others())
             if row is None or row[0] == 0 or row[1] in busy:
                 return False
-            owners = self._connection.execute(
-                "SELECT owner FROM leases WHERE job IN (?, ?)", (pair.fork, pair.base)
-            )
-            if {owner for (owner,) in owners} & busy:
-                if _now_ms() - row[0] > ASKED_MS_MAX:
-                    self.give_up(pair)
+            leases = [row for job in pair for row in job_store(self._connection, job).leases()]
+            if {row.owner for row in leases} & busy:
+                if not row[1] and _now_ms() - row[0] > ASKED_MS_MAX:
+                    self.give_up(pair, "")
                 return False
             self._connection.execute(
                 "UPDATE joins SET owner = ? WHERE fork = ?", (worker, pair.fork)
             )
         return True
 
-    def give_up(self, pair: Pair) -> None:
-        """Let both go on as they are, and try again later."""
-        self._connection.execute(
-            "UPDATE joins SET asked_ms = 0, owner = '', not_before_ms = ? WHERE fork = ?",
-            (_now_ms() + PAUSE_MS, pair.fork),
-        )
+    def is_decided(self, pair: Pair) -> bool:
+        """Say whether the two are one, though not all of it may be done."""
+        row = self._row(pair.fork)
+        return row is not None and row[0] == _DECIDED
 
-    def unite(self, pair: Pair, states: Mapping[str, tuple[EncodedPosition, Counters]]) -> None:
-        """Let the one job go on with *states*, by split, and all that was the other's."""
+    def decide(self, pair: Pair, worker: str) -> bool:
+        """Let them be one from now on, if *worker* is still at it and they still want the same."""
         with transaction(self._connection):
+            row = self._row(pair.fork)
+            if row is None or row[1] != worker or not self.want_the_same(pair):
+                return False
             execute = self._connection.execute
-            positions = {split: position for split, (position, _) in states.items()}
-            replace_positions(self._connection, pair.base, positions)
-            for split, (_, counters) in states.items():
-                execute(
-                    "UPDATE heads SET counters = ? WHERE job = ? AND split = ?",
-                    (counters_text(counters), pair.base, split),
-                )
-            for table in (*COPIED, "workers", "wishes", "seen", "plans"):
-                execute(f"DELETE FROM {table} WHERE job = ?", (pair.fork,))  # noqa: S608 (constants)
-            execute("UPDATE quarantine SET job = ? WHERE job = ?", (pair.base, pair.fork))
             execute("UPDATE routes SET job = ? WHERE job = ?", (pair.base, pair.fork))
-            execute("DELETE FROM joins WHERE fork = ?", (pair.fork,))
+            execute("DELETE FROM wishes WHERE job = ?", (pair.fork,))
+            execute("UPDATE joins SET asked_ms = ? WHERE fork = ?", (_DECIDED, pair.fork))
             self._board.changed(pair.base)
+        return True
+
+    def finish(self, pair: Pair) -> None:
+        """Forget that they were two: all of it is done."""
+        with transaction(self._connection):
+            self._connection.execute("DELETE FROM joins WHERE fork = ?", (pair.fork,))
+
+    def give_up(self, pair: Pair, worker: str) -> None:
+        """Let both go on as they are, and try again later, if *worker* is still at it."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE joins SET asked_ms = 0, owner = '', not_before_ms = ? "
+                "WHERE fork = ? AND owner = ?",
+                (_now_ms() + PAUSE_MS, pair.fork, worker),
+            )
+
+    def want_the_same(self, pair: Pair) -> bool:
+        """Say whether both are to run, into the same sink."""
+        wishes = [{r.wish for r in self._board.routes(job)} for job in pair]
+        return wishes[0] == wishes[1] and [Desired.RUNNING] == [state for state, _ in wishes[0]]
+
+    def _begun(self, base: str) -> list[str]:
+        with named_errors():
+            rows = self._connection.execute("SELECT fork FROM joins WHERE owner != ''")
+            return [fork for (fork,) in rows if _is_fork(fork, base)]
 
     def _may_try(self, fork: str) -> bool:
         row = self._row(fork)
@@ -123,6 +147,10 @@ class Joins:
         with named_errors():
             row: tuple[int, str, int] | None = self._connection.execute(query, (fork,)).fetchone()
         return row
+
+
+def _is_fork(job: str, base: str) -> bool:
+    return job.startswith(f"{base}{FORK_MARK}")
 
 
 def _now_ms() -> int:

@@ -16,6 +16,7 @@ from headrace.connector.stores import (
     ALL_JOBS,
     QUARANTINE_BYTES_MAX,
     Commit,
+    Counters,
     KeptLoss,
     LeaseRow,
     Owner,
@@ -34,7 +35,14 @@ from headrace.connector.stores.sqlite_file import connect, named_errors, transac
 from headrace.connector.stores.sqlite_losses import Losses
 from headrace.connector.stores.sqlite_notes import SqlitePublications, see, seen
 from headrace.connector.stores.sqlite_plans import SqlitePlans
-from headrace.connector.stores.sqlite_state import StateWriter, load, replace_positions
+from headrace.connector.stores.sqlite_state import (
+    StateWriter,
+    freeze,
+    is_frozen,
+    load,
+    replace_positions,
+    thaw,
+)
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["COPIED", "SqliteStore", "connect", "transaction"]
@@ -321,6 +329,8 @@ class SqliteStore(Store):
     ) -> None:
         """See `Store.reposition`."""
         with transaction(self._connection):
+            if is_frozen(self._connection, self._job):
+                raise LeaseLostError("becomes one with another", place=f"job {self._job}")
             for row in self.leases():
                 if row.split in positions and row.owner in busy:
                     raise LeaseLostError("a worker owns it", place=f"split {row.split}")
@@ -353,6 +363,29 @@ class SqliteStore(Store):
                 (self._job, key, PLAN),
             )
 
+    def freeze(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """See `Store.freeze`."""
+        return freeze(self._connection, self._job, owner, tokens)
+
+    def thaw(
+        self,
+        owner: str,
+        tokens: Mapping[str, int],
+        states: Mapping[str, tuple[EncodedPosition, Counters]],
+    ) -> None:
+        """See `Store.thaw`."""
+        thaw(self._connection, self._job, owner, tokens, states)
+
+    def inherit(self, of: str) -> None:
+        """See `Store.inherit`."""
+        with transaction(self._connection):
+            of_it = self._connection.execute("SELECT plan FROM heads WHERE job = ?", (of,))
+            if any(plan > 0 for (plan,) in of_it):
+                raise LeaseLostError("is not frozen", place=f"job {of}")
+            self._connection.execute("UPDATE quarantine SET job = ? WHERE job = ?", (self._job, of))
+            for table in (*COPIED, "plans", "workers", "seen"):
+                self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (of,))  # noqa: S608 (constants)
+
     def _forget(self) -> None:
         for table in (*COPIED, "plans"):
             self._connection.execute(f"DELETE FROM {table} WHERE job = ?", (self._job,))  # noqa: S608 (constants)
@@ -360,6 +393,8 @@ class SqliteStore(Store):
     def load(self, split: str, token: int) -> SplitState:
         """See `Store.load`."""
         state = load(self._connection, self._job, split)
+        if state.plan < 0:
+            raise LeaseLostError("its job becomes one with another", place=f"split {split}")
         if state.token != token:
             raise LeaseLostError(
                 f"head carries token {state.token}, mine is {token}", place=f"split {split}"

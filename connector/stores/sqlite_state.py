@@ -89,6 +89,56 @@ def replace_positions(
         )
 
 
+def freeze(
+    connection: sqlite3.Connection, job: str, owner: str, tokens: Mapping[str, int]
+) -> Sequence[SplitState]:
+    """Do what `Store.freeze` promises."""
+    with transaction(connection):
+        for split, token in tokens.items():
+            frozen = connection.execute(
+                "UPDATE heads SET plan = -abs(plan) "
+                "WHERE job = ? AND split = ? AND token = ? AND owner = ?",
+                (job, split, token, owner),
+            )
+            if not frozen.rowcount:
+                raise LeaseLostError("somebody claimed it meanwhile", place=f"split {split}")
+    return [load(connection, job, split) for split in tokens]
+
+
+def thaw(
+    connection: sqlite3.Connection,
+    job: str,
+    owner: str,
+    tokens: Mapping[str, int],
+    states: Mapping[str, tuple[EncodedPosition, Counters]],
+) -> None:
+    """Do what `Store.thaw` promises."""
+    with transaction(connection):
+        for split, token in tokens.items():
+            plan, found, who, *_ = connection.execute(_HEAD, (job, split)).fetchone()
+            if plan > 0:
+                continue
+            if (found, who) != (token, owner):
+                raise _replaced(split, found, token)
+            if split in states:
+                position, counters = states[split]
+                replace_positions(connection, job, {split: position})
+                connection.execute(
+                    "UPDATE heads SET counters = ? WHERE job = ? AND split = ?",
+                    (counters_text(counters), job, split),
+                )
+            connection.execute(
+                "UPDATE heads SET plan = -plan WHERE job = ? AND split = ?", (job, split)
+            )
+
+
+def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
+    """Say whether splits of a job are frozen."""
+    query = "SELECT 1 FROM heads WHERE job = ? AND plan < 0"
+    with named_errors():
+        return connection.execute(query, (job,)).fetchone() is not None
+
+
 def counters_of(text: str) -> Counters:
     """Read what `counters_text` wrote."""
     return {table: TableCounts(*row) for table, row in json.loads(text).items()}

@@ -32,10 +32,14 @@ def uncommitted(job: JobFolder) -> int:
 
 
 def check_kills(job: JobFolder, server: KillServer, seed: int, splits: int, smallest: int) -> int:
-    """Kill *job* again and again, each time with more to read; return how often it died."""
+    """Kill *job* again and again, each time with more to read; return how often that was.
+
+    A moment may come too late: it is tried again at another one until it has died so often.
+    """
     window = splits * (WINDOW_BYTES // smallest + 1)
-    kills = repeats_max = 0
-    for number, die in enumerate(moments(seed, STEPS, KILLS)):
+    kills = repeats_max = runs = 0
+    for die in moments(seed, STEPS, 2 * KILLS):
+        runs += 1
         kills += -signal.SIGKILL == server.run(job.path, die)
         left = uncommitted(job)
         assert left <= window, f"{left} changes came out after the last commit ({die})"
@@ -43,9 +47,11 @@ def check_kills(job: JobFolder, server: KillServer, seed: int, splits: int, smal
         repeated = job.changes().total() - len(job.changes())
         assert repeated <= repeats_max, f"{repeated} changes came again ({die})"
         if isinstance(job, GrowingJob):
-            job.grow(number + 1)
-    assert 0 == server.run(job.path), job.log()
-    return kills
+            job.grow(runs)
+        if kills == KILLS:
+            break
+    assert (KILLS, 0) == (kills, server.run(job.path)), job.log()
+    return runs
 
 
 class GrowingJob(JobFolder):
@@ -79,11 +85,10 @@ def test_lines_survive_a_hundred_kills(tmp_path: Path, server: KillServer) -> No
     made = lines_job(tmp_path, files=FILES, lines=FIRST)
     job = Lines(made.path, made.identity)
 
-    kills = check_kills(job, server, 1, FILES, len('{"file": 0, "n": 0}\n'))
+    runs = check_kills(job, server, 1, FILES, len('{"file": 0, "n": 0}\n'))
 
-    numbers = range(FIRST + KILLS * MORE)
+    numbers = range(FIRST + runs * MORE)
     assert {(name, n) for name in range(FILES) for n in numbers} == set(job.changes())
-    assert kills > KILLS // 3
 
 
 def test_agreement_survives_a_hundred_kills(tmp_path: Path, server: KillServer) -> None:
@@ -92,9 +97,8 @@ def test_agreement_survives_a_hundred_kills(tmp_path: Path, server: KillServer) 
     write_ring(tmp_path, SEGMENT_ID, range(FIRST))
     job = Ring(made.path, made.identity)
 
-    kills = check_kills(job, server, 2, 2, 50)
+    runs = check_kills(job, server, 2, 2, 50)
 
-    rows = FIRST + KILLS * MORE
+    rows = FIRST + runs * MORE
     assert rows == len(job.changes())
     assert 0 == uncommitted(job)
-    assert kills > KILLS // 3

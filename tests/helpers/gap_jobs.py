@@ -59,6 +59,11 @@ class GapJob:
         del self._document["sink"]
         self.path.write_text(yaml.safe_dump(self._document))
 
+    def deliver(self, sink: Mapping[str, object], runtime: Mapping[str, object]) -> None:
+        """Deliver elsewhere, with these options of the runtime."""
+        self._document |= {"sink": dict(sink), "runtime": dict(runtime)}
+        self.path.write_text(yaml.safe_dump(self._document))
+
     def execute(self, text: str) -> None:
         """Execute statements."""
         with contextlib.closing(open_notes(state_of(self.path)[0])) as connection:

@@ -56,12 +56,12 @@ class LargeRing:
         tokens: Tokens,
         *,
         more: Iterable[str] = (),
-        only: int | None = None,
+        only: slice = slice(None),
         **options: object,
     ) -> None:
         """Begin with empty logs; those of *more* are read besides, which are not in the ring.
 
-        *only* so many splits are opened, or all.
+        *only* these splits are opened, or all.
         """
         self.folder, self.tokens = folder, dict(tokens)
         self.clock = DrivenClock()
@@ -89,10 +89,10 @@ class LargeRing:
         named = {node: {"tokens": list(owned)} for node, owned in tokens.items()}
         (self.folder / "ring.yaml").write_bytes(msgspec.yaml.encode(named))
 
-    def open(self, only: int | None = None) -> None:
-        """Start after what is committed, with *only* so many splits, or all."""
+    def open(self, only: slice = slice(None)) -> None:
+        """Start after what is committed, with *only* these splits, or all."""
         self.source = source(self.options, self.clock)
-        splits = self.source.plan()[:only]
+        splits = self.source.plan()[only]
         self.readers = {
             s.split_id: self.source.open(s, self.states.get(s.split_id)) for s in splits
         }
@@ -108,10 +108,10 @@ class LargeRing:
             content = segment([raws], segment_id=self._segment_id).content
             write_segment(self.folder / node, content, segment_id=self._segment_id)
 
-    def crash(self) -> None:
-        """Die, and go on after what was committed."""
+    def crash(self, only: slice = slice(None)) -> None:
+        """Die, and go on after what was committed, with *only* these splits, or all."""
         self.source.close()
-        self.open()
+        self.open(only)
 
     def replan(self, count: int) -> None:
         """Go on with so many splits."""

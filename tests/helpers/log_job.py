@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from forged import SCHEMA
-from headrace.plugins import Batch, Position, Reader
+from headrace.plugins import Batch, Position, Quarantined, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.needs import FOLDER
@@ -36,6 +36,7 @@ class Job:
         self.folder = folder
         self.clock = DrivenClock()
         self.events: list[Mapping[str, object]] = []
+        self.aside: list[Quarantined] = []
         self.positions: dict[str, Position] = {}
         self._logged: Counter[str] = Counter()
         paths = {node: {"path": str(folder / node)} for node in nodes}
@@ -75,6 +76,7 @@ class Job:
         came = []
         for batch in batches(self.readers.values()):
             came += [record.document() for record in batch.records()]
+            self.aside += batch.quarantined()
             self._release(batch)
         self.events += came
         return [str(event["key"]["k"]) for event in came]

@@ -267,7 +267,10 @@ class Judge(AbsenceJudge):
             mine = [f for f in self.flights if (f.token, f.line.course) == (token, course)]
             for key in {c.key for f in mine for c in f.rows()}:
                 changes = [c for f in mine for c in f.rows() if c.key == key]
-                dead = {(c.place, c.row) for c in changes if c.rejected}
+                # What was being sent again when its owner died comes again from the next one.
+                latest = {(c.place, c.row): c for c in changes}
+                dead = {place for place, c in latest.items() if not c.arrived}
+                dead |= {(c.place, c.row) for c in changes if c.rejected}
                 last = dict.fromkeys((c.place, c.row) for c in reversed(changes) if c.arrived)
                 came = [x for x in reversed(last) if x not in dead]
                 said = list(dict.fromkeys((c.place, c.row) for c in changes))
@@ -356,7 +359,9 @@ class Judge(AbsenceJudge):
 
     def _check_release(self) -> None:
         for node, log in self.ring.nodes.items():
-            for segment in log.released() - self._released[node]:
+            released = log.released()
+            self._released[node] &= released  # Of one that was set up anew nothing is left.
+            for segment in released - self._released[node]:
                 self._released[node].add(segment)
                 for line in self.committed:
                     split = line.course.split

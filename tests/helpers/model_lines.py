@@ -9,7 +9,8 @@ from functools import cached_property
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.gaps import RETURNED
-from headrace.sources.cassandra.state import OPEN, CdcState, Marker
+from headrace.sources.cassandra.manifest import number_in
+from headrace.sources.cassandra.state import INCARNATION, OPEN, CdcState, Marker
 from headrace.sources.cassandra.topology import Topology
 from model_logs import Copy, Mutation
 from model_ring import RETIRE_S, Part, Place, Version, part_of, place_of
@@ -243,7 +244,8 @@ def change_of(value: bytes) -> Change:
     told = json.loads(value)
     if "control" in told:
         begin = told["from"]
-        place = told["node"], begin["segment_id"], begin["position"]
+        number = number_in(begin.get(INCARNATION, 0), begin["segment_id"])
+        place = told["node"], number, begin["position"]
         return Change(-1, place, 0, -1, state=told["state"])
     place = told["node"], told["segment"], told["position"]
     return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])

@@ -6,7 +6,8 @@ comes in, a file beside it says so.
 
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,22 +16,32 @@ from typing import Final
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.segments import SegmentWriter
+from headrace.sources.cassandra.manifest import file_of, incarnation_of, number_in
 from headrace.sources.cassandra.needs import FOLDER
 from headrace.sources.cassandra.streams import FILE as STREAMS
 
 KEYSPACE: Final = "m"
 TABLE: Final = f"{KEYSPACE}.t"
+OTHER: Final = f"{KEYSPACE}.u"
 SCHEMA: Final = """
 CREATE KEYSPACE m WITH replication = {replication};
 CREATE TABLE m.t (k int, c int, v blob, PRIMARY KEY (k, c))
     WITH cdc = true AND ID = 0f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5a;
 """
+SCHEMA_OF_TWO: Final = (
+    SCHEMA
+    + SCHEMA.splitlines()[2].replace(TABLE, OTHER)
+    + """
+    WITH cdc = true AND ID = 0f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5b;
+"""
+)
 END: Final = (1 << 31) - 1
-FIRST_SEGMENT: Final = 1_000
+FIRST_SEGMENT: Final = 1_000_000
+BACK: Final = 10_000  # So much lower are the ids of a node that was set up anew.
 _CRC_BYTES: Final = 4  # Behind an entry.
 _NOW_US: Final = 1_700_000_000_000_000
 _BEGAN_S: Final = _NOW_US // 1_000_000  # By the model's walls.
-_PARSED: Final = parse_schema(SCHEMA.format(replication={"class": "SimpleStrategy"}))
+_PARSED: Final = parse_schema(SCHEMA_OF_TWO.format(replication={"class": "SimpleStrategy"}))
 
 
 def written_us(row: int) -> int:
@@ -40,11 +51,15 @@ def written_us(row: int) -> int:
 
 @dataclass(frozen=True)
 class Mutation:
-    """Rows of one partition, each named by a number; `form` tells other bytes of the same rows."""
+    """Rows of one partition, each named by a number; `form` tells other bytes of the same rows.
+
+    Each of its `tables` gets all of them.
+    """
 
     key: int
     rows: tuple[int, ...]
     form: int = 0
+    tables: tuple[str, ...] = (TABLE,)
 
     @cached_property
     def content(self) -> frozenset[int]:
@@ -89,7 +104,8 @@ class Stream:
 def raw(mutation: Mutation) -> bytes:
     """Return the bytes that a node logs: other forms have empty updates behind the rows."""
     key = _hex(mutation.key)
-    updates = [{"table": TABLE, "key": key, "items": [_row(n) for n in mutation.rows]}]
+    items = [_row(n) for n in mutation.rows]
+    updates = [{"table": table, "key": key, "items": items} for table in mutation.tables]
     updates += [{"table": TABLE, "key": key, "items": []}] * mutation.form
     return encode_mutation({"updates": updates}, _PARSED, 12)
 
@@ -113,7 +129,8 @@ class NodeLog:
         self.away_ms: int | None = None  # Since when they differ.
         self.named = False  # Whether a process was told, once, not to wait for it.
         self.copies: list[Copy] = []
-        self._segment = FIRST_SEGMENT
+        self._segment = FIRST_SEGMENT  # As the log's manifest numbers them; so in `copies`.
+        self._older: list[int] = []  # Those before.
         self._sections: list[list[Copy]] = [[]]
         self._durable = 0
         self._lost: set[int] = set()
@@ -162,19 +179,39 @@ class NodeLog:
             kept = [s for s in self._sections if s and s[0].durable_ms is not None]
             lost = [copy for s in self._sections[len(kept) :] for copy in s]
             self._sections = [*kept, lost]
+        self._end(now_ms)
+        self._begin()
+
+    def _end(self, now_ms: int) -> None:
+        """Leave the segment as it is: what has a marker is final once there is a later one."""
         if self._index_path(self._segment).exists():
             durable = self._durable
             self._store(None)
-            for copy in self._marked():  # Final once there is a later one.
+            for copy in self._marked():
                 copy.durable_ms = now_ms if copy.durable_ms is None else copy.durable_ms
             self._index(str(durable))
-        self._begin()
 
-    def _begin(self) -> None:
-        self._segment += 1
+    @property
+    def incarnation(self) -> int:
+        """How often the node was set up anew, or its clock set back."""
+        return incarnation_of(self._segment)
+
+    def begin_anew(self, now_ms: int, *, is_wiped: bool) -> None:
+        """Let ids begin again, lower, where all that was there *is_wiped*, or beside it."""
+        self._end(now_ms)
+        if is_wiped:
+            self._lose([*self._older, self._segment])
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+        incarnation = self.incarnation + 1
+        self._begin(number_in(incarnation, FIRST_SEGMENT - incarnation * BACK))
+
+    def _begin(self, number: int | None = None) -> None:
+        self._older.append(self._segment)
+        self._segment = self._segment + 1 if number is None else number
         self._sections = [[]]
         self._durable = 0
-        content = SegmentWriter(segment_id=self._segment).forged(zeros=64).content
+        content = self._writer().forged(zeros=64).content
         self._path(self._segment).write_bytes(content)
         self._index("0")
 
@@ -182,7 +219,7 @@ class NodeLog:
         yield from (copy for section in self._sections[:-1] for copy in section)
 
     def _store(self, durable_ms: int | None) -> None:
-        writer = SegmentWriter(segment_id=self._segment)
+        writer = self._writer()
         for section in self._sections[:-1]:
             for copy in section:
                 writer.add(raw(copy.mutation))
@@ -207,20 +244,25 @@ class NodeLog:
         if durable_ms is not None or not self._index_path(self._segment).exists():
             self._index(str(self._durable))
 
+    def _writer(self) -> SegmentWriter:
+        return SegmentWriter(segment_id=file_of(self._segment))
+
     def _index(self, text: str) -> None:
         self._index_path(self._segment).write_text(text)
 
     def _path(self, segment: int) -> Path:
-        return self.folder / f"CommitLog-7-{segment}.log"
+        return self.folder / f"CommitLog-7-{file_of(segment)}.log"
 
     def _index_path(self, segment: int) -> Path:
-        return self.folder / f"CommitLog-7-{segment}_cdc.idx"
+        return self.folder / f"CommitLog-7-{file_of(segment)}_cdc.idx"
 
     def lose(self, count: int) -> None:
         """Lose the oldest segments, as whoever needs room removes them; not the one in use."""
-        there = [n for n in range(FIRST_SEGMENT, self._segment) if self._path(n).exists()]
-        for segment in there[:count]:
-            self._path(segment).unlink()
+        self._lose([n for n in self._older if self._path(n).exists()][:count])
+
+    def _lose(self, segments: Sequence[int]) -> None:
+        for segment in segments:
+            self._path(segment).unlink(missing_ok=True)
             self._index_path(segment).unlink(missing_ok=True)
             self._lost.add(segment)
         for copy in self.copies:
@@ -237,7 +279,7 @@ class NodeLog:
 
     def rescued(self, segment: int) -> set[frozenset[int]]:
         """Return what was kept of a segment that went: contents whose bytes are beside the log."""
-        path = self.folder / FOLDER / f".rescued-{segment}"
+        path = self.folder / FOLDER / f".rescued-{file_of(segment)}"
         kept = path.read_bytes() if path.exists() else b""
         there = (copy.mutation for copy in self.copies if copy.segment == segment)
         return {mutation.content for mutation in there if raw(mutation) in kept}

@@ -52,7 +52,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.source import CassandraSource
-from headrace.sources.cassandra.state import CdcState
+from model_ends import end_of, whole_of
 from model_judge import WINDOW_BYTES
 from model_lines import Flight, Line, head_of
 from model_records import FETCHED_MS
@@ -195,10 +195,9 @@ class WatchedReader(Reader):
         process.look()
         found = self._reader.read(demand)
         if isinstance(found, Batch):
-            assert isinstance(found.end, CdcState)
             self._line = process.world.judge.made(
                 self._line,
-                found.end,
+                end_of(self._reader, found),
                 now_ms=process.world.clock.monotonic_ms(),
                 tau_max=process.watched_ms + self._unwatched_ms,
             )
@@ -240,7 +239,7 @@ class Sky(Sink, Writer):
         split = delivery.batch.split
         now_ms = process.clock.monotonic_ms()
         flight = process.world.judge.submitted(
-            delivery.batch.end,
+            whole_of(delivery.batch).end,
             delivery.encoded.values,
             process.tokens[split],
             allowed=now_ms < process.deadlines.get(split, 0),

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from cassandra.murmur3 import murmur3
 
+from headrace.sources.cassandra.manifest import file_of
 from model_logs import SCHEMA, Mutation, NodeLog
 
 RETIRE_S: Final = 60
@@ -276,6 +277,6 @@ class Ring:
         node, segment, end = place
         for copy in self.nodes[node].copies:
             sound = copy.durable_ms is not None and not copy.damaged
-            if (copy.segment, copy.end) == (segment, end) and sound:
+            if (file_of(copy.segment), copy.end) == (segment, end) and sound:
                 return copy.mutation
         return None

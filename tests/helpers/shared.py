@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.connector.control import catalogue
-from headrace.connector.stores import Store, StoreUnavailableError, board
+from headrace.connector.stores import Store, StoreUnavailableError, board, joins
 from headrace.connector.stores.notes import SharedNotes
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
@@ -72,7 +72,9 @@ class MemoryNotes(Notes):
         self._connection.close()
 
 
-def shared_notes(kept: Kept, tables: str = board.TABLES + catalogue.TABLES) -> sqlite3.Connection:
+def shared_notes(
+    kept: Kept, tables: str = board.TABLES + catalogue.TABLES + joins.TABLES
+) -> sqlite3.Connection:
     """Return one more connection to *kept*, which has *tables*."""
     return SharedNotes.over(
         MemoryNotes(kept),

@@ -227,6 +227,20 @@ def test_a_dead_owner_is_replaced_at_once(machine: Machine) -> None:
     assert [(split, 2) for split in SPLITS] == [(g.split, g.token) for g in heir.step().gained]
 
 
+def test_a_neighbour_returns_what_it_took(machine: Machine) -> None:
+    """TP03: who comes back in the place of a dead worker has its share again, under a new token."""
+    machine.worker("w1").step()
+    machine.dead.add("w1")
+    neighbour = machine.worker("w2")
+    neighbour.step()
+    back = machine.worker("w3")
+    back.step()
+    give_up(neighbour, machine, "w2", list(neighbour.step().hand_over))
+
+    assert [(split, 3) for split in SPLITS[4:]] == [(g.split, g.token) for g in back.step().gained]
+    assert SPLITS[:4] == sorted(neighbour.held)
+
+
 def test_a_robbed_owner_learns_it(machine: Machine) -> None:
     """Whoever was replaced is told at its next renewal, and its deadline is not moved."""
     first = machine.worker("w1")

@@ -23,10 +23,12 @@ from headrace.plugins.testing.doubles import sample_records
 BATCH_BYTES = 100
 
 
-def batch(end: int, *, size_bytes: int = BATCH_BYTES, records: int = 0) -> RecordBatch:
+def batch(
+    end: int, *, size_bytes: int = BATCH_BYTES, records: int = 0, has_end: bool = True
+) -> RecordBatch:
     """Return a batch that ends at *end*."""
-    made = sample_records(records)
-    return RecordBatch(split="a", end=NumberPosition(end), size_bytes=size_bytes, made=made)
+    made, position = sample_records(records), NumberPosition(end)
+    return RecordBatch("a", position, size_bytes, made, has_end=has_end)
 
 
 def rows(values: Sequence[bytes], tables: Sequence[str] = ()) -> EncodedRecords:
@@ -84,15 +86,19 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.sent: list[Sent] = []
         self.committed = 0
+        self.ended: list[int] = []
         self.counters: dict[str, TableCounts] = {}
 
-    @rule(count=st.integers(0, 4))
-    def read(self, count: int) -> None:
-        """Enter a batch."""
+    @rule(count=st.integers(0, 4), has_end=st.booleans())
+    def read(self, count: int, has_end: bool) -> None:  # noqa: FBT001 (drawn)
+        """Enter a batch, which a commit may end with or not."""
         before = self.model.batch_ends[-1] if self.model.batch_ends else 0
         self.model.batch_ends.append(before + count)
         values = [b"%d" % n for n in range(before, before + count)]
-        self.ledger.add(batch(len(self.model.batch_ends), records=count), rows(values))
+        read = batch(len(self.model.batch_ends), records=count, has_end=has_end)
+        self.ledger.add(read, rows(values))
+        self.ended = [*self.ended, len(self.model.batch_ends)] if has_end else self.ended
+        assert has_end is not self.ledger.lacks_end
 
     @rule(fates=st.lists(FATES, min_size=5, max_size=5), miscount=st.integers(0, 5))
     def send(self, fates: list[str], miscount: int) -> None:
@@ -135,6 +141,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if settled is None:
             return
         assert NumberPosition(settled.seq) == settled.end
+        assert settled.seq in self.ended
         self.committed = settled.seq
         until = self.model.batch_ends[settled.seq - 1]
         kept = {int(loss.content) for loss in settled.losses}
@@ -172,7 +179,9 @@ class LedgerMachine(RuleBasedStateMachine):
             values = shipment.delivery().encoded.values
             self.model.arrivals += [int(value) for value in values]
             self.ledger.settle(shipment.seq, shipment.attempt, len(values), ())
+        self.read(0, has_end=True)
         self.commit()
+        assert len(self.model.batch_ends) == self.committed
         self.last_arrivals_are_in_order()
         assert self.ledger.empty
         assert 0 == self.ledger.outstanding_bytes == self.ledger.outstanding_records

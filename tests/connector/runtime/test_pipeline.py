@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
-from headrace.plugins import Batch, CloseReason, Demand, Done, Idle, RetriableError
-from headrace.plugins.testing.doubles import MemoryReader, sample_records
+from headrace.plugins import (
+    Batch,
+    CloseReason,
+    Demand,
+    Done,
+    Idle,
+    Position,
+    RetriableError,
+    Split,
+)
+from headrace.plugins.testing.doubles import MemoryReader, MemorySource, sample_records
 from headrace.plugins.testing.doubles import Verdict as Fate
 from rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
 
@@ -50,6 +59,28 @@ def test_more_goes_on_at_once(rig: Rig) -> None:
     assert [TICK_MS] * 4 == rig.wake.waits
 
 
+def test_all_splits_begin_before_one_reads(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits that share a log are all opened when the first one reads, so that it is read once."""
+    calls: list[str] = []
+    opened, read = MemorySource.open, MemoryReader.read
+
+    def open_(self: MemorySource, split: Split, resume: Position | None) -> MemoryReader:
+        calls.append("open")
+        return opened(self, split, resume)
+
+    def read_(self: MemoryReader, demand: Demand) -> Batch | Idle | Done:
+        calls.append("read")
+        return read(self, demand)
+
+    monkeypatch.setattr(MemorySource, "open", open_)
+    monkeypatch.setattr(MemoryReader, "read", read_)
+    rig.open({"a": 1, "b": 1, "c": 1})
+    rig.gain()
+    rig.passes(1)
+
+    assert ["open"] * 3 + ["read"] * 3 == calls
+
+
 def test_tick_counts_from_the_start_of_the_pass(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that took part of the tick waits for the rest only."""
     rig.open({"a": 0})
@@ -71,6 +102,54 @@ def test_commits_at_most_every_commit_max_seconds(rig: Rig) -> None:
     assert 1 == rig.committed()
     rig.passes(50)
     assert 1 == rig.pipeline.stats.commits
+
+
+def test_ends_are_asked_for_when_a_commit_is_near(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While there is more, a batch has an end only shortly before a commit: it may be dear."""
+    ends: list[tuple[int, bool]] = []
+    read = MemoryReader.read
+
+    def read_(self: MemoryReader, demand: Demand) -> Batch | Idle | Done:
+        found = read(self, demand)
+        if isinstance(found, Batch):
+            ends.append((rig.clock.monotonic_ms(), found.has_end))
+            rig.clock.advance(TICK_MS)
+        return found
+
+    monkeypatch.setattr(MemoryReader, "read", read_)
+    rig.open({"a": 200})
+    begun_ms = rig.clock.monotonic_ms()
+    rig.gain()
+    rig.passes(12)
+
+    near = {begun_ms + COMMIT_MS - TICK_MS * n for n in (1, 2)}
+    assert near == {now_ms for now_ms, has_end in ends if has_end}
+    assert 100 == rig.committed()
+    rig.until(lambda: 200 == rig.committed())
+
+
+def test_hand_over_asks_for_an_end(rig: Rig) -> None:
+    """What is delivered when a split is handed over is committed, also if its end was not made."""
+    rig.open({"a": 100})
+    rig.gain()
+    rig.passes(3)
+    rig.pipeline.command(HandOver("a"))
+    rig.until(lambda: bool(rig.closed()), passes_max=3)
+
+    assert 30 == rig.committed() == len(rig.written())
+
+
+def test_full_window_asks_for_an_end(path: Path) -> None:
+    """What may be uncommitted being full of batches without an end does not stop a split (I7)."""
+    rig = Rig(path, commit_bytes_max=10 * RECORD_BYTES, commit_ms_max=1 << 30)
+    rig.open({"a": 100})
+    rig.gain()
+    rig.until(lambda: 100 == rig.committed(), passes_max=50)
+
+    assert expected(100) == rig.written()
+    rig.store.close()
 
 
 def test_several_splits_share_a_commit(rig: Rig) -> None:
