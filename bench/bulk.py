@@ -31,7 +31,7 @@ def arrow(job: str, table: str = "") -> Mapping[str, object]:
     configure("warning")
     spec = by_node(_spec(job_text(Path(job))))[0]
     (shard,) = planned(spec, Selection(), shards=1).shards
-    encoder = Encoder(Encoding(codec="avro"))
+    encoder = Encoder(Encoding(codec="avro"), joined=True)
     changes = 0
     with opened(shard) as source:
         target = source.table_type(table) if table else None

@@ -15,6 +15,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -39,6 +40,7 @@ from headrace.plugins import (
     EncodedRecords,
     Encoding,
     Failure,
+    NumberPosition,
     Reader,
     RecordBatch,
 )
@@ -304,7 +306,7 @@ def encode(job: str) -> Measured:
         measured["changes"] = changes
     records = list(itertools.islice(batches[0].records(), _DICTIONARIES))
     codec = AvroCodec()
-    codec.encode(RecordBatch("", batches[0].end, 0, records[:1]))
+    codec.encode(RecordBatch("", NumberPosition(0), 0, records[:1]))
     started = time.process_time_ns()
     for record in records:
         codec.key(record)
@@ -340,18 +342,25 @@ def _opened(job: Job) -> Iterator[Sequence[Reader]]:
 
 
 def _batches(job: Job, opened: Sequence[Reader]) -> Iterator[Batch]:
-    """Yield what a worker would encode, until every split has twice found nothing."""
+    """Yield what a worker would encode, until every split has twice found nothing.
+
+    Like a worker it asks for ends once for each commit, if it takes so long.
+    """
     demand = Demand(
         records_max=job.runtime.batch_records_max,
         bytes_max=job.runtime.batch_bytes_max,
         linger_ms=job.runtime.tick_min_ms,
         commit_due=False,  # Time alone is no reason to go on.
+        position_due=False,
     )
+    committed = time.monotonic()
     idle_rounds = 0
     while idle_rounds < _IDLE_ROUNDS:
         idle_rounds += 1
+        due = time.monotonic() - committed >= job.runtime.commit_max_seconds
+        committed = time.monotonic() if due else committed
         for reader in opened:
-            batch = reader.read(demand)
+            batch = reader.read(replace(demand, position_due=due))
             if isinstance(batch, Batch):
                 idle_rounds = 0
                 yield batch

@@ -26,6 +26,7 @@ SHUFFLE_WINDOW: Final = 200  # Entries; about how far apart replicas log the sam
 LZ4_SECTION_BYTES: Final = 4 * 1024 * 1024
 _NO_KEYS: Final = Keys(KeyOptions())
 _WORKSPACE: Final = Workspace()
+_KEY_AT: Final = 18  # Behind the count of updates, the table's id and the key's length.
 _FIRST_ID: Final = 1_790_000_000_000
 
 
@@ -48,12 +49,19 @@ class Recording:
         return next(iter(self.nodes.values()))
 
 
-def prepare(
-    name: str, folder: Path, *, replicas: int, consistency: str, mutations_max: int | None
+def prepare(  # noqa: PLR0913 (what a recording is made of)
+    name: str,
+    folder: Path,
+    *,
+    replicas: int,
+    consistency: str,
+    mutations_max: int | None,
+    times: int = 1,
 ) -> Recording:
     """Unpack recording *name* into *folder* and forge the logs that it lacks.
 
-    With *mutations_max* every log is forged, from so many mutations.
+    With *mutations_max* every log is forged, from so many mutations; so it is with *times*, from
+    each mutation so often, every time with another key.
     """
     with tarfile.open(DATA / f"{name}.tar.xz") as archive:
         # Python 3.11.0 to 3.11.3 extract without a filter and know no other way.
@@ -61,8 +69,9 @@ def prepare(
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder / "unpacked")  # noqa: S202 (archives of this repository)
     (schema,) = (folder / "unpacked").rglob("schema.cql")
-    entries = mutations_of(schema)[:mutations_max]
-    forged = range(1 if mutations_max else 2, replicas + 1)
+    recorded = mutations_of(schema)[:mutations_max]
+    entries = [_with_key(each, number) for number in range(times) for each in recorded]
+    forged = range(1 if mutations_max or times > 1 else 2, replicas + 1)
     nodes = {"node1": schema.parent / "segments" / "node1"}
     for number in forged:
         node = f"node{number}"
@@ -117,6 +126,13 @@ def mutations_of(schema: Path) -> list[bytes]:
                 found.append(entry)
         os.close(descriptor)
     return found
+
+
+def _with_key(entry: bytes, number: int) -> bytes:
+    """Return *entry* with a key of its own; 0 leaves it as it is."""
+    if not number:
+        return entry
+    return b"".join((entry[:_KEY_AT], bytes([entry[_KEY_AT] ^ number]), entry[_KEY_AT + 1 :]))
 
 
 def _write_lz4(folder: Path, entries: Sequence[bytes]) -> None:
