@@ -2,12 +2,14 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-UV := $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
+UV := .ci/twice $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
 # A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
 # Tests start hundreds of processes: without kept bytecode each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 SECONDS ?= 600
+SEED ?= 0
+FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
@@ -40,9 +42,9 @@ ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and 
 	@.ci/machine $(PYTHON) java
 	@PYTHONPATH=tests/helpers exec $(BIN)/python tests/real/topology.py
 
-fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600): by machine code and interpreted.
-	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
-	HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
+fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600), others each time unless SEED is given.
+	$(FUZZ) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
+	$(FUZZ) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 
 check: .venv/ready  ## Lint, format, types, imports.
 	$(BIN)/ruff check .
@@ -71,7 +73,7 @@ clean:  ## Remove the environment and everything built.
 .venv/core: setup.cfg setup.py pyproject.toml constraints.txt
 	@.ci/machine $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(BIN)/uv || $(BIN)/pip install -q -c constraints.txt uv
+	test -x $(BIN)/uv || .ci/twice $(BIN)/pip install -q -c constraints.txt uv
 	$(UV) cython setuptools
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e .
 	@# A start parses nothing, also where Python may not write its bytecode itself.

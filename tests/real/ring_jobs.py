@@ -37,6 +37,16 @@ def directories(nodes: Sequence[Cassandra]) -> dict[str, object]:
     }
 
 
+def store_on(node: Cassandra, keyspace: str) -> dict[str, object]:
+    """Return the options of a store in a keyspace of one node."""
+    return {
+        "plugin": "cassandra",
+        "contact_points": [f"{node.host}:{node.port}"],
+        "keyspace": keyspace,
+        "replication_factor": 1,
+    }
+
+
 @contextlib.contextmanager
 def agents(
     nodes: Sequence[Cassandra], folder: Path, *options: str

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ring_jobs import store_on
 from servers.cassandra import Cassandra
 
 from children import RUN, until
@@ -28,14 +29,7 @@ def job(tmp_path: Path, node: Cassandra, monkeypatch: pytest.MonkeyPatch) -> Gap
     """Return a job with three rows in each log."""
     monkeypatch.chdir(tmp_path)
     made = GapJob(tmp_path, f"job-{uuid.uuid4()}")
-    made.keep_states_in(
-        {
-            "plugin": "cassandra",
-            "contact_points": [f"{node.host}:{node.port}"],
-            "keyspace": "gaps",
-            "replication_factor": 1,
-        }
-    )
+    made.keep_states_in(store_on(node, "gaps"))
     made.log(0, range(3))
     return made
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ring_jobs import store_on
 from servers.cassandra import Cassandra
 
 from children import RUN, until
@@ -42,12 +43,7 @@ class Machine:
         segments = recording("5.0-ops")
         document = {
             "state": "state.db",
-            "store": {
-                "plugin": "cassandra",
-                "contact_points": [f"{node.host}:{node.port}"],
-                "keyspace": KEYSPACE,
-                "replication_factor": 1,
-            },
+            "store": store_on(node, KEYSPACE),
             "source": {
                 "plugin": "cassandra",
                 "nodes": {"n1": f"{segments}/segments"},

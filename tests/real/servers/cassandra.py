@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from servers.java import java
 from servers.maven import jars
-from servers.process import HOST, ServerProcess, free_ports, said_by
+from servers.process import HOST, EndedError, ServerProcess, free_ports, said_by
 
 _COORDINATES: Final = "org.apache.cassandra:cassandra-all"
 _JAVA_11, _JAVA_17 = 11, 17
@@ -31,6 +31,7 @@ class Release:
 
 
 CURRENT: Final = Release("5.0.9", _JAVA_17)
+CENTRE: Final = "datacenter1"
 RELEASES: Final[Mapping[str, Release]] = {
     "4.0": Release("4.0.19", _JAVA_11),
     "4.1": Release("4.1.10", _JAVA_11),
@@ -100,9 +101,12 @@ _LOGBACK: Final = """\
   <root level="WARN"><appender-ref ref="OUT"/></root>
 </configuration>
 """
+# Says in which data centre a node is.
+_WHERE: Final = "cassandra-rackdc.properties"
 # Where a node keeps its files.
 _FOLDERS: Final = ("data", "commitlog", "cdc_raw", "hints", "saved_caches")
 _JOIN_MS: Final = 5_000  # In which all nodes learn of one that comes, goes or moves.
+_JOINS_MAX: Final = 5
 # A native protocol version 4 OPTIONS request, and the opcode of the answer to it.
 _OPTIONS: Final = b"\x04\x00\x00\x00\x05\x00\x00\x00\x00"
 _SUPPORTED: Final = 6
@@ -123,6 +127,7 @@ class Place:
     """Streams what it owns from the others before it is a member."""
     replaces: str = ""
     """The address of the node whose place it takes, which does not run; its own one, too."""
+    centre: str = CENTRE
 
 
 class Cassandra:
@@ -139,14 +144,16 @@ class Cassandra:
         (self._jmx_port,) = free_ports(1)
         self._folder = folder
         self._ring_delay_ms = _JOIN_MS if place.bootstraps else 100
-        self._replaces = place.replaces
+        self._replaces, self._joins = place.replaces, bool(place.seeds)
         self._process: ServerProcess | None = None
         self.release = release
-        self.host, self.port = place.host, place.port
+        self.host, self.port, self.centre = place.host, place.port, place.centre
         self.cdc_raw, self.commitlog = folder / "cdc_raw", folder / "commitlog"
         self._settings = _settings(folder) | _settings_of(place) | dict(release.settings)
         self._write_settings()
         (folder / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+        where = f"dc={place.centre}\nrack=rack1\n"
+        (folder / _WHERE).write_text(where, encoding="utf-8")
 
     def _write_settings(self) -> None:
         settings = self._settings
@@ -162,9 +169,20 @@ class Cassandra:
         return self._folder / "output.log"
 
     def start(self) -> None:
-        """Start it, again or for the first time, and wait until it answers."""
-        self.begin()
-        self.wait()
+        """Start it, again or for the first time, and wait until it answers.
+
+        One that joins a ring asks the others once, and ends when they are too busy to answer in
+        time: so it is started again, a few times.
+        """
+        for left in reversed(range(_JOINS_MAX if self._joins else 1)):
+            self.begin()
+            try:
+                self.wait()
+            except EndedError:
+                if not left:
+                    raise
+            else:
+                return
 
     def begin(self) -> None:
         """Start it, and do not wait."""
@@ -265,7 +283,7 @@ def _settings(folder: Path) -> dict[str, object]:
         "cluster_name": "headrace",
         "num_tokens": 1,
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
-        "endpoint_snitch": "SimpleSnitch",
+        "endpoint_snitch": "GossipingPropertyFileSnitch",
         "auto_snapshot": False,
         "data_file_directories": [str(folder / "data")],
         **{f"{name}_directory": str(folder / name) for name in _FOLDERS[1:]},
@@ -316,6 +334,7 @@ def java_options(folder: Path) -> list[str]:
         *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
         f"-Dcassandra.config=file://{folder}/cassandra.yaml",
+        f"-D{_WHERE}=file://{folder}/{_WHERE}",
         f"-Dlogback.configurationFile=file://{folder}/logback.xml",
         f"-Dcassandra.logdir={folder}",
         f"-Dcassandra.storagedir={folder}",

@@ -49,6 +49,10 @@ def said_by(command: Sequence[str], folder: Path, what: str) -> str:
     return done.stdout
 
 
+class EndedError(ServerError):
+    """A server ended by itself."""
+
+
 class ServerProcess:
     """A running server. Leaving the context ends it."""
 
@@ -61,11 +65,14 @@ class ServerProcess:
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait for *ready*. Raises ServerError, with the end of the log, if it never is."""
+        """Wait for *ready*. Raises ServerError, with the end of the log, if it never is.
+
+        EndedError: because the process ended.
+        """
         deadline = time.monotonic() + START_SECONDS_MAX
         while not ready():
             if self._process.poll() is not None:
-                raise ServerError(f"the server ended by itself:\n{self._tail()}")
+                raise EndedError(f"the server ended by itself:\n{self._tail()}")
             if time.monotonic() > deadline:
                 raise ServerError(f"not ready in {START_SECONDS_MAX} s:\n{self._tail()}")
             time.sleep(_POLL_SECONDS)

@@ -15,7 +15,7 @@ from cassandra.cluster import (
 )
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
-from servers.cassandra import CURRENT, Cassandra, Place, Release
+from servers.cassandra import CENTRE, CURRENT, Cassandra, Place, Release
 from servers.maven import ServerError
 from servers.process import free_ports
 
@@ -32,6 +32,8 @@ _SETTINGS: Final = {
 }
 # A keyspace of three replicas that every cluster has.
 _AT_ALL: Final = "SELECT * FROM system_distributed.view_build_status"
+# What a node was told of another: since when it runs, and as what.
+_GOSSIP: Final = "SELECT address, generation, status_with_port FROM system_views.gossip_info"
 
 
 class Ring:
@@ -83,21 +85,35 @@ class Ring:
                 else:
                     return
 
-    def add(self, token: int, *, release: Release = CURRENT) -> Cassandra:
+    def add(self, token: int, *, release: Release = CURRENT, centre: str = CENTRE) -> Cassandra:
         """Start a further node, which takes the range before *token*; return it as a member."""
-        node = self._made(release, token, bootstraps=True)
+        node = self._made(release, token, bootstraps=True, centre=centre)
         self.nodes.append(node)
-        node.start()
+        self.join(node)
         return node
 
     def spare(self, node: Cassandra) -> Cassandra:
         """Make a node that is to take the place of *node*, and do not start it."""
-        return self._made(node.release, 0, bootstraps=True, replaces=node.host)
+        return self._made(node.release, 0, bootstraps=True, replaces=node.host, centre=node.centre)
 
     def replace(self, node: Cassandra, spare: Cassandra) -> None:
         """Start a spare one in the place of *node*, which does not run any more."""
         self.nodes[self.nodes.index(node)] = spare
-        spare.start()
+        self.join(spare)
+
+    def join(self, node: Cassandra) -> None:
+        """Start a node, and wait until all others know it as a member.
+
+        Before that they forget it as soon as it is gone, and it could not come back to its place.
+        """
+        node.start()
+        wanted = self._told(node, node)
+        deadline = time.monotonic() + _SECONDS_MAX
+        for other in self.nodes:
+            while self._told(other, node) != wanted:
+                if time.monotonic() > deadline:
+                    raise ServerError(f"{other.host} does not know {node.host}")
+                time.sleep(_POLL_SECONDS)
 
     def remove(self, node: Cassandra) -> None:
         """Have *node* give its range to the others and leave; its files stay."""
@@ -113,8 +129,21 @@ class Ring:
         """Give *node* the range before *token* instead of its own one."""
         node.nodetool("move", "--", str(token - _TOKENS // 2))
 
+    def _told(self, node: Cassandra, of: Cassandra) -> tuple[int, str] | None:
+        with self.connected([node]) as cluster:
+            for address, generation, status in cluster.connect().execute(_GOSSIP):
+                if str(address) == of.host:
+                    return generation, status.partition(",")[0]
+        return None
+
     def _made(
-        self, release: Release, token: int, *, bootstraps: bool = False, replaces: str = ""
+        self,
+        release: Release,
+        token: int,
+        *,
+        bootstraps: bool = False,
+        replaces: str = "",
+        centre: str = CENTRE,
     ) -> Cassandra:
         number, self._made_so_far = self._made_so_far, self._made_so_far + 1
         place = Place(
@@ -125,6 +154,7 @@ class Ring:
             seeds=self._seeds,
             bootstraps=bootstraps,
             replaces=replaces,
+            centre=centre,
         )
         quick = replace(release, settings={**_SETTINGS, **release.settings})
         return Cassandra(self._folder / f"node{number + 1}", release=quick, place=place)
