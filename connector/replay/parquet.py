@@ -85,6 +85,7 @@ class ParquetFiles:
         self._writers.clear()
 
     def _add(self, table: str, rows: pa.RecordBatch) -> None:
+        self._writer(table)  # A folder that cannot be written is told before the shard is read.
         waiting = self._waiting.setdefault(table, [])
         waiting.append(rows)
         if sum(each.num_rows for each in waiting) >= ROWS_PER_GROUP:

@@ -138,6 +138,21 @@ def test_the_rate_is_kept(shard: Shard, tmp_path: Path, monkeypatch: pytest.Monk
     assert 1 >= max(slept)
 
 
+def test_a_target_is_begun_with_the_first_rows(
+    shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be written is told then, not when all of a long shard was read."""
+    begun: list[bool] = []
+    out = tmp_path / "out"
+    monkeypatch.setattr(time, "sleep", lambda _: begun.append(any(out.rglob("*.part"))))
+    target = Target(directory=str(tmp_path), path="out", format="json", rate=4)
+    report = deliver(shard, target, run="r1", attempt=1)
+
+    assert ("", ROWS) == (report.problem, report.delivered)
+    assert begun
+    assert all(begun)
+
+
 def test_what_is_outstanding_is_bounded(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     """N05: a sink that settles late holds a batch more than the bound, however long the shard."""
     monkeypatch.setattr(sending, "OUTSTANDING_RECORDS_MAX", 6)
