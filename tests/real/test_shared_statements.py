@@ -136,8 +136,12 @@ def test_statements_of_two_machines(machines: Sequence[Machine]) -> None:
         first.send_signal(signal.SIGKILL)
         until(lambda: [4] == sorted(Counter(owners()).values()), "nobody took its splits")
 
-        rows = there.run("splits", str(there.file), "--job", "k", "--json").splitlines()
-        assert 4 == len([row for row in map(json.loads, rows) if row["lag"] == 0 and row["since"]])
+        def read_through() -> list[str]:
+            rows = there.run("splits", str(there.file), "--job", "k", "--json").splitlines()
+            told = map(json.loads, rows)
+            return [row["split"] for row in told if row["lag"] == 0 and row["since"]]
+
+        until(lambda: 4 == len(read_through()), "not all of its logs are read")
         assert 4 == len(there.execute("SHOW SPLITS"))
         assert there.execute("SHOW OFFSETS")
         assert there.execute("SHOW LAG")

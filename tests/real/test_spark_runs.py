@@ -183,7 +183,8 @@ def test_a_task_that_was_killed(
         while not victims and time.monotonic() < until:
             victims.extend(writing(tmp_path / "out")[:1])
             time.sleep(0.02)
-        os.kill(victims[0], signal.SIGKILL)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -197,13 +198,17 @@ def test_a_task_that_was_killed(
 
 
 def writing(folder: Path) -> list[int]:
-    """Return the processes that have a file in *folder* open, but this one."""
+    """Return the tasks' processes that have a file in *folder* open.
+
+    Only theirs are looked at: with all of a busy machine, a task could come and go meanwhile.
+    """
     found = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            pid = int(link.parts[2])
-            if pid != os.getpid() and link.readlink().is_relative_to(folder):
-                found.append(pid)
+            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                links = [link.readlink() for link in (process / "fd").iterdir()]
+                if any(link.is_relative_to(folder) for link in links):
+                    found.append(int(process.name))
     return found
 
 
