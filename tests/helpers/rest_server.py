@@ -5,7 +5,6 @@ import base64
 import contextlib
 import http.client
 import json
-import socket
 import ssl
 import threading
 import time
@@ -86,12 +85,6 @@ class Client:
 def basic(name: str, password: str) -> dict[str, str]:
     """Return the header of a login."""
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

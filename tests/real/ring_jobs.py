@@ -14,13 +14,14 @@ from typing import Final, NamedTuple, cast
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from load import Load
 from servers.cassandra import Cassandra
-from servers.process import HOST, ServerProcess, free_ports
+from servers.process import ServerProcess
 from stream import HEADRACE, fact_of
 
 from children import POLL_SECONDS, until
 from committed import committed
 from headrace.connector.serde.records import reader_of
 from headrace.connector.streams.latest import LatestRows, Schemas
+from ports import HOST, free_ports
 
 SECONDS_MAX: Final = 300
 

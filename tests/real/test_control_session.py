@@ -21,8 +21,9 @@ from confluent_kafka import TopicPartition
 from guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
 from kafka_connect import KafkaConnect
 from servers.cassandra import Cassandra
-from servers.process import free_ports
 from stream import HEADRACE
+
+from ports import free_ports
 
 pytestmark = pytest.mark.real
 

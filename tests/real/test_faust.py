@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 from servers.cassandra import Cassandra
-from servers.process import HOST, ServerProcess, free_ports
+from servers.process import ServerProcess
 from stream import HEADRACE
+
+from ports import HOST, free_ports
 
 pytestmark = pytest.mark.real
 

@@ -30,7 +30,6 @@ from ring_jobs import (
 )
 from servers.cassandra import CENTRE, Cassandra
 from servers.kafka import Kafka
-from servers.process import HOST
 from servers.proxy import Proxy
 from servers.ring import Ring
 from stream import Worker
@@ -39,6 +38,7 @@ from headrace.connector.serde.schemas import JobSchemas
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import CassandraStoreConfig
 from headrace.plugins import RecordSchema
+from ports import HOST
 
 pytestmark = pytest.mark.real
 

@@ -17,7 +17,7 @@ from children import RUN, until
 from gap_jobs import GapJob
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from rest_server import free_port
+from ports import free_port
 
 pytestmark = pytest.mark.real
 

@@ -19,7 +19,8 @@ from children import RUN, until
 from corpora import recording
 from headrace.connector.control.commands import Commands
 from headrace.connector.states import Observed
-from rest_server import Client, free_port
+from ports import free_port
+from rest_server import Client
 
 pytestmark = pytest.mark.real
 

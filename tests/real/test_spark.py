@@ -19,7 +19,6 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from servers.process import free_ports
 from spark_jobs import (
     NAMES,
     NODES,
@@ -36,6 +35,7 @@ from corpora import recording
 from deliveries import consume
 from headrace.connector.cli import main
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from ports import free_ports
 
 pytestmark = pytest.mark.real
 

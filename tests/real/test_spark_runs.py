@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from servers.process import free_ports
 from spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -36,6 +35,7 @@ from headrace.connector.cli import main
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.streaming import SegmentStream
+from ports import free_ports
 
 pytestmark = pytest.mark.real
 

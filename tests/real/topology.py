@@ -19,11 +19,12 @@ import yaml
 from ring_jobs import agents
 from servers.kafka import Kafka
 from servers.maven import ServerError
-from servers.process import HOST, ServerProcess, free_ports
+from servers.process import ServerProcess
 from servers.ring import Ring
 from stream import HEADRACE
 
 from headrace.plugins import MissingRequirementError
+from ports import HOST, free_ports
 
 WORKERS: Final = 2
 TABLE: Final = "shop.orders"

@@ -12,7 +12,7 @@ from gap_jobs import GapJob
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import ShardState
-from rest_server import free_port
+from ports import free_port
 
 Samples = dict[tuple[str, ...], float]
 

@@ -11,7 +11,8 @@ import pytest
 import toys
 from children import RUN, SECONDS_MAX, until
 from headrace.connector.control.references import ROOTS_VARIABLE
-from rest_server import Answer, Client, free_port
+from ports import free_port
+from rest_server import Answer, Client
 
 CANARIES = ("bad-canary-in-the-environment", "canary-in-a-file", "canary-in-a-request")
 WORKER = """\

@@ -17,7 +17,8 @@ from headrace.connector.rest.command import worker_main
 from headrace.connector.shell.statements import CreateSink
 from headrace.connector.states import Observed
 from headrace.plugins import ConfigError
-from rest_server import Client, free_port
+from ports import free_port
+from rest_server import Client
 
 WORKER = """\
 state: state.db

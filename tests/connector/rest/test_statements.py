@@ -12,7 +12,8 @@ from headrace.connector.shell.errors import ShellError
 from headrace.connector.shell.main import main as shell_main
 from headrace.connector.shell.remote import RemoteError, remote
 from headrace.connector.shell.statements import DescribeSinks
-from rest_server import Client, RestWorker, answers_here, eventually, free_port
+from ports import free_port
+from rest_server import Client, RestWorker, answers_here, eventually
 
 SCRIPT = """
 CREATE DATA_SINK b WITH 'bus://x' AND seats = 7;

@@ -10,7 +10,9 @@ from typing import Final
 
 from servers.java import java
 from servers.maven import CACHE, alone, artefact
-from servers.process import HOST, ServerProcess, free_ports
+from servers.process import ServerProcess
+
+from ports import HOST, free_ports
 
 VERSION: Final = "3.3.3"
 _ARCHIVE: Final = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"

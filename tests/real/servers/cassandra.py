@@ -11,7 +11,9 @@ from typing import Final, Self
 
 from servers.java import java
 from servers.maven import jars
-from servers.process import HOST, EndedError, ServerProcess, free_ports, said_by
+from servers.process import EndedError, ServerProcess, said_by
+
+from ports import HOST, free_ports
 
 _COORDINATES: Final = "org.apache.cassandra:cassandra-all"
 _JAVA_11, _JAVA_17 = 11, 17

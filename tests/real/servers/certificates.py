@@ -9,7 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from servers.process import HOST
+
+from ports import HOST
 
 CERTIFICATE: Final = "certificate.pem"
 KEY_STORE: Final = "server.pem"

@@ -13,7 +13,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
 from servers.maven import jars, program
-from servers.process import HOST, ServerProcess, free_ports, said_by
+from servers.process import ServerProcess, said_by
+
+from ports import HOST, free_ports
 
 
 @dataclass(frozen=True)

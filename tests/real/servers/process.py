@@ -1,7 +1,5 @@
 """A server's process: started, awaited, and ended by its own id."""
 
-import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -15,23 +13,6 @@ STOP_SECONDS_MAX: Final = 60
 _TOOL_SECONDS_MAX: Final = 300
 _POLL_SECONDS: Final = 0.1
 _TAIL_CHARACTERS: Final = 3_000
-
-HOST: Final = "127.0.0.1"
-
-
-def free_ports(count: int, hosts: Sequence[str] = (HOST,)) -> list[int]:
-    """Return ports that nobody listens on just now, at none of these loopback addresses."""
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        while len(found) < count:
-            first = stack.enter_context(socket.socket())
-            first.bind((hosts[0], 0))
-            port: int = first.getsockname()[1]
-            with contextlib.suppress(OSError):
-                for host in hosts[1:]:
-                    stack.enter_context(socket.socket()).bind((host, port))
-                found.append(port)
-    return found
 
 
 def said_by(command: Sequence[str], folder: Path, what: str) -> str:

@@ -17,7 +17,8 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 from servers.cassandra import CENTRE, CURRENT, Cassandra, Place, Release
 from servers.maven import ServerError
-from servers.process import free_ports
+
+from ports import free_ports
 
 _SECONDS_MAX: Final = 180
 _POLL_SECONDS: Final = 0.2
