@@ -8,7 +8,7 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from headrace.connector.job import Job
 from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
+from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import committed_books
 from headrace.connector.runtime.leases import LeaseKeeper, tell_ownership
@@ -38,6 +39,7 @@ from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.replanning import Replanning, Wish
 from headrace.connector.runtime.report import Outcome, PluginHungError, Report
+from headrace.connector.runtime.retry import PAUSE_FIRST_MS
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.starting import (
@@ -191,7 +193,7 @@ class Worker:
                 failures += source.denied()
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
-                books=committed_books(store, source),
+                books=self._books(store, source),
                 failures=failures,
                 changes=pipeline.stats.changes,
                 batches=pipeline.stats.batches,
@@ -208,6 +210,18 @@ class Worker:
             if measures is not None:
                 measures.close()
             source.close()
+
+    def _books(self, store: Store, source: Source) -> Sequence[SplitBooks]:
+        """Return what is committed; a store that is away is asked for as long as a lease lasts."""
+        until_ms = self._clock.monotonic_ms() + in_ms(self._job.runtime.lease_seconds)
+        while True:
+            try:
+                return committed_books(store, source)
+            except StoreUnavailableError as error:
+                if self._clock.monotonic_ms() >= until_ms:
+                    raise
+                self._log.warning("store_unavailable", error=str(error))
+            time.sleep(PAUSE_FIRST_MS / 1000)
 
     def _is_stopped(self, seconds: float) -> bool:
         """Wait so long, or until somebody asks to stop; say whether somebody has."""

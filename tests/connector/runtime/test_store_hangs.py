@@ -14,7 +14,7 @@ from children import SECONDS_MAX, until
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.report import Report
 from headrace.connector.runtime.worker import Worker
-from headrace.connector.stores import Commit, StoreUnavailableError, sqlite_file
+from headrace.connector.stores import Commit, SplitState, StoreUnavailableError, sqlite_file
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Delivery, Encoding, HeadraceError, Settle
 from headrace.plugins.testing.doubles import (
@@ -163,6 +163,30 @@ def test_a_state_file_that_is_locked_for_long_is_waited_for(running: Running) ->
     assert all(at <= LEASE_S for at, _ in came)
     assert ((), COUNT) == (tuple(report.failures), report.changes)
     assert COUNT == report.books[0].counters["shop.orders"].delivered
+
+
+def test_a_store_that_is_away_at_the_end_is_asked_again(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All was committed and given back before, so the run ends well."""
+    left = [3]
+
+    def dismissed(store: SqliteStore, worker: str) -> None:
+        dismiss(store, worker)
+        monkeypatch.setattr(SqliteStore, "states", away)
+
+    def away(store: SqliteStore) -> Sequence[SplitState]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise StoreUnavailableError("state.db: no answer")
+        return states(store)
+
+    dismiss, states = SqliteStore.dismiss, SqliteStore.states
+    monkeypatch.setattr(SqliteStore, "dismiss", dismissed)
+    running.start()
+    report = running.finish()
+
+    assert ((), COUNT, -1) == (tuple(report.failures), report.changes, left[0])
 
 
 @pytest.mark.parametrize("applied", [True, False])
