@@ -19,7 +19,7 @@ from stream import Json, fact
 CONCURRENT: Final = 64
 PARTITIONS: Final = 2_000
 ROWS: Final = 12
-_TRIES_MAX: Final = 100
+_SECONDS_MAX: Final = 180  # A replica that failed to join is waited for until all forget it.
 _PAUSE_SECONDS: Final = 0.1
 _PACE_SECONDS: Final = 0.2
 _FIRST_US: Final = 1_700_000_000_000_000
@@ -126,16 +126,18 @@ class Load:
             flown.result()
 
     def _settle(self, future: ResponseFuture, write: Write) -> None:
-        for _ in range(_TRIES_MAX):
+        deadline = time.monotonic() + _SECONDS_MAX
+        while True:
             try:
                 future.result()
             except (DriverException, ErrorMessage, NoHostAvailable):
+                if time.monotonic() > deadline:
+                    raise
                 self.repeated.update(write[1])
                 time.sleep(_PAUSE_SECONDS)  # Whatever is wrong with the ring takes its time.
                 future = self.session.execute_async(write[0])
             else:
                 return
-        future.result()
 
     def _next(self) -> Write:
         kind = self._kinds[self._time_us % len(self._kinds)]

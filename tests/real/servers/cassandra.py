@@ -144,7 +144,7 @@ class Cassandra:
             port, storage_port = free_ports(2)
             place = Place(HOST, port, storage_port)
         (self._jmx_port,) = free_ports(1)
-        self._folder = folder
+        self._folder, self._place = folder, place
         self._ring_delay_ms = _JOIN_MS if place.bootstraps else 100
         self._replaces, self._joins = place.replaces, bool(place.seeds)
         self._process: ServerProcess | None = None
@@ -223,6 +223,18 @@ class Cassandra:
         for name in _FOLDERS:
             shutil.rmtree(self._folder / name, ignore_errors=True)
         self._replaces = self.host
+
+    @property
+    def takes_its_own_place(self) -> bool:
+        """Whether it comes back without its files, when it starts next."""
+        return self._replaces == self.host
+
+    def tell_always(self, host: str) -> None:
+        """Go on telling the node at *host* about the ring, while it seems to be down, too."""
+        self._place = replace(self._place, seeds=(*self._place.seeds, host))
+        self._settings |= _settings_of(self._place)
+        self._write_settings()
+        self.nodetool("reloadseeds")
 
     def nodetool(self, *arguments: str) -> str:
         """Run Cassandra's own tool on it and return what it prints."""

@@ -106,7 +106,11 @@ class Ring:
         """Start a node, and wait until all others know it as a member.
 
         Before that they forget it as soon as it is gone, and it could not come back to its place.
+        One that takes its own place hides until it is ready, and nobody tells it about the others
+        but those of whom it is a seed.
         """
+        if node.takes_its_own_place:
+            self.nodes[0].tell_always(node.host)
         node.start()
         wanted = self._told(node, node)
         deadline = time.monotonic() + _SECONDS_MAX
