@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.connector.serde.avro_types import field_of
 from headrace.connector.serde.envelopes import Columns
 from headrace.plugins import (
     Batch,
@@ -35,8 +36,12 @@ from headrace.plugins.codecs import (
 
 _MARGIN_BYTES: Final = 64  # What lengths and a column's name may add.
 _CUTS_MAX: Final = 64
+_CUT_BYTES_MIN: Final = 64  # What is shorter stays: addresses are texts too.
+_CUT_TYPES: Final = (["null", "string"], ["null", "bytes"])
 _NAME_BYTES: Final = 32
 _HOUR_S: Final = 3_600
+Pair = tuple[bytes | None, bytes]
+"""A message's key and value."""
 
 
 class ValueTooLargeError(FatalError):
@@ -132,7 +137,7 @@ class LargeValues:
             return encoded
         made: list[bytes] = list(values)
         headers: list[Headers] = list(encoded.headers)
-        records: Sequence[Record] = ()
+        cut: list[int] = []
         for index, value in enumerate(values):
             if len(value) <= self._bytes_max:
                 continue
@@ -146,9 +151,12 @@ class LargeValues:
                 case "claim-check" if self._store is not None:
                     made[index], headers[index] = self._claimed(self._store, value, headers[index])
                 case "truncate":
-                    records = records or list(batch.records())
-                    if len(records) == len(values):  # Otherwise some were left out: which?
-                        made[index] = self._truncated(records[index], value)
+                    cut.append(index)
+        if cut:
+            sought = {(encoded.keys[index], values[index]) for index in cut}
+            shorter = self._truncated(sought, {encoded.tables[index] for index in cut}, batch)
+            for index in cut:
+                made[index] = shorter.get((encoded.keys[index], values[index]), values[index])
         return replace(encoded, values=made, headers=headers)
 
     def _claimed(self, store: ClaimStore, value: bytes, headers: Headers) -> tuple[bytes, Headers]:
@@ -157,43 +165,85 @@ class LargeValues:
         claim = {"claim": place, "bytes": len(value), "sha256": digest}
         return json.dumps(claim).encode(), (*headers, (CLAIM_HEADER, place.encode()))
 
-    def _truncated(self, record: Record, value: bytes) -> bytes:
-        """Cut the longest texts and bytes of the payload until it fits, or nothing is left.
+    def _truncated(
+        self, sought: Collection[Pair], tables: Collection[str], batch: Batch
+    ) -> Mapping[Pair, bytes]:
+        """Return what is left of the messages *sought*, of *tables*, where they can be made to fit.
 
-        Not those of the primary key: one row would be taken for another.
+        A message is known by what its record becomes: transforms leave out some, and make more of
+        others, so places tell nothing. The largest are looked at first: seldom others than those.
         """
-        keys = Columns(record.schema).key if "payload" in record.value else ()
-        for _ in range(_CUTS_MAX):
-            over = len(value) - self._bytes_max
-            cut = _cut(record.value, over + _MARGIN_BYTES, keys) if over > 0 else None
-            if cut is None:
+        records = [record for record in batch.records() if record.schema.table in tables]
+        records.sort(key=lambda record: sum(_cuttable(record).values()), reverse=True)
+        left = set(sought)
+        shorter: dict[Pair, bytes] = {}
+        for record in records:
+            if not left:
                 break
-            record = record.changed(value=cut)
-            _, (value,) = self._encode_one(record)
-        return value
+            keys, values = self._encode_one(record)
+            for number, pair in enumerate(zip(keys, values, strict=True)):
+                if pair in left:
+                    left.remove(pair)
+                    shorter[pair] = self._fitted(record, number, len(values), pair[1])
+        return shorter
+
+    def _fitted(self, record: Record, number: int, count: int, whole: bytes) -> bytes:
+        """Cut the longest texts and bytes of *record* until its value fits; else leave it *whole*.
+
+        It is value *number* of the *count* that the record becomes.
+        """
+        value = whole
+        useless: set[str] = set()
+        for _ in range(_CUTS_MAX):
+            sizes = {name: n for name, n in _cuttable(record).items() if name not in useless}
+            longest = max(sizes, key=lambda name: sizes[name], default=None)
+            if longest is None:
+                return whole
+            cut = record.changed(value=_cut(record.value, longest, len(value) - self._bytes_max))
+            _, made = self._encode_one(cut)
+            if len(made) != count or len(made[number]) >= len(value):
+                useless.add(longest)  # A transform does not let it into the message.
+                continue
+            record, value = cut, made[number]
+            if len(value) <= self._bytes_max:
+                return value
+        return whole
 
 
-def _cut(value: Document, by: int, keys: Collection[str]) -> Document | None:
-    """Return a change whose longest column is cut by *by* bytes, and named; None if none is left.
+def _cuttable(record: Record) -> Mapping[str, int]:
+    """Return the texts and blobs of a change that may be cut, with their sizes in bytes.
 
-    Columns of *keys* stay whole. A text is cut between characters. A column is shortened for as
-    much as it has.
+    Not those of the primary key: one row would be taken for another. Nor numbers, UUIDs and
+    addresses, which would be others.
     """
-    payload: Mapping[str, Any] = value.get("payload", {})
-    sizes = {name: _size(column) for name, column in payload.items() if name not in keys}
-    longest = max(sizes, key=lambda name: sizes[name], default="")
-    if not sizes.get(longest):
-        return None
-    column = payload[longest]
-    left = max(0, sizes[longest] - by)
-    shorter = column[:left]
+    if field_of(record.schema.value, "truncatedFields") is None:
+        return {}
+    columns = Columns(record.schema)
+    sizes = {
+        field["name"]: _size(record.value["payload"].get(field["name"]))
+        for field in columns.fields
+        if field["type"] in _CUT_TYPES and field["name"] not in columns.key
+    }
+    return {name: size for name, size in sizes.items() if size >= _CUT_BYTES_MIN}
+
+
+def _cut(value: Document, name: str, by: int) -> Document:
+    """Return a change whose column *name* is cut, and named, so that *by* bytes are saved.
+
+    Bytes are cut by less, as JSON needs four for three of them. A text is cut between characters.
+    A column is shortened for as much as it has.
+    """
+    payload: Mapping[str, Any] = value["payload"]
+    column = payload[name]
     if isinstance(column, str):
-        shorter = column.encode()[:left].decode(errors="ignore")
-    names = [*value["truncatedFields"], longest]
+        left = max(0, _size(column) - by - _MARGIN_BYTES)
+        shorter: str | bytes = column.encode()[:left].decode(errors="ignore")
+    else:
+        shorter = column[: max(0, len(column) - by * 3 // 4 - _MARGIN_BYTES)]
     return {
         **value,
-        "payload": {**payload, longest: shorter},
-        "truncatedFields": sorted(set(names)),
+        "payload": {**payload, name: shorter},
+        "truncatedFields": sorted({*value["truncatedFields"], name}),
     }
 
 

@@ -19,6 +19,7 @@ from headrace.connector.serde.large import (
     ValueTooLargeError,
     resolved,
 )
+from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
     Document,
     EncodedRecords,
@@ -49,6 +50,7 @@ VALUE: Document = {
 }
 KEY: Document = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
 SCHEMA = RecordSchema.of("ks.t", "CREATE TABLE ks.t (…)", key=KEY, value=VALUE)
+OTHER = RecordSchema.of("ks.other", "CREATE TABLE ks.other (…)", key=KEY, value=VALUE)
 
 
 def change(number: int, note: str = "", blob: bytes = b"") -> Record:
@@ -66,9 +68,11 @@ def change(number: int, note: str = "", blob: bytes = b"") -> Record:
 def encoded(*records: Record, folder: Path = Path("nowhere"), **options: str) -> EncodedRecords:
     """Return records in JSON of at most so many bytes; underscores in options stand for dots."""
     given = {key.replace("_", "."): value for key, value in options.items()}
+    parsed = parse_config(SinkOptions, given)
     encoder = Encoder(
         Encoding(codec="json", envelope="cep44", value_bytes_max=BYTES_MAX),
-        options=parse_config(SinkOptions, given),
+        chain=Chain(parsed),
+        options=parsed,
         claims=DirectoryClaimStore(DirectoryConfig(path=str(folder))),
     )
     return encoder.encode(RecordBatch("all", NumberPosition(0), 0, list(records)), token=1)
@@ -119,6 +123,48 @@ def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) 
     assert ([], names) == (small["truncatedFields"], cut["truncatedFields"])
     assert note.startswith(cut["payload"]["note"])
     assert len(json.dumps(cut, ensure_ascii=False).encode()) <= BYTES_MAX + 20  # Blanks.
+
+
+def test_what_was_left_out_moves_no_cut() -> None:
+    """What is cut is the record that the value was made of, where a transform left out others."""
+    records = [change(n, "x" * 2_000 + str(n) * 2_000) for n in range(4)]
+    for index in (0, 2):
+        records[index].schema = OTHER
+    drops = {
+        "transforms": "drop",
+        "transforms_drop_type": "Filter",
+        "transforms_drop_predicate": "other",
+        "predicates": "other",
+        "predicates_other_type": "TableMatches",
+        "predicates_other_pattern": "ks.other",
+    }
+
+    found = encoded(*records, large_policy="truncate", **drops)
+
+    assert [1, 3] == [each["payload"]["id"] for each in documents(found)]
+    assert all(len(value) <= BYTES_MAX for value in found.values)
+    assert {"ks.other": 2} == found.filtered
+
+
+def test_what_cannot_be_made_to_fit_stays_whole() -> None:
+    """As a dead letter has it: nothing is cut in vain."""
+    wide = {"name": "rest", "type": ["null", {"type": "array", "items": "string"}]}
+    fields = [
+        VALUE["fields"][0],
+        {"name": "payload", "type": {**PAYLOAD, "fields": [*FIELDS, wide]}},
+    ]
+    record = change(1, "x" * 5_000)
+    record.schema = RecordSchema.of("ks.t", "", key=KEY, value={**VALUE, "fields": fields})
+    record.value = {**record.value, "payload": {**record.value["payload"], "rest": ["y"] * 5_000}}
+
+    assert encoded(record).values == encoded(record, large_policy="truncate").values
+
+
+def test_bytes_keep_what_fits() -> None:
+    """In JSON they take four bytes for three: no more of them is cut than must be."""
+    (value,) = encoded(change(1, "", bytes(5_000)), large_policy="truncate").values
+
+    assert BYTES_MAX - 150 < len(value) <= BYTES_MAX
 
 
 def test_a_key_is_never_cut_off() -> None:

@@ -163,6 +163,38 @@ def test_large_values(tmp_path: Path) -> None:
         """There is no such store."""
 
 
+LARGE_TEXT = {**TYPES.value["payload"], "c_text": "x" * 3_000}
+
+
+@pytest.mark.parametrize(
+    ("excluded", "cut"),
+    [("c_int", ["c_text"]), ("c_text", []), ("c_blob", ["c_text"])],
+    ids=["of no matter", "all that is large", "of a larger one"],
+)
+def test_only_texts_and_blobs_that_are_sent_are_cut(
+    tmp_path: Path, excluded: str, cut: list[str]
+) -> None:
+    """What is no text, or is not in the message, is as it was."""
+    payload = {**LARGE_TEXT, "c_blob": bytes(6_000 if excluded == "c_blob" else 0)}
+    record = TYPES.changed(value={**TYPES.value, "payload": payload})
+    options = JSON | {
+        "transforms": "less",
+        "transforms.less.type": "ReplaceField",
+        "transforms.less.exclude": f"payload.{excluded}",
+    }
+    with encoder(tmp_path, options) as made:
+        (whole,) = encoded(made, record).values
+    bound = {"large.policy": "truncate", "large.bytes": str(len(whole) - 2_000 * len(cut) - 1)}
+    with encoder(tmp_path, options | bound) as made:
+        (value,) = encoded(made, record).values
+
+    expected, found = parsed(whole), parsed(value)
+    assert cut == found["truncatedFields"]
+    for name in cut:
+        assert expected["payload"].pop(name).startswith(found["payload"].pop(name))
+    assert expected["payload"] == found["payload"]
+
+
 def test_schemas_are_kept(tmp_path: Path) -> None:
     """In the store that is asked for, under subjects as they are to be named."""
     options = {"schema.store": "file", "schema.store.path": str(tmp_path / "kept")}
