@@ -1,7 +1,8 @@
 """Sends what was set aside to the topic for dead letters, from the quarantine, behind the stream.
 
 The quarantine has it first, with the commit that covers it, so nothing is lost whatever becomes of
-the topic, and the stream waits for nothing here. A crash repeats at most one delivery.
+the topic, and the stream waits for nothing here. A crash repeats at most one delivery. What the
+topic does not take is sent without its value: who reads the topic then knows of it all the same.
 """
 
 from collections import deque
@@ -12,6 +13,7 @@ import structlog
 
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
 from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import KeptLoss, Store, StoreUnavailableError
 from headrace.plugins import (
     Clock,
@@ -25,7 +27,6 @@ from headrace.plugins import (
     NumberPosition,
     RecordBatch,
     RetriableError,
-    Writer,
 )
 
 DELIVERY_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -40,7 +41,7 @@ class DeadLetters:
         self,
         policy: ErrorPolicy,
         store: Store,
-        writer: Writer,
+        writers: Writers,
         *,
         job: str,
         clock: Clock,
@@ -49,7 +50,7 @@ class DeadLetters:
         """Do nothing without a topic."""
         self._policy = policy
         self._store = store
-        self._writer = writer
+        self._writers = writers
         self._job = job
         self._clock = clock
         self._log = log
@@ -57,6 +58,7 @@ class DeadLetters:
         self._not_before_ms = 0
         self._verdicts: deque[tuple[int, Sequence[Failure]]] = deque()
         self._sending: Sequence[KeptLoss] = ()
+        self._refusals: dict[int, str] = {}  # Codes, by the numbers of what goes without its value.
         self._due = bool(policy.topic)
 
     @property
@@ -94,7 +96,7 @@ class DeadLetters:
             return
         self._sending = kept
         try:
-            self._writer.submit(self._delivery(kept), self._settle)
+            self._writers.shared.submit(self._delivery(kept), self._settle)
         except HeadraceError:
             self._sending = ()
             raise
@@ -108,13 +110,20 @@ class DeadLetters:
         if delivered + len(failures) != len(sending):  # R6.
             raise RetriableError("the verdict on dead letters did not add up")
         lasting = {f.index for f in failures if f.disposition is not Disposition.REJECT}
+        refused = [f.index for f in failures if f.index not in lasting]
+        bare = {index for index in refused if sending[index].number not in self._refusals}
         for failure in failures:
-            if failure.index not in lasting:  # It stays where it is.
-                self._log.warning(
-                    "dead_letter_refused", number=sending[failure.index].number, code=failure.code
-                )
-        done = [kept.number for index, kept in enumerate(sending) if index not in lasting]
+            number = sending[failure.index].number
+            if failure.index in bare:
+                self._refusals[number] = failure.code
+                self._log.warning("dead_letter_without_value", number=number, code=failure.code)
+            elif failure.index not in lasting:  # It stays where it is.
+                self._log.warning("dead_letter_refused", number=number, code=failure.code)
+        waits = lasting | bare
+        done = [kept.number for index, kept in enumerate(sending) if index not in waits]
         self._store.mark_losses_sent(done)
+        for number in done:
+            self._refusals.pop(number, None)
         if lasting:
             first = next(f for f in failures if f.index in lasting)
             fatal = any(f.disposition is Disposition.FATAL for f in failures)
@@ -139,18 +148,19 @@ class DeadLetters:
         losses = [each.loss for each in kept]
         encoded = EncodedRecords(
             keys=[loss.key for loss in losses],
-            values=[loss.content for loss in losses],
+            values=[b"" if each.number in self._refusals else each.loss.content for each in kept],
             headers=[self._headers(each) for each in kept],
             tables=[loss.table for loss in losses],
             topics=[self._policy.topic] * len(kept),
         )
-        size_bytes = sum(len(loss.content) for loss in losses)
+        size_bytes = sum(map(len, encoded.values))
         batch = RecordBatch(kept[0].split, NumberPosition(0), size_bytes, made=())
         return Delivery(batch, encoded)
 
     def _headers(self, kept: KeptLoss) -> Headers:
         loss = kept.loss
-        if not self._policy.context:
+        refusal = self._refusals.get(kept.number)
+        if not self._policy.context and refusal is None:
             return loss.headers
         said = {
             f"{CONNECT}connector.name": self._job,
@@ -165,4 +175,11 @@ class DeadLetters:
             f"{OURS}time": str(kept.lost_ms),
             f"{OURS}number": str(kept.number),
         }
+        if refusal is not None:
+            said[f"{OURS}value.bytes"] = str(len(loss.content))
+            said[f"{OURS}value.refused"] = refusal
+            if loss.table:
+                said[f"{OURS}topic"] = loss.origin.get("topic") or self._writers.topic_of(
+                    loss.table
+                )
         return (*loss.headers, *((name, text.encode()) for name, text in said.items()))

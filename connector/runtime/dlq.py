@@ -225,7 +225,14 @@ class _Redrive:
     def _encoded(self, kept: KeptLoss) -> EncodedRecords | None:
         loss = kept.loss
         if loss.kind == "dead_letter":
-            return EncodedRecords([loss.key], [loss.content], [loss.headers], [loss.table])
+            topic = loss.origin.get("topic")  # Where a transform had it go.
+            return EncodedRecords(
+                [loss.key],
+                [loss.content],
+                [loss.headers],
+                [loss.table],
+                topics=None if topic is None else [topic],
+            )
         batch = self._batch(loss)
         if batch is None:
             return None

@@ -377,4 +377,5 @@ def dead_letter(encoded: EncodedRecords, failure: Failure, place: str) -> Loss:
         content=encoded.values[failure.index],
         headers=encoded.headers[failure.index],
         stage=PRODUCE_STAGE,
+        origin={} if encoded.topics is None else {"topic": encoded.topics[failure.index]},
     )

@@ -142,7 +142,7 @@ class Pipeline:
         self._dead_letters = DeadLetters(
             around.errors,
             around.store,
-            around.writers.shared,
+            around.writers,
             job=around.job,
             clock=around.clock,
             log=around.log,

@@ -21,6 +21,10 @@ class Writers:
         """Return what the records of *split* are submitted to; exactly once, after `claimed`."""
         return self._own[split][1] if self.transactional else self.shared
 
+    def topic_of(self, table: str) -> str:
+        """Return where records of *table* go, unless a transform says otherwise."""
+        return self._sink.topic_of(table)
+
     def claimed(self, split: str, token: int) -> TransactionalWriter:
         """Return the writer of a split that was claimed with *token*: each claim has a new one."""
         known = self._own.get(split)

@@ -230,7 +230,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
                 continue
             topic = place if messages.routed else self._topics.of(place)
             try:
-                self._check_size(value)
+                self._check_size(topic, value)
                 self._producer.produce(
                     topic, value, key, -1, outstanding.arrived, None, 0, list(headers)
                 )

@@ -153,7 +153,7 @@ class KafkaWriter(Writer):
                 topic = where if messages.routed else self._topics.of(where)
             try:
                 if bounded:
-                    self._check_size(value)
+                    self._check_size(topic, value)
                 produce(topic, value, key, -1, arrived, None, 0, headers)
             except BufferError:
                 if not self._produce_patiently(topic, value, key, arrived, headers):
@@ -163,10 +163,14 @@ class KafkaWriter(Writer):
                 if not self._passed_over(messages, _last(messages, rest), outstanding, error):
                     return
 
-    def _check_size(self, value: bytes | None) -> None:
-        """Refuse, as the client does, what exceeds `large.bytes`: brokers may allow more."""
+    def _check_size(self, topic: str, value: bytes | None) -> None:
+        """Refuse, as the client does, what exceeds `large.bytes`: brokers may allow more.
+
+        What was refused for it is a dead letter, and the topic for these takes it.
+        """
         bound = self._config.large_bytes
-        if bound is not None and value and len(value) > bound:
+        is_large = bound is not None and value and len(value) > bound
+        if is_large and topic != self._config.errors_topic:
             raise KafkaException(_TOO_LARGE)
 
     def _passed_over(

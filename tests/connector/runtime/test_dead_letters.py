@@ -126,6 +126,40 @@ def test_what_the_topic_refuses_for_good_is_not_sent_again(rig: Rig) -> None:
     assert expected(1)[0] not in rig.written()
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_what_the_topic_refuses_is_told_of_without_its_value(rig: Rig, *, told: bool) -> None:
+    """Where it was to go, its size and the reason, also where no headers were asked for."""
+    rig.errors = replace(rig.errors, context=told)
+    rig.open({"a": 10})
+    rig.script.extend([Fate.REJECT_FIRST, Fate.REJECT_FIRST])
+    listener = Listener(rig)
+    rig.gain()
+    rig.until(lambda: all_sent(rig))
+
+    whole, bare = (each.encoded for each in listener.dead)
+    assert (list(expected(1)), [b""]) == (list(whole.values), list(bare.values))
+    assert whole.keys == bare.keys
+    headers = dict(bare.headers[0])
+    assert {
+        "__headrace.errors.topic": b"shop.orders",
+        "__headrace.errors.value.bytes": b"%d" % len(expected(1)[0]),
+        "__headrace.errors.value.refused": b"chaos",
+        "__headrace.errors.place": b"split a, batch 1, record 0",
+    }.items() <= headers.items()
+
+
+def test_what_is_refused_without_its_value_too_is_left(rig: Rig) -> None:
+    """It is not sent for ever."""
+    rig.open({"a": 10})
+    rig.script.extend([Fate.REJECT_FIRST] * 3)
+    listener = Listener(rig)
+    rig.gain()
+    rig.until(lambda: all_sent(rig))
+    rig.passes(50)
+
+    assert 2 == len(listener.dead)
+
+
 def test_what_was_left_unsent_is_sent_after_a_restart(rig: Rig) -> None:
     """It waits in the state file."""
     rig.errors = replace(rig.errors, topic="")

@@ -30,14 +30,17 @@ def topic(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W", "-", f"dlq-{request.node.name}")
 
 
-def write(path: Path, broker: EmbeddedBroker, topic: str, *, bytes_max: int) -> None:
-    """Write a job whose messages have at most so many bytes."""
+def write(
+    path: Path, broker: EmbeddedBroker, topic: str, *, bytes_max: int, **options: object
+) -> None:
+    """Write a job whose messages have at most so many bytes; underscores stand for dots."""
     sink = {
         "plugin": "kafka",
         "bootstrap.servers": broker.bootstrap_servers,
         "topic": topic,
         "format": "json",
         "message.max.bytes": bytes_max,
+        **{key.replace("_", "."): value for key, value in options.items()},
     }
     source = {"plugin": "files", "path": "in.jsonl"}
     path.write_text(
@@ -131,3 +134,52 @@ def test_what_happened_stands_in_headers(
 
     (message,) = consume(broker.bootstrap_servers, dead)
     assert told is ("__connect.errors.stage" in dict(message.headers() or []))
+
+
+def test_the_topic_has_what_is_too_large(
+    tmp_path: Path, broker: EmbeddedBroker, topic: str
+) -> None:
+    """Whole where only `large.bytes` forbade it; without its value where no message takes it."""
+    lines = [BIG, 2 * BIG]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in lines))
+    bounds = {"bytes_max": 8_000, "large_bytes": 2_000}
+    dead = f"{topic}-dead"
+    name = {"errors_deadletterqueue_topic_name": dead}
+    write(tmp_path / "job.yaml", broker, topic, **bounds, **name)  # type: ignore[arg-type]
+
+    assert 0 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
+
+    found = [
+        (message.value() or b"", dict(message.headers() or []))
+        for message in consume(broker.bootstrap_servers, dead)
+    ]
+    (whole, known), (bare, told) = sorted(found, key=lambda pair: not pair[0])
+    assert (True, b"") == (BIG.encode() in whole, bare)
+    left_out = {
+        "__headrace.errors.topic": topic.encode(),
+        "__headrace.errors.value.refused": b"kafka_msg_size_too_large",
+    }
+    assert left_out.items() <= told.items()
+    assert 2 * len(BIG) < int(told["__headrace.errors.value.bytes"] or 0)
+    assert not left_out.keys() & known.keys()
+
+
+def test_it_is_sent_again_where_a_transform_had_it_go(
+    tmp_path: Path, broker: EmbeddedBroker, topic: str
+) -> None:
+    """Not to the topic of its table."""
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": BIG}) + "\n")
+    moved = f"{topic}-moved"
+    routed = {
+        "transforms": "move",
+        "transforms_move_type": "RegexRouter",
+        "transforms_move_regex": ".*",
+        "transforms_move_replacement": moved,
+    }
+    write(tmp_path / "job.yaml", broker, topic, bytes_max=2_000, **routed)
+    assert 0 == headrace("run", "--until-idle", str(tmp_path / "job.yaml"))
+    write(tmp_path / "job.yaml", broker, topic, bytes_max=100_000, **routed)
+
+    assert 0 == headrace("dlq", "redrive", "--all", str(tmp_path / "job.yaml"))
+
+    assert [0, 1] == [len(consume(broker.bootstrap_servers, each)) for each in (topic, moved)]
