@@ -30,6 +30,8 @@ class SchemaStore(ABC):
     """
 
     config_class: ClassVar[type]
+    numbered: ClassVar[bool] = True
+    """Whether what it publishes has a number or a guid, which `schema.framing` needs."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
         """Keep both; connect to nothing yet."""

@@ -143,7 +143,7 @@ class SinkOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what would put a row's values into the log, and framing without a store."""
+        """Refuse what would put a row's values into the log, and what needs a store without one."""
         wrong = [
             Problem(key, f"expected one of {', '.join(LARGE_POLICIES)}, found {policy!r}")
             for key, policy in self.large_policies.items()
@@ -151,9 +151,15 @@ class SinkOptions:
         ]
         if wrong:
             raise ConfigError(wrong)
-        if self.schema_framing != "none" and self.schema_store is None:
+        if self.schema_store is None:
             hint = "give schema.store: registry, and schema.store.url"
-            raise ConfigError([Problem("schema.framing", "needs a schema store", hint)])
+            framed = ["schema.framing"] if self.schema_framing != "none" else []
+            wrong = [
+                Problem(key, "needs a schema store, found no schema.store", hint)
+                for key in (*framed, *self.schema_store_options)
+            ]
+            if wrong:
+                raise ConfigError(wrong)
         if self.errors_log_include_messages:
             hint = "look at a record with: headrace dlq show"
             problem = Problem("errors.log.include.messages", "rows are never logged", hint)

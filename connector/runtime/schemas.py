@@ -58,13 +58,18 @@ def _schema_store(job: Job, context: Context) -> SchemaStore | None:
     """Return the schema store that *job* names, connected to nothing; or None.
 
     Raises:
-        ConfigError: there is no such store, its options are wrong, or nothing is in Avro.
+        ConfigError: there is no such store, its options are wrong, or it gives no numbers for the
+            framing asked for.
 
     """
     options = job.sink_config
     if not isinstance(options, SinkOptions) or options.schema_store is None:
         return None
     plugin: type[SchemaStore] = load("schema_stores", options.schema_store)
+    if options.schema_framing != "none" and not plugin.numbered:
+        found = f"needs a store that numbers schemas, found schema.store: {options.schema_store}"
+        hint = "give schema.store: registry, or leave schema.framing out: the header schemaId names"
+        raise ConfigError([Problem("schema.framing", found, f"{hint} each schema")])
     return plugin(_parsed(_KEY, plugin.config_class, options.schema_store_options), context)
 
 

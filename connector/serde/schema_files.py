@@ -26,6 +26,7 @@ class FileSchemaStore(SchemaStore):
 
     config_class = SchemaFolderConfig
     config: SchemaFolderConfig
+    numbered = False
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
         """Write the schema's file."""

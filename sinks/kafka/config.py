@@ -179,7 +179,7 @@ class KafkaConfig(SinkOptions):
             _codec_problem("format", self.format),
             _codec_problem("key.format", self.key_format or "avro"),
             _key_problem(self.key),
-            _number_problem(_MESSAGE_BYTES, self.librdkafka.get(_MESSAGE_BYTES, "0")),
+            self._size_problem(),
             _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
         ]
@@ -207,10 +207,30 @@ class KafkaConfig(SinkOptions):
     @property
     def value_bytes_max(self) -> int:
         """The size of a value beyond which it is too large for a message with key and headers."""
-        if self.large_bytes is not None:
-            return self.large_bytes
+        return self._room_bytes if self.large_bytes is None else self.large_bytes
+
+    @property
+    def _room_bytes(self) -> int:
+        """What a message has for its value."""
         whole = int(self.librdkafka.get(_MESSAGE_BYTES, MESSAGE_BYTES_MAX))
         return max(whole - ROOM_BYTES, whole // 2)
+
+    def _size_problem(self) -> Problem | None:
+        given = self.librdkafka.get(_MESSAGE_BYTES, "0")
+        if not _is_number(given):
+            return Problem(
+                _MESSAGE_BYTES,
+                f"expected a whole number of bytes, found {given!r}",
+                "such as 1000000",
+            )
+        if self.large_bytes is None or self.large_bytes <= self._room_bytes:
+            return None
+        return Problem(
+            "large.bytes",
+            f"expected at most {self._room_bytes}, {_MESSAGE_BYTES} less room for key and headers, "
+            f"found {self.large_bytes}",
+            f"give {_MESSAGE_BYTES}: {self.large_bytes + ROOM_BYTES}, if the topics take as much",
+        )
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -248,10 +268,8 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
     return Problem(key, f"{topic!r} is no topic name", hint)
 
 
-def _number_problem(key: str, given: str) -> Problem | None:
-    if given.isascii() and given.isdigit():
-        return None
-    return Problem(key, f"expected a whole number of bytes, found {given!r}", "such as 1000000")
+def _is_number(given: str) -> bool:
+    return given.isascii() and given.isdigit()
 
 
 def _policy_problem(envelope: str, policies: set[str]) -> Problem | None:

@@ -37,6 +37,7 @@ class TopicSchemaStore(SchemaStore):
 
     config_class = SchemaTopicConfig
     config: SchemaTopicConfig
+    numbered = False
 
     def __init__(self, config: SchemaTopicConfig, context: Context) -> None:
         """Connect in the background.

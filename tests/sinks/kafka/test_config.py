@@ -42,6 +42,9 @@ GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
         pytest.param({"sasl.kerberos.kinit.cmd": "x"}, "sasl.kerberos.kinit.cmd", id="a program"),
         pytest.param({"ssl.engine.location": "/x.so"}, "ssl.engine.location", id="an engine"),
         pytest.param({"message.max.bytes": "1MiB"}, "message.max.bytes", id="no number"),
+        pytest.param({"large.bytes": "995905"}, "large.bytes", id="no room for it"),
+        pytest.param({"schema.store.url": "http://h"}, "schema.store.url", id="no schema store"),
+        pytest.param({"schema.framing": "confluent"}, "schema.framing", id="no numbers"),
         pytest.param({"test.mock.num.brokers": "3"}, "test.mock.num.brokers", id="the mock"),
     ],
 )
@@ -51,6 +54,17 @@ def test_one_wrong_option_is_one_problem(given: dict[str, str], key: str) -> Non
         parse_config(KafkaConfig, GIVEN | given)
 
     assert [key] == [problem.key for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(("bound", "taken"), [("8192", 4096), ("5000", 2500), ("", 995_904)])
+def test_a_large_value_leaves_room(bound: str, taken: int) -> None:
+    """`large.bytes` may be what a message has for its value, and no more; the hint says which."""
+    given = GIVEN | ({"message.max.bytes": bound} if bound else {})
+
+    assert taken == parse_config(KafkaConfig, given | {"large.bytes": str(taken)}).value_bytes_max
+    with pytest.raises(ConfigError, match=f"at most {taken}") as caught:
+        parse_config(KafkaConfig, given | {"large.bytes": str(taken + 1)})
+    assert f"message.max.bytes: {taken + 4_097}," in caught.value.hint
 
 
 @pytest.mark.parametrize(

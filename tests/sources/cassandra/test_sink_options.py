@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from children import until
+from deliveries import NO_BROKER
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.serde import Encoder
@@ -216,6 +217,30 @@ def test_framing(tmp_path: Path, framing: str, expected: tuple[bool, int]) -> No
 
     starts = {value[:4] == bytes(4) for value in found.values}
     assert expected == (starts.pop(), 1 + len(starts))
+
+
+@pytest.mark.parametrize("framing", ["confluent", "confluent-headers"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        {"schema.store": "file", "schema.store.path": "kept"},
+        {
+            "schema.store": "topic",
+            "schema.store.topic": "kept",
+            "schema.store.bootstrap.servers": NO_BROKER,
+        },
+    ],
+    ids=["file", "topic"],
+)
+def test_framing_needs_numbers(tmp_path: Path, store: dict[str, str], framing: str) -> None:
+    """A store that gives none is refused at once: no record could ever be sent."""
+    options = {**store, "schema.framing": framing}
+
+    with (
+        pytest.raises(ConfigError, match=f"found schema.store: {store['schema.store']}"),
+        encoder(tmp_path, options),
+    ):
+        """It is not even made."""
 
 
 @pytest.mark.parametrize("policy", ["stop", "dlq", "new_subject"])
