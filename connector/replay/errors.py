@@ -33,6 +33,12 @@ class ShardFailedError(FatalError):
     code = "shard_failed"
 
 
+class FileBrokenError(FatalError):
+    """A file of a run cannot be read, or is not what the run wrote."""
+
+    code = "file_broken"
+
+
 class DeliveryRefusedError(FatalError):
     """The target did not take what a shard gave it, or did not say so in time."""
 

@@ -9,10 +9,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connector.replay.columns import record_batch
+from headrace.connector.replay.columns import ARROW_SCHEMA, record_batch
 from headrace.connector.replay.delivery import ShardReport
 from headrace.connector.replay.engine import Engine
-from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.errors import FileBrokenError, ShardFailedError
 from headrace.connector.replay.execution import Performer
 from headrace.connector.replay.files import files_of
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
@@ -72,10 +72,29 @@ class Check(Work):
     def _found(self) -> Sum:
         total = Sum()
         for path in self._files():
-            with pq.ParquetFile(path) as file:
-                for rows in file.iter_batches(columns=_COLUMNS):
-                    total = total.with_all(_members(rows))
+            for rows in _rows(path):
+                total = total.with_all(_members(rows))
         return total
+
+
+def _rows(path: Path) -> Iterator[pa.RecordBatch]:
+    """Read what names the changes of a file. Raises FileBrokenError."""
+    hint = "`headrace replay run` of the same run writes it again"
+    try:
+        with pq.ParquetFile(path) as file:
+            for name in _COLUMNS:
+                wanted, index = (
+                    ARROW_SCHEMA.field(name).type,
+                    file.schema_arrow.get_field_index(name),
+                )
+                found = file.schema_arrow.field(index).type if index >= 0 else "none"
+                if found != wanted:
+                    said = f"expected a column {name} of {wanted}, found {found}"
+                    raise FileBrokenError(said, place=str(path), hint=hint)
+            yield from file.iter_batches(columns=_COLUMNS)
+    except (pa.ArrowException, OSError) as error:
+        said = f"cannot be read: {' '.join(str(error).split())}"
+        raise FileBrokenError(said, place=str(path), hint=hint) from error
 
 
 def verify(table: RunTable, run: Run, engine: Engine, known: Mapping[bytes, Document]) -> int:

@@ -4,9 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -135,6 +137,48 @@ def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[s
     assert 0 == main(verify)
 
 
+def half(path: Path) -> None:
+    """Cut a file off."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def another(path: Path) -> None:
+    """Put a table of something else in the place of a file."""
+    pq.write_table(pa.table({"table": ["t"]}), path)
+
+
+def scribbled(path: Path) -> None:
+    """Leave the end of a file as it is, by which it is read, and nothing else."""
+    content = path.read_bytes()
+    path.write_bytes(content[:30] + bytes(200) + content[230:])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (half, "cannot be read: Parquet magic bytes"),
+        (another, "expected a column operation of string, found none"),
+        (scribbled, "cannot be read: "),
+    ],
+)
+def test_verify_names_a_broken_file(
+    job: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], said: str
+) -> None:
+    """Its shard is FAIL, and the exit status 1; running again mends it."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    victim = next((job.parent / "out").rglob("*-00002.parquet"))
+    spoil(victim)
+    verify = ["replay", "verify", str(job), run, "--master", "none"]
+
+    assert 1 == main(verify)
+    told = capsys.readouterr().err
+    assert "shards 2: 1 of 5 shards could not be compared; the first: file_broken: " in told
+    assert f"{victim.name}: {said}" in told
+    assert 0 == execute(job, run)
+    assert 0 == main(verify)
+
+
 def test_a_shard_that_cannot_be_compared_is_no_difference(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +231,7 @@ def test_live_topics_only_when_asked(job: Path, capsys: pytest.CaptureFixture[st
         (["--to-folder", "o", "--lake=delta", "--catalog=x"], 2, "--catalog: is of Iceberg tables"),
         (["--shards", "0"], 2, "--shards: expected 1 or more, found 0"),
         (["--shards", "-1"], 2, "--shards: expected 1 or more, found -1"),
+        (["--shards", "100001"], 2, "--shards: expected at most 100000, found 100001"),
         (["--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
     ],
 )
