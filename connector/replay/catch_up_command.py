@@ -17,7 +17,8 @@ from headrace.connector.replay.catching_up import (
     Orders,
 )
 from headrace.connector.replay.engine import Engine, engine
-from headrace.connector.replay.errors import ShardFailedError, bad_option
+from headrace.connector.replay.errors import ShardFailedError
+from headrace.connector.replay.options import number_of
 from headrace.connector.replay.run_metrics import CatchUpMeasures, add_metrics, telling
 from headrace.connector.replay.shards import inside
 from headrace.connector.runtime.commands import stopped_by_signals
@@ -59,8 +60,7 @@ def catch_up(given: argparse.Namespace) -> int:
 
     """
     for name, least in (("lag_bytes", 0), ("chunk_bytes", 1)):
-        if getattr(given, name) < least:
-            raise bad_option(f"--{name.replace('_', '-')}", f"expected {least} or more")
+        number_of(given, name, least=least)
     text, job = job_text(given.job), read_job(given.job)
     orders = Orders(
         splits=tuple(filter(None, map(str.strip, (given.split or "").split(",")))),

@@ -1,4 +1,4 @@
-"""What is wrong with options before anything is looked at: empty ones, and ones that contradict.
+"""What is wrong with options before anything is looked at: empty, contradicting, out of bounds.
 
 An option that is not given is None or False, so one that is empty was meant to say something, as
 by a variable of a shell that is not set. Pure.
@@ -9,6 +9,8 @@ from typing import Final
 
 from headrace.connector.replay.errors import bad_option
 
+SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
+_INT64_MAX: Final = (1 << 63) - 1
 _FLAGS: Final = {"since": "--from", "before": "--to"}  # Of names that Python has taken.
 # Records go to topics of their own, to the live ones, or to files.
 _APART: Final = (("suffix", "into_live"), ("to_folder", "into_live"), ("to_folder", "suffix"))
@@ -36,14 +38,25 @@ def shards_of(given: argparse.Namespace) -> int:
     """Return how many shards `--shards` asks for; 0, where it is left out, is as many as it takes.
 
     Raises:
-        ConfigError: it asks for none, or for fewer.
+        ConfigError: it asks for none, or for more than can be kept.
 
     """
-    shards: int | None = given.shards
-    if shards is not None and shards < 1:
-        hint = "leave it out for as many as the size asks for"
-        raise bad_option("--shards", f"expected 1 or more, found {shards}", hint)
-    return shards or 0
+    if given.shards is None:
+        return 0
+    hint = "leave it out for as many as the size asks for"
+    return number_of(given, "shards", least=1, most=SHARDS_BOUND, hint=hint)
+
+
+def number_of(
+    given: argparse.Namespace, name: str, *, least: int, most: int = _INT64_MAX, hint: str = ""
+) -> int:
+    """Return the option *name*, a whole number from *least* to *most*. Raises ConfigError."""
+    number: int = getattr(given, name)
+    if number < least:
+        raise bad_option(_flag(name), f"expected {least} or more, found {number}", hint)
+    if number > most:
+        raise bad_option(_flag(name), f"expected at most {most}, found {number}", hint)
+    return number
 
 
 def _flag(name: str) -> str:

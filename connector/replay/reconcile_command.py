@@ -16,7 +16,7 @@ from headrace.connector.replay.comparable import check_comparable
 from headrace.connector.replay.comparing import SLICE_US, Comparison
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.engine import engine
-from headrace.connector.replay.options import refuse_empty
+from headrace.connector.replay.options import SHARDS_BOUND, number_of, refuse_empty
 from headrace.connector.replay.planning import Bounds, Planned, planned
 from headrace.connector.replay.reconciling import Outcome, Sides, Times, reconcile
 from headrace.connector.replay.repairing import plan_repair
@@ -27,6 +27,11 @@ from headrace.connector.replay.shards import Shard, SourceSpec, inside
 BUCKETS: Final = 1_024
 GRACE_SECONDS: Final = 60
 TABLE_SHARDS: Final = 64
+_BOUNDS: Final = (
+    ("buckets", 1, 1 << 20),  # Each is a sum in memory, for each side and slice of time.
+    ("grace", 0, 366 * 24 * 3_600),
+    ("table_shards", 1, SHARDS_BOUND),
+)
 _SLICES: Final = 24  # Of a time that is bounded on both sides.
 _US: Final = 1_000_000
 
@@ -35,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     """Compare; return 0 when nothing differs, else 4."""
     given = _parser().parse_args(arguments)
     refuse_empty(given)
+    for name, least, most in _BOUNDS:
+        number_of(given, name, least=least, most=most)
     text = job_text(given.job)
     with inside(str(text.directory)), sink_and_encoder(text.sink, "reconcile") as (sink, _):
         check_comparable(sink)

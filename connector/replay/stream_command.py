@@ -22,6 +22,7 @@ from headrace.connector.job import Job, JobText, job_text, read_job
 from headrace.connector.replay.checkpoint import Checkpoint, checkpoint_of
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import StreamFailedError, bad_option
+from headrace.connector.replay.options import number_of
 from headrace.connector.replay.session import session
 from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.replay.stream_books import StreamMeasures, stream_books
@@ -52,8 +53,8 @@ def main(given: argparse.Namespace) -> int:
         raise bad_option(
             "--summary-json", "is a worker's", "`headrace verify --json` has the books"
         )
-    if given.batch_bytes is not None and given.batch_bytes < 1:
-        raise bad_option("--batch-bytes", f"expected a number above 0, found {given.batch_bytes}")
+    if given.batch_bytes is not None:
+        number_of(given, "batch_bytes", least=1)
     path: Path = given.job_file.absolute()
     text, job = job_text(path, given.job), read_job(path, given.job)
     checkpoint = checkpoint_of(text.state, text.name)

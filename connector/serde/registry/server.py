@@ -24,10 +24,11 @@ from headrace.connector.serde.registry.store import (
     Registered,
     RegistryStore,
 )
-from headrace.plugins import MissingRequirementError
+from headrace.plugins import ConfigError, MissingRequirementError, Problem
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 PORT: Final = 8081
+_PORT_MAX: Final = 65_535
 _BODY_BYTES_MAX: Final = 2 * TEXT_BYTES_MAX
 _TYPE: Final = "AVRO"
 _STORE: Final = web.AppKey("store", RegistryStore)
@@ -344,6 +345,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; loopback by default")
     parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one")
     given = parser.parse_args(arguments)
+    if not 0 <= given.port <= _PORT_MAX:
+        problem = Problem("--port", f"expected 0 to {_PORT_MAX}, found {given.port}")
+        raise ConfigError([problem])
     store = RegistryStore(given.state)
     try:
         asyncio.run(_serve(store, given.host, given.port))

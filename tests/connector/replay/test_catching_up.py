@@ -251,8 +251,9 @@ def test_tasks_that_fail(job: GapJob, capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "said"),
     [
         (("--split", "3-of-2"), "--split: '3-of-2' is none of the job"),
-        (("--chunk-bytes", "0"), "--chunk-bytes: expected 1 or more"),
-        (("--lag-bytes", "-1"), "--lag-bytes: expected 0 or more"),
+        (("--chunk-bytes", "0"), "--chunk-bytes: expected 1 or more, found 0"),
+        (("--chunk-bytes", "9" * 30), "--chunk-bytes: expected at most 9223372036854775807"),
+        (("--lag-bytes", "-1"), "--lag-bytes: expected 0 or more, found -1"),
         (("--split", "1-of-2", "--until", "noon"), "'noon' is no position"),
     ],
 )

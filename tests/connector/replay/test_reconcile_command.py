@@ -43,6 +43,26 @@ def reconcile(job: GapJob) -> int:
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--table-shards=0", "--table-shards: expected 1 or more, found 0"),
+        ("--table-shards=-1", "--table-shards: expected 1 or more, found -1"),
+        ("--table-shards=100001", "--table-shards: expected at most 100000, found 100001"),
+        ("--buckets=0", "--buckets: expected 1 or more, found 0"),
+        ("--buckets=1048577", "--buckets: expected at most 1048576, found 1048577"),
+        ("--grace=-1", "--grace: expected 0 or more, found -1"),
+        ("--grace=1" + 400 * "0", "--grace: expected at most 31622400"),
+    ],
+)
+def test_numbers_out_of_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
+) -> None:
+    """They are refused by their option before anything is read."""
+    assert 2 == GapJob(tmp_path).call("reconcile", "--master=none", option)
+    assert f"error [config]: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"envelope": "flat"}, "sink.envelope: expected cep44, found flat"),

@@ -14,6 +14,7 @@ import pytest
 
 from children import SECONDS_MAX
 from corpora import CORPORA
+from headrace.connector.cli import main
 from registries import ask, registry
 
 ROW = json.dumps({"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]})
@@ -172,3 +173,15 @@ def test_a_body_that_is_not_compressed_as_it_says_is_refused(address: str) -> No
 
     with caught.value as answer:
         assert (400, 400) == (answer.code, json.load(answer)["error_code"])
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], port: int
+) -> None:
+    """As a mistake of who asked for it; nothing is made."""
+    state = tmp_path / "registry.db"
+
+    assert 2 == main(["registry", "--state", str(state), f"--port={port}"])
+    assert f"--port: expected 0 to 65535, found {port}" in capsys.readouterr().err
+    assert not state.exists()
