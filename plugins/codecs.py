@@ -1,5 +1,6 @@
 """What a codec is: records to bytes, one by one. And what a sink may ask for around them."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to where it is ke
 CHUNK_ID_HEADER: Final = "chunk.id"
 CHUNK_INDEX_HEADER: Final = "chunk.index"
 CHUNK_COUNT_HEADER: Final = "chunk.count"
+_CHUNK_ID_BYTES: Final = 16
 CONTROL_HEADER: Final = "headrace.control"  # The message is no change: a `Notice` of this kind.
 CONTROL_TABLE: Final = "headrace.control"  # What stands for the table of such a message.
 _STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
@@ -38,6 +40,11 @@ RECORD_HEADERS: Final = (
     "position",
     "traceparent",
 )
+
+
+def chunk_id_of(value: bytes) -> bytes:
+    """Return the id of the parts of *value*: by it a consumer knows that they belong together."""
+    return hashlib.sha256(value).digest()[:_CHUNK_ID_BYTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

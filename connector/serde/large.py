@@ -16,6 +16,7 @@ from typing import Any, Final
 from headrace.connector.serde.avro_types import field_of
 from headrace.connector.serde.envelopes import Columns
 from headrace.plugins import (
+    BadRecordError,
     Batch,
     ClaimStore,
     Document,
@@ -32,6 +33,7 @@ from headrace.plugins.codecs import (
     CHUNK_ID_HEADER,
     CHUNK_INDEX_HEADER,
     CLAIM_HEADER,
+    chunk_id_of,
 )
 
 _MARGIN_BYTES: Final = 64  # What lengths and a column's name may add.
@@ -39,6 +41,7 @@ _CUTS_MAX: Final = 64
 _CUT_BYTES_MIN: Final = 64  # What is shorter stays: addresses are texts too.
 _CUT_TYPES: Final = (["null", "string"], ["null", "bytes"])
 _NAME_BYTES: Final = 32
+_DIGITS_MAX: Final = 9
 _HOUR_S: Final = 3_600
 Pair = tuple[bytes | None, bytes]
 """A message's key and value."""
@@ -54,6 +57,12 @@ class ClaimLostError(RetriableError):
     """A value that was kept elsewhere is not there, or is another one."""
 
     code = "claim_lost"
+
+
+class BrokenChunkError(BadRecordError):
+    """A message says that it is a part of a value, and not which one."""
+
+    code = "broken_chunk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,31 +290,52 @@ def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
 class Reassembler:
     """Joins the chunks of values, message by message; one for each topic partition.
 
-    It keeps what is incomplete, up to a bound; beyond it the oldest is forgotten: a producer that
-    died in the middle sends the whole value again.
+    It keeps what is incomplete, up to a bound; beyond it what got nothing for longest is forgotten:
+    a producer that died in the middle sends the whole value again.
     """
 
     def __init__(self, *, bytes_max: int = 256 * 1024 * 1024) -> None:
         """*bytes_max* bounds what is kept."""
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._parts: OrderedDict[bytes, dict[int, bytes]] = OrderedDict()
+        self._parts: OrderedDict[tuple[bytes, int], dict[int, bytes]] = OrderedDict()
 
     def add(self, value: bytes, headers: Mapping[str, bytes]) -> bytes | None:
-        """Return a whole value: that of a plain message at once, of chunks with the last one."""
+        """Return a whole value: that of a plain message at once, of chunks with the last one.
+
+        Raises:
+            BrokenChunkError: the headers begin to say which part it is, and do not.
+
+        """
         chunk_id = headers.get(CHUNK_ID_HEADER)
         if chunk_id is None:
             return value
-        parts = self._parts.setdefault(chunk_id, {})
-        index, count = int(headers[CHUNK_INDEX_HEADER]), int(headers[CHUNK_COUNT_HEADER])
+        index, count = _place(headers)
+        name = chunk_id, count  # Sent again in other sizes, it has parts of its own.
+        parts = self._parts.setdefault(name, {})
+        self._parts.move_to_end(name)
         self._bytes += len(value) - len(parts.get(index, b""))
         parts[index] = value
         if len(parts) == count:
-            self._forget(chunk_id)
-            return b"".join(parts[number] for number in range(count))
+            whole = b"".join(parts[number] for number in range(count))
+            if chunk_id_of(whole) == chunk_id:
+                self._forget(name)
+                return whole
+            # As many of other sizes: the parts to come replace those of the first attempt.
         while self._bytes > self._bytes_max and len(self._parts) > 1:
             self._forget(next(iter(self._parts)))
         return None
 
-    def _forget(self, chunk_id: bytes) -> None:
-        self._bytes -= sum(map(len, self._parts.pop(chunk_id).values()))
+    def _forget(self, name: tuple[bytes, int]) -> None:
+        self._bytes -= sum(map(len, self._parts.pop(name).values()))
+
+
+def _place(headers: Mapping[str, bytes]) -> tuple[int, int]:
+    """Return the index of a part, and how many there are."""
+    found = [headers.get(name, b"") for name in (CHUNK_INDEX_HEADER, CHUNK_COUNT_HEADER)]
+    if not all(each.isdigit() and len(each) <= _DIGITS_MAX for each in found):
+        raise BrokenChunkError(f"expected a part's index and their count, found {found}")
+    index, count = map(int, found)
+    if index >= count:
+        raise BrokenChunkError(f"expected an index below {count}, found {index}")
+    return index, count

@@ -1,14 +1,15 @@
 """The messages of a delivery: one for each record, and now and then a tombstone or chunks."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from headrace.plugins import EncodedRecords, Headers
-from headrace.plugins.codecs import CHUNK_COUNT_HEADER, CHUNK_ID_HEADER, CHUNK_INDEX_HEADER
-
-_ID_BYTES: Final = 16
+from headrace.plugins.codecs import (
+    CHUNK_COUNT_HEADER,
+    CHUNK_ID_HEADER,
+    CHUNK_INDEX_HEADER,
+    chunk_id_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def messages_of(
 
 def _chunks(value: bytes, headers: Headers, chunk_bytes: int) -> Sequence[tuple[bytes, Headers]]:
     parts = [value[start : start + chunk_bytes] for start in range(0, len(value), chunk_bytes)]
-    chunk_id = hashlib.sha256(value).digest()[:_ID_BYTES]
+    chunk_id = chunk_id_of(value)
     return [
         (
             part,

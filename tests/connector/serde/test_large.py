@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.large import (
+    BrokenChunkError,
     ClaimLostError,
     DirectoryClaimStore,
     DirectoryConfig,
@@ -32,6 +33,7 @@ from headrace.plugins import (
     SinkOptions,
     parse_config,
 )
+from headrace.plugins.codecs import chunk_id_of
 
 BYTES_MAX = 2_000
 FIELDS = [
@@ -232,9 +234,16 @@ def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
         encoded(change(1, "x" * 5_000), large_policy="claim-check", folder=tmp_path / "file")
 
 
-def chunk(name: bytes, number: int, count: int) -> Mapping[str, bytes]:
+def chunk(whole: bytes, number: int, count: int) -> Mapping[str, bytes]:
     """Return the headers of a chunk."""
-    return {"chunk.id": name, "chunk.index": b"%d" % number, "chunk.count": b"%d" % count}
+    sums = {"chunk.id": chunk_id_of(whole)}
+    return {**sums, "chunk.index": b"%d" % number, "chunk.count": b"%d" % count}
+
+
+def parts(whole: bytes, size: int) -> Sequence[tuple[bytes, Mapping[str, bytes]]]:
+    """Return a value in parts of a size, with their headers."""
+    cut = [whole[begin : begin + size] for begin in range(0, len(whole), size)]
+    return [(part, chunk(whole, number, len(cut))) for number, part in enumerate(cut)]
 
 
 @given(order=st.permutations([(n, i) for n in (b"a", b"b") for i in range(3)]), again=st.booleans())
@@ -244,17 +253,66 @@ def test_chunks_are_joined_in_any_order(order: list[tuple[bytes, int]], *, again
     found = []
     for name, number in order:
         times = 1 + (again and number == 0 and order[-1] != (name, 0))
-        found += [joiner.add(name * (number + 1), chunk(name, number, 3)) for _ in range(times)]
+        headers = chunk(name * 6, number, 3)
+        found += [joiner.add(name * (number + 1), headers) for _ in range(times)]
 
     assert {b"aaaaaa", b"bbbbbb"} <= set(found)
     assert b"plain" == joiner.add(b"plain", {})
 
 
 def test_what_stays_incomplete_is_forgotten() -> None:
-    """Beyond the bound the oldest goes; what comes whole later is whole."""
+    """Beyond the bound what got nothing for longest goes; what comes whole later is whole."""
     joiner = Reassembler(bytes_max=10)
-    assert joiner.add(b"12345678", chunk(b"old", 0, 2)) is None
-    assert joiner.add(b"12345678", chunk(b"new", 0, 2)) is None
+    old, new = b"123456780", b"123456789"
+    assert joiner.add(old[:8], chunk(old, 0, 2)) is None
+    assert joiner.add(new[:8], chunk(new, 0, 2)) is None
 
-    assert joiner.add(b"9", chunk(b"old", 1, 2)) is None
-    assert b"123456789" == joiner.add(b"9", chunk(b"new", 1, 2))
+    assert joiner.add(old[8:], chunk(old, 1, 2)) is None
+    assert new == joiner.add(new[8:], chunk(new, 1, 2))
+
+
+def test_what_still_comes_is_kept() -> None:
+    """Although it began first: what is left of another one goes before it."""
+    joiner = Reassembler(bytes_max=10)
+    first, *rest = parts(b"123456789", 3)
+    joiner.add(*first)
+    joiner.add(b"abcd", chunk(b"abcde", 0, 2))
+
+    assert [None, b"123456789"] == [joiner.add(*each) for each in rest]
+
+
+@given(
+    whole=st.binary(min_size=2, max_size=40),
+    sizes=st.lists(st.integers(1, 39), min_size=2, max_size=3),
+    died=st.integers(1, 40),
+)
+def test_a_value_sent_again_in_other_parts_is_the_same(
+    whole: bytes, sizes: list[int], died: int
+) -> None:
+    """A producer that died in the middle may begin again with another `large.bytes`."""
+    joiner = Reassembler()
+    *before, last = (parts(whole, size) for size in sizes)
+    found = [joiner.add(*each) for attempt in before for each in attempt[:died]]
+    found += [joiner.add(*each) for each in last]
+
+    assert {whole} == {value for value in found if value is not None}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {},
+        {"chunk.index": b"0"},
+        {"chunk.index": b"-1", "chunk.count": b"2"},
+        {"chunk.index": b"2", "chunk.count": b"2"},
+        {"chunk.index": b"0", "chunk.count": b"0"},
+        {"chunk.index": "²".encode(), "chunk.count": b"2"},
+    ],
+)
+def test_a_part_that_does_not_say_which(place: Mapping[str, bytes]) -> None:
+    """It is refused by name, and nothing of it is kept."""
+    joiner = Reassembler(bytes_max=0)
+
+    with pytest.raises(BrokenChunkError):
+        joiner.add(b"x", {"chunk.id": b"0" * 16, **place})
+    assert b"12" == [joiner.add(*each) for each in parts(b"12", 1)][-1]
