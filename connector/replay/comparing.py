@@ -11,6 +11,7 @@ from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.replay.delivery import sink_and_encoder
@@ -22,6 +23,7 @@ from headrace.connector.replay.shards import Shard, batches, encoded_changes, in
 from headrace.connector.replay.sums import hash64
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     OPERATIONS,
     Batch,
@@ -252,7 +254,7 @@ class LogSide:
         books: Mapping[str, int] = {}
         try:
             with (
-                sink_and_encoder(self.comparison.sink, "reconcile") as (_, encoder),
+                sink_and_encoder(whole_values(self.comparison.sink), "reconcile") as (_, encoder),
                 opened(self.shard) as source,
             ):
                 for batch in batches(source, self.shard):
@@ -336,7 +338,7 @@ class TopicSide:
             inside(self.comparison.directory),
             sink_and_encoder(self.comparison.sink, "reconcile") as (sink, _),
         ):
-            for records in sink.read_back(self.part):
+            for records in whole_messages(sink.read_back(self.part)):
                 for stored in records:
                     if run and (RUN_HEADER, run) not in stored.headers:
                         continue
@@ -378,10 +380,19 @@ def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Dec
     with sink_and_encoder(comparison.sink, "reconcile") as (sink, _):
         codec = sink.encoding().codec
         options = sink.config if hasattr(sink, "config") else None
-    prefix = 0
-    if isinstance(options, SinkOptions) and options.schema_framing == "confluent":
-        prefix = CONFLUENT_PREFIX_BYTES
-    return Decoder(schemas, codec=codec, prefix_bytes=prefix)
+    prefix, claims = 0, None
+    if isinstance(options, SinkOptions):
+        if options.schema_framing == "confluent":
+            prefix = CONFLUENT_PREFIX_BYTES
+        folder = options.large_store_options.get("large.store.path")
+        if folder is not None and options.large_store == "directory":
+            claims = Path(comparison.directory, folder)
+    return Decoder(schemas, codec=codec, prefix_bytes=prefix, claims=claims)
+
+
+def whole_values(sink: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sink's options without what is done with large values, of which nothing is sent."""
+    return {key: value for key, value in sink.items() if not key.startswith("large.")}
 
 
 def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:

@@ -8,6 +8,7 @@ from headrace.connector.replay.comparing import (
     RowSide,
     SideReport,
     decoder_of,
+    whole_values,
 )
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.rows import RowReader
@@ -31,7 +32,7 @@ class TableSide:
         records = 0
         try:
             with (
-                sink_and_encoder(self.comparison.sink, "reconcile") as (_, encoder),
+                sink_and_encoder(whole_values(self.comparison.sink), "reconcile") as (_, encoder),
                 opened(self.shard) as source,
             ):
                 for batch in batches(source, self.shard):

@@ -40,6 +40,7 @@ from headrace.connector.replay.sources import schema_of, spec_of, target_of
 from headrace.connector.replay.streaming import Delivered, SinkStream, deliver_rows
 from headrace.connector.replay.typed_columns import typed_arrow_schema, typed_batch
 from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     BadRecordError,
     Document,
@@ -105,12 +106,12 @@ class TopicReader(DataSourceReader):
         decoder = decoder_of(self._comparison, self._schemas)
         with self._sink() as (sink, _):
             if target is None:
-                for records in sink.read_back(part):
+                for records in whole_messages(sink.read_back(part)):
                     yield _told(part, [(each, _row(each, decoder)) for each in records])
                 return
             with inside(self._spec.directory), closing(self._spec.open()) as source:
                 typed = TypedMessages(target, source, self._texts)
-                for records in sink.read_back(part):
+                for records in whole_messages(sink.read_back(part)):
                     yield typed.batch(part, records, decoder)
 
     def _sink(self) -> Any:  # noqa: ANN401 (a context manager of two)

@@ -3,13 +3,15 @@
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fastavro
 
+from headrace.connector.serde.large import ClaimLostError, resolved
 from headrace.connector.serde.schemas import SchemaUnknownError
 from headrace.plugins import BadRecordError, Document, Stored
-from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
 
 
 class UndecodableError(BadRecordError):
@@ -22,9 +24,18 @@ class Decoder:
     """Decodes the values of messages whose schemas are given: JSON values of Avro schemas by id."""
 
     def __init__(
-        self, schemas: Mapping[bytes, Document], *, codec: str, prefix_bytes: int = 0
+        self,
+        schemas: Mapping[bytes, Document],
+        *,
+        codec: str,
+        prefix_bytes: int = 0,
+        claims: Path | None = None,
     ) -> None:
-        """*codec* is `avro` or `json`: what values are in, behind so many bytes."""
+        """*codec* is `avro` or `json`: what values are in, behind so many bytes.
+
+        *claims* is the folder of values that messages only name.
+        """
+        self._claims = claims
         self._prefix_bytes = prefix_bytes
         self._given = schemas
         self._codec = codec
@@ -35,22 +46,34 @@ class Decoder:
 
         Raises:
             SchemaUnknownError: its schema is not among those given.
-            UndecodableError: it does not fit.
+            UndecodableError: it does not fit, or is kept elsewhere and not to be had.
 
         """
         if stored.value is None:
             return None
+        headers = dict(stored.headers)
+        value = self._resolved(stored, stored.value, headers)[self._prefix_bytes :]
         try:
             if self._codec == "json":
-                document: Document = json.loads(stored.value[self._prefix_bytes :])
+                document: Document = json.loads(value)
                 return document
-            return self._avro(
-                stored.value[self._prefix_bytes :], dict(stored.headers).get(SCHEMA_ID_HEADER, b"")
-            )
+            return self._avro(value, headers.get(SCHEMA_ID_HEADER, b""))
         except (ValueError, EOFError, IndexError, TypeError, StopIteration) as error:
             raise UndecodableError(
                 f"{type(error).__name__}: {error}", place=f"message {stored.place}"
             ) from error
+
+    def _resolved(self, stored: Stored, value: bytes, headers: Mapping[str, bytes]) -> bytes:
+        """Return the value itself of a message that may only name it."""
+        if CLAIM_HEADER not in headers:
+            return value
+        place = f"message {stored.place}"
+        if self._claims is None:
+            raise UndecodableError("is kept in a claim store that is not read back", place=place)
+        try:
+            return resolved(value, headers, self._claims)
+        except ClaimLostError as error:
+            raise UndecodableError(str(error), place=place) from error
 
     def _avro(self, value: bytes, schema_id: bytes) -> Document:
         parsed = self._parsed.get(schema_id)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from headrace.plugins import (
     Record,
     RetriableError,
     SinkOptions,
+    Stored,
     option,
 )
 from headrace.plugins.codecs import (
@@ -274,15 +275,19 @@ def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
     """
     if CLAIM_HEADER not in headers:
         return value
-    claim = json.loads(value)
-    path = folder / str(claim["claim"])
+    try:
+        claim = json.loads(value)
+        path: Path = folder / claim["claim"]
+        digest = claim["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClaimLostError("the message says that it is a claim, and is none") from error
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ClaimLostError("leads out of the folder", place=str(path))
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ClaimLostError(str(error), place=str(path)) from error
-    if hashlib.sha256(content).hexdigest() != claim["sha256"]:
+    if hashlib.sha256(content).hexdigest() != digest:
         raise ClaimLostError("holds something else", place=str(path))
     return content
 
@@ -328,6 +333,25 @@ class Reassembler:
 
     def _forget(self, name: tuple[bytes, int]) -> None:
         self._bytes -= sum(map(len, self._parts.pop(name).values()))
+
+
+def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
+    """Yield the messages of a topic partition, with each value that came in parts as one.
+
+    It stands where its last part stood. A part that does not say which one it is stays.
+    """
+    joiner = Reassembler()
+    for messages in came:
+        found = []
+        for stored in messages:
+            value = stored.value
+            if value is not None:
+                with suppress(BrokenChunkError):
+                    value = joiner.add(value, dict(stored.headers))
+                if value is None:
+                    continue
+            found.append(stored if value is stored.value else replace(stored, value=value))
+        yield found
 
 
 def _place(headers: Mapping[str, bytes]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from deliveries import consume
+from forged import insert
 from gap_jobs import GapJob
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 
@@ -82,6 +83,34 @@ def test_messages_that_name_no_change(
     assert 2 == reconcile(job)
     assert message in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("codec", ["avro", "json"])
+@pytest.mark.parametrize(
+    "large", [{"policy": "chunk"}, {"policy": "claim-check", "store.path": "claims"}]
+)
+def test_large_values_are_read_whole(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    codec: str,
+    large: dict[str, str],
+) -> None:
+    """In parts or kept elsewhere, they are there; a claim that is lost is missing."""
+    job = GapJob(tmp_path)
+    job.spread(1, insert(b"k", bytes(5_000)))
+    job.spread(2, insert(b"l", b"small"))
+    options = {"large.bytes": "2000", **{f"large.{name}": text for name, text in large.items()}}
+    deliver(job, broker, topic="t", format=codec, **options)
+    assert 0 == job.run()
+
+    assert 0 == reconcile(job)
+    assert "2 changes in the logs, 2 in the topic" in capsys.readouterr().out
+    for path in (tmp_path / "claims").glob("*/*"):
+        path.unlink()
+        assert 4 == reconcile(job)
+        assert re.search(r"^missing +1$", capsys.readouterr().out, re.MULTILINE)
+        assert not path.exists()
 
 
 def test_messages_in_json(

@@ -226,6 +226,13 @@ def test_a_claim_that_holds_something_else_is_refused(tmp_path: Path) -> None:
         resolved(elsewhere, headers, tmp_path)
 
 
+@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b'{"claim": 1, "sha256": ""}'])
+def test_a_claim_that_is_none_is_named(tmp_path: Path, value: bytes) -> None:
+    """Whatever stands in a message that has the header."""
+    with pytest.raises(ClaimLostError, match="is none"):
+        resolved(value, {"claimCheck": b"x"}, tmp_path)
+
+
 def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
     """The split pauses: nothing is sent without its value."""
     (tmp_path / "file").write_text("")
