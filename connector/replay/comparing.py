@@ -10,7 +10,7 @@ from array import array
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from headrace.plugins import (
     EncodedRecords,
     HeadraceError,
     RecordSchema,
+    Sink,
     SinkOptions,
     Stored,
 )
@@ -254,7 +255,7 @@ class LogSide:
         books: Mapping[str, int] = {}
         try:
             with (
-                sink_and_encoder(whole_values(self.comparison.sink), "reconcile") as (_, encoder),
+                sink_and_encoder(compared_as(self.comparison.sink), "reconcile") as (_, encoder),
                 opened(self.shard) as source,
             ):
                 for batch in batches(source, self.shard):
@@ -338,8 +339,12 @@ class TopicSide:
             inside(self.comparison.directory),
             sink_and_encoder(self.comparison.sink, "reconcile") as (sink, _),
         ):
+            prefix_bytes, _ = prefixes_of(sink)
             for records in whole_messages(sink.read_back(self.part)):
-                for stored in records:
+                for given in records:
+                    stored = given
+                    if prefix_bytes and given.key is not None:
+                        stored = replace(given, key=given.key[prefix_bytes:])
                     if run and (RUN_HEADER, run) not in stored.headers:
                         continue
                     try:
@@ -379,20 +384,35 @@ def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Dec
     """Return what decodes the values that the sink writes."""
     with sink_and_encoder(comparison.sink, "reconcile") as (sink, _):
         codec = sink.encoding().codec
+        _, prefix = prefixes_of(sink)
         options = sink.config if hasattr(sink, "config") else None
-    prefix, claims = 0, None
+    claims = None
     if isinstance(options, SinkOptions):
-        if options.schema_framing == "confluent":
-            prefix = CONFLUENT_PREFIX_BYTES
         folder = options.large_store_options.get("large.store.path")
         if folder is not None and options.large_store == "directory":
             claims = Path(comparison.directory, folder)
     return Decoder(schemas, codec=codec, prefix_bytes=prefix, claims=claims)
 
 
-def whole_values(sink: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sink's options without what is done with large values, of which nothing is sent."""
-    return {key: value for key, value in sink.items() if not key.startswith("large.")}
+def prefixes_of(sink: Sink) -> tuple[int, int]:
+    """Return how many bytes stand before keys and before values: of those in Avro, if framed."""
+    options = sink.config if hasattr(sink, "config") else None
+    if not isinstance(options, SinkOptions) or options.schema_framing != "confluent":
+        return 0, 0
+    wanted = sink.encoding()
+    formats = (wanted.key_codec or wanted.codec, wanted.codec)
+    key, value = (CONFLUENT_PREFIX_BYTES if name == "avro" else 0 for name in formats)
+    return key, value
+
+
+def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sink's options with which what is not sent is encoded, to be compared.
+
+    Without what is done with large values; and without framing, for which a schema store would be
+    told of schemas.
+    """
+    apart = ("large.", "schema.", "subject.")
+    return {key: value for key, value in sink.items() if not key.startswith(apart)}
 
 
 def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:

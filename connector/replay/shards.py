@@ -6,6 +6,7 @@ to secrets are resolved by the process that reads. Nothing here needs Spark.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from headrace.plugins import (
     Done,
     EncodedPosition,
     EncodedRecords,
+    RetriableError,
     Source,
     Split,
 )
@@ -36,6 +38,8 @@ LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
 NO_TOKEN: Final = 0  # Bulk work holds no lease.
 _GAPS, _GO_ON = "gaps", "expire"
+PUBLISH_SECONDS_MAX: Final = 60.0
+_PAUSE_SECONDS: Final = 0.1
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
 
 
@@ -166,9 +170,21 @@ def batches(
     yield from _read(source, split, shard, demand)
 
 
+def encoded_patiently(encoder: Encoder, batch: Batch) -> EncodedRecords:
+    """Encode *batch*; wait, within bounds, until its schemas have been published."""
+    until = time.monotonic() + PUBLISH_SECONDS_MAX
+    while True:
+        try:
+            return encoder.encode(batch, token=NO_TOKEN)
+        except RetriableError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Return the batch's changes encoded; control records are the live stream's matter."""
-    made = encoder.encode(batch, token=NO_TOKEN)
+    made = encoded_patiently(encoder, batch)
     notices = len(batch.notices())
     if not notices:
         return made

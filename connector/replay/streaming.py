@@ -4,7 +4,6 @@ The driver lists files and opens none. A task reads a split up to the end of the
 records go to the sink without a shuffle: each key keeps its order.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,17 +30,13 @@ from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.microbatches import ALL_BYTES, Course, Part, Reading
 from headrace.connector.replay.sending import Sending
-from headrace.connector.replay.shards import NO_TOKEN, SourceSpec, inside
+from headrace.connector.replay.shards import SourceSpec, encoded_patiently, inside
 from headrace.connector.runtime.ledger import tally
 from headrace.connector.runtime.tolerance import ErrorPolicy, NotToleratedError
-from headrace.connector.serde import Encoder
 from headrace.connector.stores import Counters, Loss, TableCounts
 from headrace.plugins import (
-    Batch,
-    EncodedRecords,
     NumberPosition,
     RecordBatch,
-    RetriableError,
     Sink,
 )
 
@@ -50,8 +45,6 @@ if TYPE_CHECKING:
 
 AS_SINK: Final = "sink"
 BATCH_BYTES: Final = 128 * 1024 * 1024
-PUBLISH_SECONDS_MAX: Final = 60.0
-_PAUSE_SECONDS: Final = 0.1
 _OPTIONS: Final = ("job", "name", "format", "batch_bytes")
 _BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
 
@@ -122,7 +115,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 schemas = batch.schemas()
                 encoder.announce(schemas)
                 checkpoint.keep_schemas(schemas)
-                encoded = _encoded(encoder, batch)
+                encoded = encoded_patiently(encoder, batch)
                 counters, losses = tally(encoded, place)
                 for loss in losses:
                     aside.take(loss)
@@ -220,18 +213,6 @@ class _Aside:
         if len(self._losses) > self._kept:
             self._checkpoint.set_aside(self._name, self._losses)
             self._kept = len(self._losses)
-
-
-def _encoded(encoder: Encoder, batch: Batch) -> EncodedRecords:
-    """Encode *batch*; wait, within bounds, until its schemas have been published."""
-    until = time.monotonic() + PUBLISH_SECONDS_MAX
-    while True:
-        try:
-            return encoder.encode(batch, token=NO_TOKEN)
-        except RetriableError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_PAUSE_SECONDS)
 
 
 def _task() -> str:

@@ -7,8 +7,8 @@ from headrace.connector.replay.comparing import (
     Comparison,
     RowSide,
     SideReport,
+    compared_as,
     decoder_of,
-    whole_values,
 )
 from headrace.connector.replay.delivery import sink_and_encoder
 from headrace.connector.replay.rows import RowReader
@@ -32,7 +32,7 @@ class TableSide:
         records = 0
         try:
             with (
-                sink_and_encoder(whole_values(self.comparison.sink), "reconcile") as (_, encoder),
+                sink_and_encoder(compared_as(self.comparison.sink), "reconcile") as (_, encoder),
                 opened(self.shard) as source,
             ):
                 for batch in batches(source, self.shard):

@@ -1,5 +1,6 @@
 """`headrace reconcile` of a job over forged logs and a broker in this process."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from deliveries import consume
 from forged import insert
 from gap_jobs import GapJob
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from registries import registry
 
 ROWS = 40
 
@@ -111,6 +113,29 @@ def test_large_values_are_read_whole(
         assert 4 == reconcile(job)
         assert re.search(r"^missing +1$", capsys.readouterr().out, re.MULTILINE)
         assert not path.exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "json", "key.format": "avro"}])
+@pytest.mark.parametrize("framing", ["confluent", "confluent-headers"])
+def test_framed_messages(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    framing: str,
+    options: dict[str, str],
+) -> None:
+    """They are compared, and replayed, as others are."""
+    with registry(tmp_path / "registry.db") as address:
+        options |= {"schema.store": "registry", "schema.store.url": address}
+        job = job_into(tmp_path, broker, **{**options, "schema.framing": framing})
+        assert 0 == job.run()
+        assert 0 == reconcile(job)
+        assert f"{ROWS} changes in the logs, {ROWS} in the topic" in capsys.readouterr().out
+
+        assert 0 == job.replay("plan", "--json", "--accept-gaps", "--shards", "2")
+        run = json.loads(capsys.readouterr().out)["run"]
+        assert 0 == job.replay("run", run, "--master", "none")
+        assert 0 == job.replay("verify", run, "--master", "none")
 
 
 def test_messages_in_json(
