@@ -24,6 +24,7 @@ from headrace.plugins import (
     FatalError,
     Headers,
     Record,
+    RecordSchema,
     RetriableError,
     SinkOptions,
     Stored,
@@ -133,6 +134,7 @@ class LargeValues:
         self._bytes_max = bytes_max
         self._store = store
         self._encode_one = encode_one
+        self._cuttable_names: dict[bytes, Sequence[str]] = {}  # By schema id.
 
     def apply(self, encoded: EncodedRecords, batch: Batch) -> EncodedRecords:
         """Return *encoded*, made of *batch*, without values that must not be so large.
@@ -184,7 +186,7 @@ class LargeValues:
         others, so places tell nothing. The largest are looked at first: seldom others than those.
         """
         records = [record for record in batch.records() if record.schema.table in tables]
-        records.sort(key=lambda record: sum(_cuttable(record).values()), reverse=True)
+        records.sort(key=lambda record: sum(self._cuttable(record).values()), reverse=True)
         left = set(sought)
         shorter: dict[Pair, bytes] = {}
         for record in records:
@@ -205,7 +207,7 @@ class LargeValues:
         value = whole
         useless: set[str] = set()
         for _ in range(_CUTS_MAX):
-            sizes = {name: n for name, n in _cuttable(record).items() if name not in useless}
+            sizes = {name: n for name, n in self._cuttable(record).items() if name not in useless}
             longest = max(sizes, key=lambda name: sizes[name], default=None)
             if longest is None:
                 return whole
@@ -219,22 +221,27 @@ class LargeValues:
                 return value
         return whole
 
+    def _cuttable(self, record: Record) -> Mapping[str, int]:
+        """Return the columns of a change that may be cut, with their sizes in bytes."""
+        schema = record.schema
+        names = self._cuttable_names.get(schema.schema_id)
+        if names is None:
+            names = self._cuttable_names[schema.schema_id] = _texts_and_blobs(schema)
+        sizes = {name: _size(record.value["payload"].get(name)) for name in names}
+        return {name: size for name, size in sizes.items() if size >= _CUT_BYTES_MIN}
 
-def _cuttable(record: Record) -> Mapping[str, int]:
-    """Return the texts and blobs of a change that may be cut, with their sizes in bytes.
 
-    Not those of the primary key: one row would be taken for another. Nor numbers, UUIDs and
-    addresses, which would be others.
+def _texts_and_blobs(schema: RecordSchema) -> Sequence[str]:
+    """Return the columns of a change that may be cut.
+
+    Not those of the primary key: one row would be taken for another. Nor numbers and UUIDs, which
+    would be others.
     """
-    if field_of(record.schema.value, "truncatedFields") is None:
-        return {}
-    columns = Columns(record.schema)
-    sizes = {
-        field["name"]: _size(record.value["payload"].get(field["name"]))
-        for field in columns.fields
-        if field["type"] in _CUT_TYPES and field["name"] not in columns.key
-    }
-    return {name: size for name, size in sizes.items() if size >= _CUT_BYTES_MIN}
+    if field_of(schema.value, "truncatedFields") is None:
+        return ()
+    columns = Columns(schema)
+    plain = (field["name"] for field in columns.fields if field["type"] in _CUT_TYPES)
+    return [name for name in plain if name not in columns.key]
 
 
 def _cut(value: Document, name: str, by: int) -> Document:
