@@ -275,8 +275,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         parts = _from_statements(notes, name)
         sink, start = parts.sink, start or parts.start
         source = _source_of(path, written, parts.cluster)
-        if parts.tables is not None:
-            source.setdefault("tables", parts.tables)
+        parts.name_tables(source)
         if parts.service:
             source |= parts.service.source
             runtime_given |= parts.service.runtime
@@ -343,8 +342,7 @@ def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of it
     if written.sink is None:
         parts = _from_statements(state, name)
         source = _source_of(path, written, parts.cluster)
-        if "tables" not in source:
-            source["tables"] = parts.tables
+        parts.name_tables(source)
     problems: list[Problem] = []
     source_class, source_config = _part("source", source, problems)
     if problems:

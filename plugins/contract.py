@@ -342,6 +342,10 @@ class Source(ABC):
         """
         return ()
 
+    def lacking(self) -> Mapping[str, Problem]:
+        """Return the tables it waits for, and why, after `plan`; on any thread, it only reckons."""
+        return {}
+
     def measures(self) -> Sequence[Measure]:
         """Return what an operator wants to know now; on any thread, while readers read."""
         return ()

@@ -8,7 +8,7 @@ import difflib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.connector.control.connector_config import sink_options
 from headrace.connector.control.entries import SinkEntry, SourceEntry
@@ -22,11 +22,13 @@ from headrace.connector.stores.board import FORK_MARK, Board, Route
 from headrace.connector.stores.notes import SERVICE, job_store
 from headrace.connector.stores.parting import begin_beside
 from headrace.connector.stores.sqlite_file import transaction
-from headrace.plugins import ConfigError, Problem
+from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
+from headrace.plugins.discovery import load
 
 # `statement` is the canonical text that makes the object again, `config` its connector config as
 # JSON. A source's `job` is empty where the statement named none.
 CLUSTER_MARK: Final = "@"  # Between sink and cluster, in the name of the job for both.
+WAITING: Final = "tables_missing"  # The option of a source that can `wait` for some of its tables.
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, plugin TEXT NOT NULL, statement TEXT NOT NULL, config TEXT NOT NULL
@@ -252,6 +254,20 @@ class JobParts(NamedTuple):
     start: str | None = None
     cluster: str = ""
     service: ServiceJob | None = None
+
+    def name_tables(self, source: dict[str, Any]) -> None:
+        """Add the tables to the options of a *source* that names none.
+
+        Statements come while a job runs: where one of its tables cannot be delivered yet, a source
+        that can wait for it goes on with the others.
+        """
+        if self.tables is None or "tables" in source:
+            return
+        source["tables"] = self.tables
+        with contextlib.suppress(HeadraceError):  # What is wrong with the plugin is told elsewhere.
+            plugin = load("sources", str(source.get("plugin")))
+            if WAITING in declared_options(plugin.config_class):
+                source.setdefault(WAITING, "wait")
 
 
 def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:

@@ -85,9 +85,11 @@ def _errors(
     """Return what stopped jobs and splits, then what was lost, newest first."""
     columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
     rows: list[tuple[str, ...]] = []
-    for job, status in {status.job: status for status in chosen}.items():
-        whole = status.reason if status.job_state is not Observed.UNASSIGNED else ""
-        for split, reason in [("", whole), *((s.split, s.reason) for s in status.splits)]:
+    for job in dict.fromkeys(status.job for status in chosen):
+        mine = [status for status in chosen if status.job == job]
+        whole = [("", s.reason) for s in mine if s.job_state is not Observed.UNASSIGNED]
+        splits = [(split.split, split.reason) for split in mine[0].splits]
+        for split, reason in dict.fromkeys(whole + splits):
             if reason:
                 code, _, message = reason.partition(": ")
                 rows.append((job, split, "failed", "", "", code, message, ""))

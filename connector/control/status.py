@@ -1,10 +1,13 @@
 """How connectors fare, as the store knows it: no broker, node or worker is asked."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.control.connector_config import whole_table
+from headrace.connector.runtime.lacking import lacking_tables
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.states import Desired, Observed, connector_state, worst
 from headrace.connector.stores import Owner, Seen, Store
@@ -37,7 +40,8 @@ class SplitStatus:
 class ConnectorStatus:
     """A connector: what is wanted (`desired`, `generation`), what is seen, and its splits.
 
-    `job_state` is that of the job as a whole: FAILED or RESTARTING when nothing of it runs.
+    `job_state` is that of the job as a whole: FAILED or RESTARTING when nothing of it runs. It is
+    FAILED, too, for a source whose table lacks, while the job runs the others.
     """
 
     name: str
@@ -57,8 +61,9 @@ def connector_statuses(
     connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
 ) -> Sequence[ConnectorStatus]:
     """Return the status of every source, by name. *dead* says True only when it is certain."""
-    board = Board(connection)
+    board, catalogue = Board(connection), Catalogue(connection)
     with snapshot(connection):
+        tables = {s.name: ".".join(whole_table(s.table)) for s in catalogue.sources()}
         jobs: dict[str, _JobStatus] = {}
         found = []
         for route in board.routes():
@@ -67,6 +72,8 @@ def connector_statuses(
                 store = job_store(connection, route.job)
                 jobs[route.job] = _job_status(store, generation, dead)
             job = jobs[route.job]
+            if (lack := job.lacking.get(tables.get(route.source, ""))) is not None:
+                job = replace(job, state=Observed.FAILED, reason=lack)
             state = connector_state(route.state, job.state, [s.state for s in job.splits])
             troubled = next((s for s in job.splits if s.state is state and s.reason), None)
             cause = job if job.reason or troubled is None else troubled
@@ -121,6 +128,7 @@ class _JobStatus:
     attempt: int
     next_attempt_ms: int | None
     splits: Sequence[SplitStatus]
+    lacking: Mapping[str, str]
 
 
 def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) -> _JobStatus:
@@ -143,6 +151,7 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
         whole.attempt if whole else 0,
         whole.next_attempt_ms if whole else None,
         splits,
+        lacking_tables(seen),
     )
 
 

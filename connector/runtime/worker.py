@@ -23,6 +23,7 @@ from headrace.connector.runtime import crash
 from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import committed_books
+from headrace.connector.runtime.lacking import Lacking
 from headrace.connector.runtime.leases import LeaseKeeper, tell_ownership
 from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
@@ -111,6 +112,7 @@ class Worker:
         self._yields = yields
         self._plan = 0
         self._replanning: Replanning | None = None
+        self._lacking: Lacking | None = None
         self._nearness = Nearness()
         self._until = until
         self._wish = wish or Wish()
@@ -186,11 +188,13 @@ class Worker:
             self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
             course = _Course()
             if self._plan:
-                self._replanning, self._nearness = replanning, source.nearness()
+                lacking = Lacking(source, owner.worker, self._wanted.generation, self._log)
+                self._lacking, self._replanning = lacking, replanning
+                self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
-                failures += source.denied()
+                failures += [*source.denied(), *Lacking.errors(source)]
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
                 books=self._books(store, source),
@@ -407,6 +411,8 @@ class Worker:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
         if rows:
             hands.store.see(rows)
+        if self._lacking is not None:
+            self._lacking.look(hands.store)
 
     def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
         """Return what the pipeline must do because of what is wanted now."""

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.topology_file import node_problems
 
 LIVE: Final = "live"
 CELLS, READ = "cells", "read"
+WAIT: Final = "wait"
 _MS: Final = 1_000  # In a second.
 _NODE_TEXTS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
 
@@ -68,6 +69,12 @@ class CassandraConfig(HoldOptions):
         minimum=0,
     )
     tables: tuple[str, ...] = option("ks.table, …; default: all with cdc = true.", default=())
+    tables_missing: str = option(
+        "What is done when one of `tables` is not there or has no CDC: fail, or wait for it and "
+        "deliver the others.",
+        default=FAIL,
+        choices=(FAIL, WAIT),
+    )
     disposal: object = option(
         "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
     )

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
 from headrace.sources.cassandra.batch import MutationBatch
-from headrace.sources.cassandra.config import LIVE, READ, CassandraConfig
+from headrace.sources.cassandra.config import LIVE, READ, WAIT, CassandraConfig
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.deliveries import Deliveries
 from headrace.sources.cassandra.directory import LogDirectory, identity
@@ -26,18 +26,14 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.lists import Lists
 from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.manifest import Manifest
+from headrace.sources.cassandra.named_tables import tables_named, tables_with_cdc
 from headrace.sources.cassandra.needs import HoldDeniedError
 from headrace.sources.cassandra.pump import Pump
 from headrace.sources.cassandra.receiving import follower
 from headrace.sources.cassandra.replicas import Nodes, Replicas
 from headrace.sources.cassandra.ring_part import RingPart
 from headrace.sources.cassandra.salvage import salvaged
-from headrace.sources.cassandra.schema import (
-    SYSTEM_KEYSPACES,
-    KeyspaceSchema,
-    Schema,
-    TableSchema,
-)
+from headrace.sources.cassandra.schema import KeyspaceSchema, Schema, TableSchema
 from headrace.sources.cassandra.segment_index import IndexFolder, Searcher
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
@@ -48,9 +44,6 @@ from headrace.sources.cassandra.transcode import Transcoder
 
 if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a node.
     from headrace.sources.cassandra.remote import RemoteHold, RemoteLog
-
-_CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
-_COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 
 
 class Parts:
@@ -70,6 +63,7 @@ class Parts:
         self._unreachable: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._told_ring: frozenset[str] = frozenset()
+        self._lacking: Mapping[str, Problem] = {}
         self._incarnations: dict[str, int] = {}
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were asked for.
 
@@ -135,32 +129,19 @@ class Parts:
 
     @cached_property
     def tables(self) -> Sequence[TableSchema]:
-        """The tables whose changes are delivered.
-
-        By default all with CDC, also dropped ones: their changes can still be in the logs. Whose
-        keyspace went with them is passed over: nothing says any more how many copies it had.
-        Counters are passed over as well, with a warning.
-        """
+        """The tables whose changes are delivered from the beginning; see `named_tables`."""
         if not self.config.tables:
-            found = [
-                table
-                for table in self.schema.tables.values()
-                if table.cdc
-                and table.keyspace not in SYSTEM_KEYSPACES
-                and not (table.is_dropped and table.keyspace not in self.schema.keyspaces)
-            ]
-            if all(table.is_counter for table in found):
-                raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
-            for table in filter(lambda table: table.is_counter, found):
-                self.context.log.warning(
-                    "table_skipped", table=table.qualified, reason="counter", hint=_COUNTER_HINT
-                )
-            return [table for table in found if not table.is_counter]
-        named = {name: self.schema.table(name) for name in self.config.tables}
-        problems = [_table_problem(name, table) for name, table in named.items()]
-        if any(problems):
-            raise ConfigError(filter(None, problems))
-        return [table for table in named.values() if table is not None]
+            return tables_with_cdc(self.schema, self.context.log)
+        found, self._lacking = tables_named(
+            self.schema, self.config.tables, waits=self.config.tables_missing == WAIT
+        )
+        return found
+
+    def lacking(self) -> Mapping[str, Problem]:
+        """Return the tables that are waited for, and why: no log has told of them either."""
+        made = self.__dict__.get("deliveries")
+        told = {schema.table for schema in made.schemas} if made is not None else frozenset()
+        return {name: why for name, why in self._lacking.items() if name not in told}
 
     @cached_property
     def keyspaces(self) -> list[str]:
@@ -470,14 +451,6 @@ class Parts:
                 self.__dict__[name].close()
         for log in self.__dict__.get("logs", {}).values():
             log.close()
-
-
-def _table_problem(name: str, table: TableSchema | None) -> Problem | None:
-    if table is None:
-        return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
-    if table.is_counter:
-        return Problem("tables", f"{name} holds counters", _COUNTER_HINT)
-    return None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
 
 
 def _remote() -> ModuleType:

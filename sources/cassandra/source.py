@@ -249,6 +249,10 @@ class CassandraSource(Source):
         away = pump.unreachable.values() if pump is not None else ()
         return [error for error in away if isinstance(error, AgentUntrustedError)]
 
+    def lacking(self) -> Mapping[str, Problem]:
+        """Return the tables that are waited for: by the schema that is given, and by the logs."""
+        return self._parts.lacking()
+
     def measures(self) -> Sequence[Measure]:
         """Return how much was read, and how full the nodes' directories are."""
         return measures_of(self._parts)

@@ -171,16 +171,22 @@ class BrookConfig:
 
     path: str = option("The files to follow.")
     tables: tuple[str, ...] = option("The tables, of which it knows nothing.", default=())
+    tables_missing: str = option("Whether it may wait for some.", default="fail")
 
 
 class BrookSource(Source):
-    """`CREATE DATA_SOURCE brook`: follows files, whatever the tables are."""
+    """`CREATE DATA_SOURCE brook`: follows files, whatever the tables are.
+
+    A table lacks while a file of its name lies beside them.
+    """
 
     word = "brook"
     config_class = BrookConfig
 
     def plan(self) -> list[Split]:
-        """Plan as the file source does."""
+        """Plan as the file source does, unless a table lacks that nobody may wait for."""
+        if self.config.tables_missing != "wait" and (lacking := self.lacking()):
+            raise ConfigError(lacking.values())
         return self._files().plan()
 
     def open(self, split: Split, resume: Position | None) -> Reader:
@@ -194,6 +200,11 @@ class BrookSource(Source):
     def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
         """Find as the file source does."""
         return self._files().locate(split, position, target)
+
+    def lacking(self) -> Mapping[str, Problem]:
+        """Look for the files."""
+        found = [t for t in self.config.tables if Path(self.config.path).with_name(t).exists()]
+        return {table: Problem("tables", f"{table} is not there", "make it") for table in found}
 
     def _files(self) -> FileSource:
         return FileSource(FileSourceConfig(path=self.config.path), self.context)

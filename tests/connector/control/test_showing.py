@@ -94,3 +94,18 @@ def test_errors(shown: ControlService) -> None:
     assert expected == run(shown, "SHOW ERRORS").rows
     assert expected == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.t").rows
     assert () == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.u").rows
+
+
+def test_a_table_that_lacks(connection: sqlite3.Connection, shown: ControlService) -> None:
+    """STATUS and ERRORS tell of a table that lacks at its source, not at others of the job."""
+    run(shown, "CREATE DATA_SOURCE flow ON TABLE s.v WITH k AND job = 'other'")
+    row = Seen(split="~table s.v", state=Observed.FAILED, generation=1, reason="config: no s.v")
+    job_store(connection, "other").see([row])
+
+    (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.v").rows
+    assert ("FAILED", "config: no s.v") == (found[4], found[-1])
+    (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.u").rows
+    assert ("UNASSIGNED", "") == (found[4], found[-1])
+    failed = ("other", "", "failed", "", "", "config", "no s.v", "")
+    assert (failed,) == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.v").rows
+    assert failed in run(shown, "SHOW ERRORS").rows

@@ -213,6 +213,39 @@ def test_failed_split_is_tried_again(stream: Stream) -> None:
     assert list(range(20)) == stream.read("b.jsonl", "a.jsonl")
 
 
+def test_a_table_that_lacks_stops_no_other(stream: Stream) -> None:
+    """A source whose table is not there fails alone, says why, and runs when it is there."""
+    with stream.running():
+        stream.write()
+        until(stream.arrived("a.jsonl"), "it never arrived")
+        (stream.folder / "s.late").touch()
+        config = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "late"}
+        stream.commands.create_source({"name": "z", "sink": "k"} | config)
+        until(lambda: stream.state("z") is Observed.FAILED, "nothing was told")
+        assert stream.commands.status("z").reason == "config: s.late is not there; make it"
+        assert Observed.FAILED is stream.commands.sink_status("k").state
+        assert Observed.RUNNING is stream.state("x")
+        stream.write()
+        until(stream.arrived("a.jsonl"), "the others stood still")
+        (stream.folder / "s.late").unlink()
+        until(lambda: stream.state("z") is Observed.RUNNING, "it never ran")
+
+    assert list(range(20)) == stream.read("a.jsonl")
+    assert stream.error is None
+
+
+def test_a_run_that_takes_all_there_is_fails_for_a_table_that_lacks(stream: Stream) -> None:
+    """Until idle the others are taken, and the table is what the run fails with."""
+    stream.write()
+    (stream.folder / "s.u").touch()
+
+    _, report = Host(stream.folder / "job.yaml", log=context().log).run(until_idle=True)
+
+    assert list(range(10)) == stream.read("a.jsonl")
+    assert report is not None
+    assert ["tables: s.u is not there"] == [failure.message for failure in report.failures]
+
+
 def test_job_that_cannot_be_read_says_why(stream: Stream) -> None:
     """A sink whose secret is gone fails the job, and its status says so."""
     stream.commands.alter_sink(AlterSink(name="k", uri="bus://a?password=${env:NO_SUCH}"))

@@ -134,6 +134,28 @@ def test_a_job_of_named_tables_follows_their_names() -> None:
     assert ["before truncate", "after truncate", "second life"] == values
 
 
+def test_a_table_that_is_waited_for_begins_when_the_log_has_it(tmp_path: Path) -> None:
+    """One that the given schema lacks lacks no more once its CREATE was read, and is delivered."""
+    before, _, _ = (
+        (recording("5.0-schema") / "schema.cql")
+        .read_text()
+        .partition("CREATE TABLE jade_visit.jade_users")
+    )
+    (tmp_path / "old.cql").write_text(before)
+    tables = ("jade_visit.dune_carts", "jade_visit.jade_users")
+    more = {"schema": str(tmp_path / "old.cql"), "tables": tables, "tables_missing": "wait"}
+    made = source(options_of("5.0-schema", **more))
+    readers = open_all(made).values()
+    assert ["jade_visit.jade_users"] == list(made.lacking())
+
+    found = [json.loads(f[0]) for batch in batches(readers) for f in facts(batch)]
+
+    assert {} == made.lacking()
+    values = [f["columns"]["v"]["value"] for f in found if "v" in f["columns"]]
+    assert ["before truncate", "after truncate", "second life"] == values
+    made.close()
+
+
 LATE = (
     f"CREATE TABLE forged.late (k blob PRIMARY KEY, v text) WITH cdc = true AND ID = {UNKNOWN};\n"
 )

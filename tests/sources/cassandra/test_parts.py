@@ -2,6 +2,7 @@
 
 import ssl
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import structlog
@@ -56,6 +57,29 @@ def test_w03_counters_are_passed_over_by_name(tmp_path: Path) -> None:
         _ = parts(log, "QUORUM", schema=str(tmp_path / "one.cql")).tables
     with pytest.raises(ConfigError, match=r"s\.c holds counters"):
         _ = parts(log, "QUORUM", schema=str(tmp_path / "both.cql"), tables=["s.c"]).tables
+
+
+def test_a_table_that_is_not_there_is_waited_for_beside_others(tmp_path: Path) -> None:
+    """Where tables may be missing the others are delivered; if all are missing it fails."""
+    text = "CREATE TABLE s.{} (k int PRIMARY KEY) WITH cdc = {} AND ID = {};"
+    tables = (("t", "true"), ("dry", "false"))
+    made = [text.format(*table, UUID(int=number)) for number, table in enumerate(tables)]
+    (tmp_path / "s.cql").write_text("".join(made))
+    log, _ = captured()
+
+    def chosen(*names: str, missing: str = "wait") -> Parts:
+        given = {"tables": names, "tables_missing": missing}
+        return parts(log, "QUORUM", schema=str(tmp_path / "s.cql"), **given)
+
+    found = chosen("s.t", "s.nope", "s.dry")
+    assert ["s.t"] == [table.qualified for table in found.tables]
+    assert ["s.nope is not in the schema", "s.dry has no CDC"] == [
+        problem.message for problem in found.lacking().values()
+    ]
+    with pytest.raises(ConfigError, match=r"s\.nope is not in the schema; tables: s\.dry"):
+        _ = chosen("s.nope", "s.dry").tables
+    with pytest.raises(ConfigError, match=r"s\.nope is not in the schema"):
+        _ = chosen("s.t", "s.nope", missing="fail").tables
 
 
 def test_a_live_node_is_asked(tmp_path: Path) -> None:
