@@ -3,11 +3,10 @@
 from headrace.plugins.claim_stores import ClaimStore
 from headrace.plugins.codecs import Codec, Encoding
 from headrace.plugins.config import Option, declared_options, option, parse_config
+from headrace.plugins.context import Clock, Context
 from headrace.plugins.contract import (
-    Clock,
     CloseReason,
     CommandMain,
-    Context,
     Demand,
     Done,
     Idle,

@@ -6,15 +6,13 @@ them to a writer, on one thread per source object. Every call has a deadline; no
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
-
-import structlog
 
 from headrace.plugins.codecs import Encoding
 from headrace.plugins.columns import TableType, TypedChanges
+from headrace.plugins.context import Context
 from headrace.plugins.errors import ConfigError, HeadraceError, Problem
 from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
 from headrace.plugins.measures import Measure
@@ -72,33 +70,6 @@ class CloseReason(StrEnum):
     HANDED_OVER = "handed_over"
     LEASE_LOST = "lease_lost"
     FAILED = "failed"
-
-
-class Clock(Protocol):
-    """Time as plugins see it; tests drive it."""
-
-    def monotonic_ms(self) -> int:
-        """Return milliseconds that never go back and count suspended time."""
-
-    def wall_ms(self) -> int:
-        """Return milliseconds since 1970; for display, never for decisions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What the framework lends a plugin.
-
-    `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
-    *spectator* only looks: it leaves nothing behind that anybody else could notice. In the folder
-    `cache` a plugin may keep what it can find again; several processes use it at once.
-    """
-
-    job: str
-    clock: Clock
-    job_key: bytes = field(repr=False)
-    log: structlog.stdlib.BoundLogger
-    spectator: bool = False
-    cache: Path | None = None
 
 
 class Reader(ABC):
@@ -209,6 +180,15 @@ class Source(ABC):
         if target == "earliest":
             return None
         raise ConfigError([Problem("position", f"this source knows no position {target[:48]!r}")])
+
+    @classmethod
+    def check_place(cls, target: str) -> None:
+        """Refuse what can be no *target* of `locate`, whatever there is to read.
+
+        Raises:
+            ConfigError: the problem's key is `position`.
+
+        """
 
     def limit(
         self,

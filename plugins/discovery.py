@@ -18,8 +18,8 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted({found.name for found in entries(group)}))
 
 
-def load(group: str, name: str) -> Any:  # noqa: ANN401 (the caller knows what a group holds)
-    """Import and return the plugin *name* of `headrace.<group>`.
+def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 (the caller knows what a group holds)
+    """Import and return the plugin *name* of `headrace.<group>`, which the option *key* names.
 
     Raises:
         ConfigError: there is none of that name, or there are two.
@@ -31,10 +31,10 @@ def load(group: str, name: str) -> Any:  # noqa: ANN401 (the caller knows what a
         known = names(group)
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"installed: {', '.join(known) or 'none'}"
-        raise ConfigError([Problem("plugin", f"no {group.removesuffix('s')} named {name!r}", hint)])
+        raise ConfigError([Problem(key, f"no {group.removesuffix('s')} named {name!r}", hint)])
     if len(places := {entry.value for entry in found}) > 1:
         hint = f"remove one of {', '.join(sorted(places))}"
-        raise ConfigError([Problem("plugin", f"two plugins are named {name!r}", hint)])
+        raise ConfigError([Problem(key, f"two plugins are named {name!r}", hint)])
     try:
         return found[0].load()
     except Exception as error:  # A stranger's module may raise anything.

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headrace.plugins.contract import Context
+from headrace.plugins.context import Context
 from headrace.plugins.errors import BadRecordError
 from headrace.plugins.records import RecordSchema
 

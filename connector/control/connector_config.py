@@ -15,6 +15,7 @@ from headrace.connector.control.entries import (
     CLASS_KEY,
     NAME_KEY,
     OBJECT_NAME,
+    START_KEY,
     TASKS_KEY,
     ConnectorOptions,
     RouteOptions,
@@ -30,6 +31,7 @@ from headrace.connector.control.plugin_search import (
     source_of_word,
 )
 from headrace.connector.control.sink_uri import SinkUri, parse_sink_uri
+from headrace.connector.runtime.tolerance import DEAD_LETTERS_KEY, topic_problems
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
@@ -38,6 +40,7 @@ from headrace.plugins import (
     Option,
     Problem,
     Sink,
+    SinkOptions,
     declared_options,
     is_reference,
     literal_problem,
@@ -73,6 +76,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
     parts = (sink.config_of_uri(uri.host, uri.path).items(), uri.query, statement.options)
     options, problems = _joined(parts)
     problems += secret_problems(sink.config_class, options)
+    problems += topic_problems(sink, options.get(DEAD_LETTERS_KEY, ""))
     _check(sink.config_class, options, problems)
     made = {NAME_KEY: statement.name, CLASS_KEY: connector_class(plugin, "Sink")}
     return plugin, made | options
@@ -165,7 +169,7 @@ def source_entry(config: Mapping[str, str]) -> SourceEntry:
         lambda: parse_config(ConnectorOptions, config),
         lambda: whole_table(TableName(config.get("keyspace", "k"), config.get("table", "t"))),
         lambda: _check_keyspace(config.get("keyspace", "")),
-        lambda: source_of_class(config[CLASS_KEY]) if CLASS_KEY in config else None,
+        lambda: _check_source(config[CLASS_KEY], config) if CLASS_KEY in config else None,
     ):
         try:
             check()
@@ -228,6 +232,17 @@ def check_name(key: str, name: str) -> None:
         raise BadNameError(key, f"{name[:48]!r} is no {key} name", hint)
 
 
+def _check_source(name: str, config: Mapping[str, str]) -> None:
+    """Check that there is a source of the class *name*, which may have the place to start at."""
+    _, source = source_of_class(name)
+    if START_KEY not in config:
+        return
+    try:
+        source.check_place(config[START_KEY])
+    except ConfigError as error:
+        raise ConfigError([replace(p, key=START_KEY) for p in error.problems]) from error
+
+
 def _check_keyspace(keyspace: str) -> None:
     if keyspace == "system" or keyspace.startswith("system_"):
         raise SystemKeyspaceError("table", f"keyspace {keyspace} is Cassandra's own")
@@ -278,7 +293,12 @@ def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:
 
 def _check(config_class: type, options: Mapping[str, str], problems: list[Problem]) -> None:
     try:
-        parse_config(config_class, options)
+        config: object = parse_config(config_class, options)
+        if isinstance(config, SinkOptions):
+            # Only here: it asks for a job itself, and sources need none of it.
+            from headrace.connector.runtime.schemas import check_options  # noqa: PLC0415
+
+            check_options(config)
     except ConfigError as error:
         problems += error.problems
     if problems:

@@ -12,6 +12,7 @@ from headrace.plugins import ConfigError, Problem, option, parse_config
 NAME_KEY: Final = "name"
 CLASS_KEY: Final = "connector.class"
 TASKS_KEY: Final = "tasks.max"
+START_KEY: Final = "start"
 OBJECT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 

@@ -1,6 +1,6 @@
 """From a sink's options to where its schemas are published."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.connector.job import Job
@@ -12,15 +12,18 @@ from headrace.plugins import (
     ClaimStore,
     ConfigError,
     Context,
+    MissingRequirementError,
     Problem,
     SchemaStore,
     Sink,
     SinkOptions,
+    is_reference,
     parse_config,
 )
 from headrace.plugins.discovery import load
 
 _KEY: Final = "schema.store"
+_CLAIMS_KEY: Final = "large.store"
 
 
 def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
@@ -46,12 +49,44 @@ def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
     )
 
 
+def check_options(options: SinkOptions) -> None:
+    """Refuse what `encoder_of` would refuse of the options that every sink has; connect to nothing.
+
+    Raises:
+        ConfigError: with what is wrong.
+
+    """
+    problems: list[Problem] = []
+    checks: Sequence[tuple[Mapping[str, str], Callable[[SinkOptions], object]]] = (
+        ({**options.transforms_options, **options.predicates_options}, Chain),
+        (options.large_store_options, _claims),
+        (options.schema_store_options, _schemas),
+    )
+    for given, check in checks:
+        if any(map(is_reference, given.values())):
+            continue  # What they stand for is known where the job starts.
+        try:
+            check(options)
+        except ConfigError as error:
+            problems += error.problems
+        except MissingRequirementError:  # So is what is installed.
+            continue
+    if problems:
+        raise ConfigError(problems)
+
+
 def _claim_store(options: SinkOptions) -> ClaimStore | None:
+    found = _claims(options)
+    return None if found is None else found[0](found[1])
+
+
+def _claims(options: SinkOptions) -> tuple[type[ClaimStore], object] | None:
+    """Return the claim store, if one is needed, and its configuration."""
     policies = {options.large_policy, *options.large_policies.values()}
     if "claim-check" not in policies:
         return None
-    plugin: type[ClaimStore] = load("claim_stores", options.large_store)
-    return plugin(_parsed("large.store", plugin.config_class, options.large_store_options))
+    plugin: type[ClaimStore] = load("claim_stores", options.large_store, key=_CLAIMS_KEY)
+    return plugin, _parsed(_CLAIMS_KEY, plugin.config_class, options.large_store_options)
 
 
 def _schema_store(job: Job, context: Context) -> SchemaStore | None:
@@ -63,14 +98,20 @@ def _schema_store(job: Job, context: Context) -> SchemaStore | None:
 
     """
     options = job.sink_config
-    if not isinstance(options, SinkOptions) or options.schema_store is None:
+    found = _schemas(options) if isinstance(options, SinkOptions) else None
+    return None if found is None else found[0](found[1], context)
+
+
+def _schemas(options: SinkOptions) -> tuple[type[SchemaStore], object] | None:
+    """Return the schema store, if one is named, and its configuration."""
+    if options.schema_store is None:
         return None
-    plugin: type[SchemaStore] = load("schema_stores", options.schema_store)
+    plugin: type[SchemaStore] = load("schema_stores", options.schema_store, key=_KEY)
     if options.schema_framing != "none" and not plugin.numbered:
         found = f"needs a store that numbers schemas, found schema.store: {options.schema_store}"
         hint = "give schema.store: registry, or leave schema.framing out: the header schemaId names"
         raise ConfigError([Problem("schema.framing", found, f"{hint} each schema")])
-    return plugin(_parsed(_KEY, plugin.config_class, options.schema_store_options), context)
+    return plugin, _parsed(_KEY, plugin.config_class, options.schema_store_options)
 
 
 def _parsed(prefix: str, config_class: type, given: Mapping[str, str]) -> object:

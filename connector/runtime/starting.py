@@ -8,7 +8,7 @@ from headrace.connector.job import EARLIEST, Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.pipeline import Limits
 from headrace.connector.runtime.processes import this_process
-from headrace.connector.runtime.tolerance import ErrorPolicy
+from headrace.connector.runtime.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Store
@@ -17,7 +17,6 @@ from headrace.connector.stores.sqlite_file import connect
 from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import ConfigError, HeadraceError, Problem, Sink, Source, Split
 
-DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 POLL_MS_MAX: Final = 1_000
 _LEASE_MS = 15_000
 
@@ -78,9 +77,8 @@ def check_sink(sink: Sink, store: Store, errors: ErrorPolicy) -> None:
     if sink.is_transactional and not isinstance(store, SqliteStore):
         hint = "leave it out, or deliver at least once"
         raise ConfigError([Problem("store", "exactly once, the sink keeps the positions", hint)])
-    if errors.topic and not sink.heeds_topics:
-        hint = "leave it out: `headrace dlq` has what was set aside"
-        raise ConfigError([Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)])
+    if problems := topic_problems(sink, errors.topic):
+        raise ConfigError(problems)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,15 @@
 """What becomes of errors of single records, and how many there may be. Pure."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.connector.runtime.retry import PAUSE_MAX_MS
-from headrace.plugins import FatalError, SinkOptions
+from headrace.plugins import FatalError, Problem, Sink, SinkOptions
 
 FOR_EVER_MS = 1 << 62
+DEAD_LETTERS_KEY: Final = "errors.deadletterqueue.topic.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,14 @@ class ErrorPolicy:
             budget_records=options.errors_budget_records,
             budget_ms=round(options.errors_budget_seconds * 1000),
         )
+
+
+def topic_problems(sink: Sink | type[Sink], topic: str) -> Sequence[Problem]:
+    """Return what is wrong with a *topic* for dead letters, if one is named."""
+    if not topic or sink.heeds_topics:
+        return ()
+    hint = "leave it out: `headrace dlq` has what was set aside"
+    return [Problem(DEAD_LETTERS_KEY, "this sink has no topics", hint)]
 
 
 class BudgetSpentError(FatalError):

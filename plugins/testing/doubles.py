@@ -17,9 +17,9 @@ import structlog
 
 from headrace.plugins.codecs import Codec
 from headrace.plugins.config import option
+from headrace.plugins.context import Context
 from headrace.plugins.contract import (
     CloseReason,
-    Context,
     Demand,
     Done,
     Idle,

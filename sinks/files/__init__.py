@@ -17,6 +17,11 @@ class FileSinkConfig(plugins.SinkOptions):
 
     path: str = plugins.option("The file to append to; it is made if it is not there.")
 
+    def __post_init__(self) -> None:
+        """Refuse what names no file."""
+        if not self.path.strip("/") or self.path.endswith("/"):
+            raise plugins.ConfigError([plugins.Problem("path", f"{self.path!r} names no file")])
+
 
 class FileSink(plugins.Sink):
     """Writes to one file; sinks in other processes may write to the same one."""
@@ -24,6 +29,14 @@ class FileSink(plugins.Sink):
     schemes = ("file",)
     config_class = FileSinkConfig
     config: FileSinkConfig
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Take three slashes from the root, and two for a name in the working folder."""
+        if host and path:
+            hint = f"write file:///{host}{path}, or file:// and AND path = '{host}{path}'"
+            raise plugins.ConfigError([plugins.Problem("uri", f"{host!r} is no folder", hint)])
+        return {"path": host or path} if host or path else {}
 
     def check(self) -> list[plugins.Finding]:
         """Look whether the file, or its folder, may be written."""

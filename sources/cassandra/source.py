@@ -150,6 +150,11 @@ class CassandraSource(Source):
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return located(self._parts.logs, position or self._nowhere(), target)
 
+    @classmethod
+    def check_place(cls, target: str) -> None:
+        """See `survey.check_place`."""
+        survey.check_place(target)
+
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
         """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)

@@ -17,6 +17,7 @@ from headrace.sources.cassandra.state import CdcState, Marker
 Logs = Mapping[str, NodeLog]
 
 _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
+_EARLIEST, _LATEST = "earliest", "latest"
 _HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
 
 
@@ -119,6 +120,11 @@ def located(logs: Logs, state: CdcState, target: str) -> CdcState:
     return replace(state, manifests=_manifests(logs))
 
 
+def check_place(target: str) -> None:
+    """Refuse what is no place in any log. Raises ConfigError."""
+    _places(target.strip())
+
+
 def _manifests(logs: Logs) -> Mapping[str, Stored]:
     """Return what is listed, so that what a log has below a marker is old."""
     for log in logs.values():
@@ -127,21 +133,31 @@ def _manifests(logs: Logs) -> Mapping[str, Stored]:
 
 
 def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | None]:
-    if target.lower() == "earliest":
+    if target.lower() == _EARLIEST:
         return dict.fromkeys(logs)
-    if target.lower() == "latest":
+    if target.lower() == _LATEST:
         return {node: _end(log) for node, log in logs.items()}
     if (time_ms := _time_ms(target)) is not None:
         return {node: _from_time(log, time_ms) for node, log in logs.items()}
     offsets: dict[str, Mapping[str, int | str] | None] = {}
-    for part in target.split(","):
-        place = _PLACE.fullmatch(part.strip())
-        if place is None:
-            raise _no_position(f"{part.strip()[:48]!r} is no position", _HINT)
+    for place in _places(target):
         node = _node_of(logs, place["node"], int(place["segment"]))
         number = logs[node].manifest.number(int(place["segment"])) or 0
         offsets[node] = Marker(number, int(place["offset"])).shown()
     return offsets
+
+
+def _places(target: str) -> Sequence[re.Match[str]]:
+    """Return the segments and offsets in *target*; none if it is a word or a time."""
+    if target.lower() in (_EARLIEST, _LATEST) or _time_ms(target) is not None:
+        return ()
+    found = []
+    for part in target.split(","):
+        place = _PLACE.fullmatch(part.strip())
+        if place is None:
+            raise _no_position(f"{part.strip()[:48]!r} is no position", _HINT)
+        found.append(place)
+    return found
 
 
 def _time_ms(target: str) -> float | None:

@@ -164,6 +164,12 @@ class RiverSource(Source):
     word = "flow"
     config_class = RiverConfig
 
+    @classmethod
+    def check_place(cls, target: str) -> None:
+        """Know one word that is no place."""
+        if target == "desert":
+            raise ConfigError([Problem("position", f"the river has no {target!r}")])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrookConfig:

@@ -190,7 +190,7 @@ def _plugin(group: str, name: str, given: Mapping[str, str]) -> Any:  # noqa: AN
     if kind is None:
         raise ConfigError([Problem(f"{prefix}type", "is required", "as in MaskField$Value")])
     plugin_name, _, part = kind.rpartition(".")[2].partition("$")
-    plugin = load(group, plugin_name)
+    plugin = load(group, plugin_name, key=f"{prefix}type")
     own = {k: v for k, v in options.items() if k not in _OURS}
     try:
         config: object = parse_config(plugin.config_class, own)

@@ -197,3 +197,46 @@ def test_secret(key: str, value: str, *, accepted: bool, in_uri: bool) -> None:
         compile_sink(statement)
     assert "${env:" in caught.value.hint
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("file://", "path: is required"),
+        ("file:///", "path: '/' names no file"),
+        ("file://host/x", "uri: 'host' is no folder"),
+        ("file://x?transforms=a&transforms.a.type=Zip", "transforms.a.type: no transform named"),
+        ("file://x?transforms=a", "transforms.a.type: is required"),
+        ("file://x?predicates=p&predicates.p.type=Zip", "predicates: no transform has the"),
+        ("file://x?schema.store=zip", "schema.store: no schema_store named 'zip'"),
+        ("file://x?schema.store=registry", "schema.store.url: is required"),
+        ("file://x?large.policy=claim-check&large.store=zip", "large.store: no claim_store named"),
+        (
+            "file://x?errors.deadletterqueue.topic.name=x",
+            "errors.deadletterqueue.topic.name: this sink has no topics",
+        ),
+    ],
+)
+def test_what_a_run_would_refuse(uri: str, expected: str) -> None:
+    """What can be known without a connection is told at the statement, in the words of a run."""
+    with pytest.raises(ConfigError) as caught:
+        compile_sink(sink(uri))
+
+    assert str(caught.value).startswith(expected)
+
+
+def test_references_are_left_to_the_run() -> None:
+    """What stands behind a reference is not guessed at."""
+    options = ("schema.store", "registry"), ("schema.store.url", "${env:URL}")
+
+    assert "${env:URL}" == compile_sink(sink("file://x", *options))[1]["schema.store.url"]
+
+
+def test_a_start_is_a_place() -> None:
+    """What the source knows to be no place is refused under the key that names it."""
+    config = {"name": "x", "connector.class": "RiverFlowSource", "sink": "k"}
+    config |= {"keyspace": "shop", "table": "orders"}
+
+    assert "latest" == source_entry(config | {"start": "latest"}).start
+    with pytest.raises(ConfigError, match=r"^start: the river has no 'desert'"):
+        source_entry(config | {"start": "desert"})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.plugins import (
+    ConfigError,
     Delivery,
     MissingRequirementError,
     NumberPosition,
@@ -133,6 +134,13 @@ def test_full_disk_takes_nothing(tmp_path: Path) -> None:
     assert 10 == len(driver.written())
 
 
+@pytest.mark.parametrize("path", ["", "/", "out/"])
+def test_names_a_file(path: str) -> None:
+    """A path that is empty or a folder's is a mistake of the configuration."""
+    with pytest.raises(ConfigError, match="names no file"):
+        FileSinkConfig(path=path)
+
+
 @pytest.mark.parametrize("name", ["", "no/such/folder/out.jsonl"])
 def test_cannot_be_written(tmp_path: Path, name: str) -> None:
     """A path that cannot be appended to is an error of the environment, before any delivery."""
@@ -159,3 +167,6 @@ def test_uri(tmp_path: Path) -> None:
     """A URI names a file from the root with three slashes, from the working folder with two."""
     assert {"path": f"{tmp_path}/out"} == FileSink.config_of_uri("", f"{tmp_path}/out")
     assert {"path": "out.jsonl"} == FileSink.config_of_uri("out.jsonl", "")
+    assert {} == FileSink.config_of_uri("", "")
+    with pytest.raises(ConfigError, match="'folder' is no folder"):
+        FileSink.config_of_uri("folder", "/out.jsonl")

@@ -132,3 +132,24 @@ def test_a_spectator_leaves_nothing(tmp_path: Path, *, spectator: bool) -> None:
 
     assert 1 == sum(len(list(batch.records())) for batch in found)
     assert spectator is not (tmp_path / "node1" / FOLDER).exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        (" latest ", ""),
+        ("2026-01-31T12:00:00Z", ""),
+        ("123:5", ""),
+        ("n1:123:5, n2=7:0", ""),
+        ("whenever", "'whenever' is no position"),
+        ("123:5,n:a", "'n:a' is no position"),
+        ("", "'' is no position"),
+    ],
+)
+def test_what_is_no_place_in_any_log(target: str, problem: str) -> None:
+    """It is known without a log, and refused as where there is one."""
+    if not problem:
+        CassandraSource.check_place(target)
+        return
+    with pytest.raises(ConfigError, match=problem):
+        CassandraSource.check_place(target)

@@ -362,7 +362,7 @@ def test_a_field_never_takes_anothers_name(options: Mapping[str, str]) -> None:
     ("options", "key"),
     [
         ({"fields": "x"}, "transforms.t.type"),
-        ({"type": "MaskFeld"}, "plugin"),
+        ({"type": "MaskFeld"}, "transforms.t.type"),
         ({"type": "MaskField"}, "transforms.t.fields"),
         ({"type": "MaskField$Both", "fields": "x"}, "transforms.t.type"),
         ({"type": "MaskField", "fields": "x", "colour": "red"}, "transforms.t.colour"),
