@@ -23,7 +23,8 @@ class Context:
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
     *spectator* only looks: it leaves nothing behind that anybody else could notice. In the folder
-    `cache` a plugin may keep what it can find again; several processes use it at once.
+    `cache` a plugin may keep what it can find again; several processes use it at once. A job that
+    *resumes* has opened its sink before, as it is configured: what a death has left there is its.
     """
 
     job: str
@@ -32,3 +33,4 @@ class Context:
     log: structlog.stdlib.BoundLogger
     spectator: bool = False
     cache: Path | None = None
+    resumes: bool = False

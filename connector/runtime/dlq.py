@@ -177,6 +177,7 @@ class _Redrive:
             clock=SystemClock(),
             job_key=store.job_key(),
             log=structlog.stdlib.get_logger(),
+            resumes=True,  # What was set aside was read by a run that had opened the sink.
         )
         self._source: Source = job.source(job.source_config, self._context)
         self._sink: Sink = job.sink(job.sink_config, self._context)

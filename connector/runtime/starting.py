@@ -1,7 +1,11 @@
 """What a run begins with: its stores, the bounds of its pipeline, and where new splits begin."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Final
 
 from headrace.connector.job import EARLIEST, Job
@@ -11,13 +15,24 @@ from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Commit, Store
+from headrace.connector.stores import Commit, Store, StoreUnavailableError
+from headrace.connector.stores.board import Board
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.connector.stores.transactional import TransactionalStore
-from headrace.plugins import ConfigError, HeadraceError, Problem, Sink, Source, Split
+from headrace.plugins import (
+    ConfigError,
+    HeadraceError,
+    Problem,
+    Sink,
+    SinkOptions,
+    Source,
+    Split,
+    declared_options,
+)
 
 POLL_MS_MAX: Final = 1_000
+_BESIDE: Final = ("-wal", "-shm", ".audit")  # What lies beside a state file.
 _LEASE_MS = 15_000
 
 
@@ -72,13 +87,53 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
         raise refusal
 
 
-def check_sink(sink: Sink, store: Store, errors: ErrorPolicy) -> None:
+def has_opened_sink(job: Job, store: Store, board: Board) -> bool:
+    """Say whether *job* has opened its sink here before; where nobody noted it, if it has books."""
+    mark = board.opened_sink(job.name, this_process().host)
+    if mark is None:
+        return any(state.counters for state in store.states())
+    return mark == _mark_of(job)
+
+
+def note_sink(job: Job, board: Board) -> None:
+    """Note that *job* has opened its sink; a courtesy to its next run."""
+    with contextlib.suppress(StoreUnavailableError):
+        board.note_sink(job.name, this_process().host, _mark_of(job))
+
+
+def _mark_of(job: Job) -> str:
+    """Return what stands for the place that *job* writes to; it tells nothing of it."""
+    told = json.dumps([str(job.directory), job.sink.__qualname__, _texts_of(job)], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _texts_of(job: Job) -> Mapping[str, str]:
+    """Return the options of the sink that are its own, and a text; no secrets."""
+    shared = {field.name for field in fields(SinkOptions)}
+    found = {
+        key: getattr(job.sink_config, field.name)
+        for key, (field, told) in declared_options(type(job.sink_config)).items()
+        if field.name not in shared and not told.secret
+    }
+    return {key: value for key, value in found.items() if isinstance(value, str)}
+
+
+def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
     """Find now what does not go together. Raises ConfigError."""
+    ours = {os.path.realpath(f"{job.state}{ending}") for ending in ("", *_BESIDE)}
+    hint = "name another file: what keeps the job would be overwritten"
+    problems = [
+        Problem(f"sink.{key}", "is the job's own state file", hint)
+        for key, value in _texts_of(job).items()
+        if "\0" not in value and os.path.realpath(job.directory / value) in ours
+    ]
+    if problems:
+        raise ConfigError(problems)
     if sink.is_transactional and not isinstance(store, SqliteStore):
         hint = "leave it out, or deliver at least once"
         raise ConfigError([Problem("store", "exactly once, the sink keeps the positions", hint)])
-    if problems := topic_problems(sink, errors.topic):
-        raise ConfigError(problems)
+    if unheeded := topic_problems(sink, errors.topic):
+        raise ConfigError(unheeded)
 
 
 @contextlib.contextmanager

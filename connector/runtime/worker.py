@@ -47,9 +47,11 @@ from headrace.connector.runtime.starting import (
     begin,
     check_sink,
     errors_of,
+    has_opened_sink,
     in_ms,
     lease_times,
     limits_of,
+    note_sink,
     store_of,
     watch_of,
 )
@@ -155,12 +157,16 @@ class Worker:
     def _run(self, store: Store, board: Board, started: float, *, until_idle: bool) -> Report:
         cpu_before = time.process_time()  # Of all threads; what start-up cost is no run's.
         context = Context(
-            job=self._job.name, clock=self._clock, job_key=store.job_key(), log=self._log
+            job=self._job.name,
+            clock=self._clock,
+            job_key=store.job_key(),
+            log=self._log,
+            resumes=has_opened_sink(self._job, store, board),
         )
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
-            check_sink(sink, store, self._errors)
+            check_sink(self._job, sink, store, self._errors)
             replanning = Replanning(
                 self._job, source, sink, store, stopped=self._is_stopped, log=self._log
             )
@@ -192,6 +198,7 @@ class Worker:
                 self._lacking, self._replanning = lacking, replanning
                 self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
+                note_sink(self._job, board)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
                 failures += [*source.denied(), *Lacking.errors(source)]
@@ -366,6 +373,7 @@ class Worker:
                 if not course.pulsed:  # It runs: what stopped it last is over.
                     course.pulsed = True
                     _record_problem(hands.store, "")
+                    note_sink(self._job, hands.board)
                 hands.watch.pulse(message, self._clock.monotonic_ms())
             case Closed(split, token, None):
                 heir = hands.keeper.closed(split, token, failed=False)

@@ -147,7 +147,17 @@ class Board:
                 (job, max(generations)),
             )
 
+    def note_sink(self, job: str, host: str, mark: str) -> None:
+        """Keep that *job* opened the sink that *mark* stands for, on *host*."""
+        if self.setting(_opened(job, host)) != mark:
+            with transaction(self._connection):
+                self.set_setting(_opened(job, host), mark)
+
     # Everybody's.
+
+    def opened_sink(self, job: str, host: str) -> str | None:
+        """Return what stands for the sink that *job* opened last on *host*."""
+        return self.setting(_opened(job, host))
 
     def routes(self, job: str | None = None) -> Sequence[Route]:
         """Return all routes, or those of *job*, by source."""
@@ -179,6 +189,11 @@ class Board:
                 "INSERT INTO routes SELECT name, CASE job WHEN '' THEN sink ELSE job END, sink, "
                 "'RUNNING' FROM sources"
             )
+
+
+def _opened(job: str, host: str) -> str:
+    """Return the name of the setting that keeps it."""
+    return f"sink.{host}.{job}"
 
 
 def fork_name(job: str, source: str) -> str:

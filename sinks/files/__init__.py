@@ -41,7 +41,8 @@ class FileSink(plugins.Sink):
     def check(self) -> list[plugins.Finding]:
         """Look whether the file, or its folder, may be written."""
         path = Path(self.config.path).absolute()
-        passed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK)
+        place = path if path.exists() else path.parent
+        passed = os.access(place, os.W_OK) and (place.is_file() or place is not path)
         result = plugins.CheckResult.PASSED if passed else plugins.CheckResult.FAILED
         found = "can" if passed else "cannot"
         return [plugins.Finding("file", result, f"{path} {found} be written")]
@@ -50,10 +51,11 @@ class FileSink(plugins.Sink):
         """Make sure that the file can be written, and ends with a whole line."""
         path = Path(self.config.path)
         try:
-            append_lines(path, b"")
+            append_lines(path, b"", cuts=self.context.resumes)
         except OSError as error:
-            hint = "name a file in a folder that exists and may be written"
-            raise plugins.MissingRequirementError(str(error), hint=hint) from error
+            hint = "name a new file in a folder that may be written, or one of whole lines"
+            said = error.strerror or str(error)
+            raise plugins.MissingRequirementError(said, place=str(path), hint=hint) from error
         return FileWriter(path)
 
 
@@ -70,7 +72,8 @@ class FileWriter(plugins.Writer):
         try:
             append_lines(self._path, lines)
         except OSError as error:
-            raise plugins.RetriableError(str(error), hint="is the disk full?") from error
+            said = error.strerror or str(error)
+            raise plugins.RetriableError(said, place=str(self._path), hint="disk full?") from error
         settle(len(delivery.encoded))
 
     def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)

@@ -2,21 +2,28 @@
 
 import fcntl
 import os
+from errno import EINVAL
 from mmap import PROT_READ, mmap
 from pathlib import Path
+from stat import S_ISREG
 
 
-def append_lines(path: Path, lines: bytes) -> None:
+def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
     """Add *lines* to the file, durably: all of them, or none and OSError.
 
-    What follows the last line feed, which a process that died has left, is cut off before.
+    What follows the last line feed is cut off before, if a process of ours that died has left it:
+    unless that is known, as *cuts* says, it is an error.
     """
     with path.open("a+b", buffering=0) as file:
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(EINVAL, "expected a file that lines can be appended to, found a device")
         fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
         end = 0
-        if file.seek(0, os.SEEK_END):  # What is empty cannot be mapped.
+        if size := file.seek(0, os.SEEK_END):  # What is empty cannot be mapped.
             with mmap(file.fileno(), 0, prot=PROT_READ) as content:
                 end = content.rfind(b"\n") + 1
+        if end < size and not cuts:
+            raise OSError(EINVAL, "expected whole lines, found a last one without a line feed")
         file.truncate(end)
         try:
             while lines:

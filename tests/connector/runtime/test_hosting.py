@@ -16,7 +16,7 @@ from headrace.connector.runtime.hosting import Host
 from headrace.connector.shell.statements import AlterSink, CreateSink
 from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.sqlite_file import connect
-from headrace.plugins import HeadraceError
+from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError
 from headrace.plugins.testing.doubles import context
 
 if TYPE_CHECKING:
@@ -211,6 +211,38 @@ def test_failed_split_is_tried_again(stream: Stream) -> None:
         until(stream.arrived("b.jsonl", "a.jsonl"), "it never went on")
 
     assert list(range(20)) == stream.read("b.jsonl", "a.jsonl")
+
+
+def test_only_what_a_job_wrote_is_cut_off(stream: Stream) -> None:
+    """Half a line at the end of its own file is cut off, of any other file it is refused."""
+    stream.write()
+    host = Host(stream.folder / "job.yaml", log=context().log)
+    host.run(until_idle=True)
+    with (stream.folder / "a.jsonl").open("a") as file:
+        file.write('{"n": 1')
+    stream.write()
+    host.run(until_idle=True)
+    assert list(range(20)) == stream.read("a.jsonl")
+
+    (stream.folder / "mine.txt").write_text("my notes")
+    stream.commands.alter_sink(AlterSink(name="k", uri=f"file://{stream.folder}/mine.txt"))
+    for _ in range(2):
+        with pytest.raises(MissingRequirementError, match="expected whole lines"):
+            host.run(until_idle=True)
+    assert "my notes" == (stream.folder / "mine.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["state.db", "link", "state.db-wal"])
+def test_a_state_file_is_no_sink(stream: Stream, name: str) -> None:
+    """A job does not write into what keeps it, whatever it is called; nothing is written."""
+    (stream.folder / "link").symlink_to("state.db")
+    stream.write()
+    stream.commands.alter_sink(AlterSink(name="k", uri=f"file://{name}"))
+
+    with pytest.raises(ConfigError, match=r"sink\.path: is the job's own state file"):
+        Host(stream.folder / "job.yaml", log=context().log).run(until_idle=True)
+
+    assert Observed.FAILED is stream.state()
 
 
 def test_a_table_that_lacks_stops_no_other(stream: Stream) -> None:

@@ -1,5 +1,6 @@
 """The file sink appends whole lines, whoever else does and whatever died before."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.plugins import (
+    CheckResult,
     ConfigError,
     Delivery,
     MissingRequirementError,
@@ -32,9 +34,10 @@ class FileDriver(SinkDriver):
         """Write to *path*."""
         self.path = path
 
-    def sink(self) -> FileSink:
-        """Return a sink."""
-        return FileSink(FileSinkConfig(path=str(self.path)), context())
+    def sink(self, *, resumes: bool = True) -> FileSink:
+        """Return the sink of a job that wrote into it before, or not."""
+        lent = dataclasses.replace(context(), resumes=resumes)
+        return FileSink(FileSinkConfig(path=str(self.path)), lent)
 
     def written(self) -> Sequence[tuple[bytes | None, bytes]]:
         """Return the lines."""
@@ -81,6 +84,32 @@ def test_cuts_off_a_torn_line(tmp_path: Path, before: bytes, expected: bytes) ->
     FileDriver(path).sink().open().close()
 
     assert expected == path.read_bytes()
+
+
+@pytest.mark.parametrize("whole", [b"", b"a line\n"])
+def test_leaves_a_line_that_is_not_its_own(tmp_path: Path, whole: bytes) -> None:
+    """A file that a job never wrote into loses nothing: a last line without an end is refused."""
+    driver = FileDriver(tmp_path / "notes.txt")
+    driver.path.write_bytes(whole)
+    driver.sink(resumes=False).open().close()
+    driver.path.write_bytes(whole + b"no end")
+
+    with pytest.raises(MissingRequirementError, match="expected whole lines") as caught:
+        driver.sink(resumes=False).open()
+
+    assert str(driver.path) == caught.value.place
+    assert whole + b"no end" == driver.path.read_bytes()
+
+
+def test_a_device_is_no_file(tmp_path: Path) -> None:
+    """What lines cannot be appended to is refused by its name, also through a link."""
+    (tmp_path / "out").symlink_to("/dev/full")
+    sink = FileDriver(tmp_path / "out").sink()
+
+    with pytest.raises(MissingRequirementError, match="found a device") as caught:
+        sink.open()
+    assert str(tmp_path / "out") == caught.value.place
+    assert [CheckResult.FAILED] == [finding.result for finding in sink.check()]
 
 
 def test_cuts_off_what_another_left(tmp_path: Path) -> None:
