@@ -46,6 +46,7 @@ from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, Segment
 from headrace.sources.cassandra.entries import Wanted
 from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.hold import Hold
+from headrace.sources.cassandra.index_files import FlawsTold
 from headrace.sources.cassandra.keeper import TICK_MS, Keeper
 from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of, number_in
@@ -128,6 +129,7 @@ class AgentServer:
         self._token = None if token is None else token.encode()
         self._pace = Pace(rate_bytes)
         self._events = events
+        self._flaws = FlawsTold()
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
         self._under_way = 0
@@ -199,6 +201,10 @@ class AgentServer:
 
     def _listing(self) -> Listing:
         listed = [self._listed(each) for each in self._log.segments()]
+        for flaw in self._flaws.new(self._log.flaws):
+            self._events.warning(
+                "index_unusable", place=flaw.place, error=flaw.message, hint=flaw.hint
+            )
         # Afterwards: a stream is told of before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
             self._streams = list(streams_in(self._keeper.notes / FILE))

@@ -14,17 +14,26 @@ from typing import Final, Protocol
 from headrace.sources.cassandra import needs, rescue, watch
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
+    BadIndexError,
     LogUnreadableError,
     NotCdcDirectoryError,
+    SegmentError,
 )
+from headrace.sources.cassandra.index_files import INDEX_BYTES_MAX, IndexFiles
 from headrace.sources.cassandra.manifest import Manifest, file_of, incarnation_of
 from headrace.sources.cassandra.needs import FOLDER, HoldError
 from headrace.sources.cassandra.rescue import Rescued
-from headrace.sources.cassandra.segment import Index, index_name, log_name, parse_index, parse_name
+from headrace.sources.cassandra.segment import (
+    HEADER_BYTES_MAX,
+    Index,
+    index_name,
+    log_name,
+    parse_descriptor,
+    parse_name,
+)
 
 NO_LIMIT: Final = -1
 Arcs = tuple[tuple[int, int], ...]  # Tokens, inclusive and ascending; none: all.
-_INDEX_BYTES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +174,16 @@ class LogDirectory:
         self.folders = (path,) if hold is None else (path, hold)
         self.manifest = Manifest()
         self._commitlog = commitlog
-        self._offsets: dict[int, int] = {}  # Of segments that are written to.
+        self._indexes = IndexFiles()  # Of segments that may be written to.
+        self._is_plain: dict[int, bool] = {}  # Of the same ones.
         self._listed = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
+
+    @property
+    def flaws(self) -> Iterable[BadIndexError]:
+        """What is wrong with index files, where that stayed so while segments were listed."""
+        return self._indexes.flaws
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place: bulk work ends where it was planned to."""
@@ -215,12 +230,12 @@ class LogDirectory:
         found: dict[int, int] = {}
         for number in sorted(last_ones.values(), reverse=True):
             name = names[file_of(number)]
-            index = self._index(name)
+            index = self._index(number, name)
             if found or (index is not None and index.completed) or self._let_go(number, name):
                 continue
-            # Truncated before it is written, so empty or smaller now and then: never go back.
-            found[number] = max(self._offsets.get(number, 0), index.offset if index else 0)
-        self._offsets = found
+            found[number] = index.offset if index else 0
+        self._indexes.keep(last_ones.values())
+        self._is_plain = {n: plain for n, plain in self._is_plain.items() if n in found}
         return found
 
     def _let_go(self, number: int, name: str) -> bool:
@@ -311,16 +326,30 @@ class LogDirectory:
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
-    def _index(self, name: str) -> Index | None:
+    def _index(self, number: int, name: str) -> Index | None:
         for folder in self.folders:  # Opened at once: each listing comes here for each segment.
+            path = folder / index_name(name)
             try:
-                with (folder / index_name(name)).open("rb") as file:
-                    return parse_index(file.read(_INDEX_BYTES_MAX))
+                with path.open("rb") as file:
+                    content = file.read(INDEX_BYTES_MAX)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _unreadable(self.path / index_name(name), error) from error
+                raise _unreadable(path, error) from error
+            return self._indexes.look(
+                number, content, place=str(path), end=lambda: self._end(number, name)
+            )
         return None
+
+    def _end(self, number: int, name: str) -> int:
+        """Return what no offset in a segment is beyond: of a plain one, its file's length."""
+        try:
+            path = self.find(name)
+            if number not in self._is_plain:
+                self._is_plain[number] = _is_plain(path)
+            return path.stat().st_size if self._is_plain[number] else END_OFFSET
+        except OSError:  # Who reads it says so.
+            return END_OFFSET
 
 
 def sizes_in(path: Path) -> dict[str, int]:
@@ -344,6 +373,16 @@ def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[Segm
             yield info
         elif info.segment_id == last and offset:
             yield replace(info, until=offset)
+
+
+def _is_plain(path: Path) -> bool:
+    """Say whether offsets in a segment are places in its file: neither compressed nor encrypted."""
+    with path.open("rb") as file:
+        head = file.read(HEADER_BYTES_MAX)
+    try:
+        return parse_descriptor(head, place=str(path)).wrapping is None
+    except SegmentError:  # Who reads it says so.
+        return False
 
 
 def _listing(path: Path) -> frozenset[str]:

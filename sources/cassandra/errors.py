@@ -176,6 +176,12 @@ class LogUnreadableError(RetriableError):
     code = "log_unreadable"
 
 
+class BadIndexError(RetriableError):
+    """An index file that says nothing, or nothing that can be true; its segment is not read on."""
+
+    code = "bad_index"
+
+
 class AgentUnavailableError(LogUnreadableError):
     """The agent of a node does not answer; the logs of the others are read meanwhile."""
 

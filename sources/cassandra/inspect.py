@@ -20,6 +20,7 @@ from headrace.sources.cassandra.changes import Mutation
 from headrace.sources.cassandra.epochs import Epochs
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
+    BadIndexError,
     BadMutationError,
     CorruptSegmentError,
     UnknownTableError,
@@ -261,6 +262,9 @@ class Inspector(LogHandler):
             stream = file.path.open("rb")
         except OSError as error:
             self._unreadable(error, str(file.path))
+            return
+        except BadIndexError as error:
+            self._failed(error)
             return
         with stream:
             self._node = file.node

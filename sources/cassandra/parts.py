@@ -1,6 +1,7 @@
 """What the readers of a job share, each part made when it is first asked for. For one thread."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from headrace.sources.cassandra.errors import (
 )
 from headrace.sources.cassandra.given_schema import GivenSchema
 from headrace.sources.cassandra.hold import Hold, store_mark
+from headrace.sources.cassandra.index_files import FlawsTold
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keeper import Keeper
 from headrace.sources.cassandra.keys import Keys
@@ -63,6 +65,7 @@ class Parts:
         self._unreachable: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._told_ring: frozenset[str] = frozenset()
+        self._told_flaws: dict[str, FlawsTold] = defaultdict(FlawsTold)
         self._lacking: Mapping[str, Problem] = {}
         self._incarnations: dict[str, int] = {}
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were asked for.
@@ -378,6 +381,7 @@ class Parts:
         self._report_absent(self.pump.absent())
         self._report_incarnations()
         self._report_ring()
+        self._report_indexes()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
             self._reported.add(place)
@@ -431,6 +435,19 @@ class Parts:
                     incarnation=log.manifest.incarnation,
                     hint="segments with lower ids than before: the node was set up anew, or its "
                     "clock set back; they are read from their beginning",
+                )
+
+    def _report_indexes(self) -> None:
+        for node, log in self.logs.items():
+            flaws = log.flaws if isinstance(log, LogDirectory) else ()  # An agent tells of its own.
+            for flaw in self._told_flaws[node].new(flaws):
+                self.context.log.warning(
+                    "index_unusable",
+                    node=node,
+                    place=flaw.place,
+                    error_code=flaw.code,
+                    error=flaw.message,
+                    hint=flaw.hint,
                 )
 
     def _report_ring(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from headrace.plugins.errors import HeadraceError
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
+from headrace.sources.cassandra.index_files import INDEX_BYTES_MAX, bad_index
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import index_name, parse_index, parse_name
 
@@ -40,13 +41,24 @@ class SegmentFile:
         return parsed[1] if parsed else 0
 
     def durable_limit(self) -> int:
-        """Return the logical position up to which it is durable; -1 when all of it is."""
+        """Return the logical position up to which it is durable; -1 when all of it is.
+
+        An index that is empty is being written, and says nothing yet.
+
+        Raises:
+            BadIndexError: it says something else.
+
+        """
+        path = self.path.parent / index_name(self.path.name)
         try:
-            index = parse_index((self.path.parent / index_name(self.path.name)).read_bytes())
+            content = path.read_bytes()
         except FileNotFoundError:
             return 0
-        if index is None:
+        if not content:
             return 0
+        index = parse_index(content)
+        if index is None:
+            raise bad_index(content[:INDEX_BYTES_MAX], place=str(path))
         return -1 if index.completed else index.offset
 
 

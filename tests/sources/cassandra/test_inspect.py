@@ -217,6 +217,18 @@ def test_durable_stops_at_the_index(
     assert expected == len(lines(capsys))
 
 
+def test_durable_needs_an_index(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An index that does not say what is durable is an error, not the end of the segment."""
+    (index,) = node.glob("*.idx")
+    index.write_text("12 34")
+
+    assert 1 == main(["--durable", str(node)])
+
+    out, err = capsys.readouterr()
+    assert "" == out
+    assert f"error: bad_index: {index}: expected <offset>, or <offset> and below it" in err
+
+
 def test_standard_input_is_a_segment(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
