@@ -9,6 +9,7 @@ import yaml
 
 from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import resolved
+from headrace.connector.misplaced import placed
 from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
@@ -314,7 +315,10 @@ def read_job(path: Path, job: str | None = None) -> Job:
     if text.store is not None:
         store_class, store_config = _part("store", text.store, problems)
     if problems or runtime is None:
-        raise ConfigError(problems, place=str(path))
+        parts = {"source": source_class, "sink": sink_class, "store": store_class}
+        sections = {name: part and part.config_class for name, part in parts.items()}
+        found = placed(problems, {**sections, "runtime": RuntimeConfig})
+        raise ConfigError(found, place=str(path))
     return Job(
         name=text.name,
         directory=text.directory,

@@ -25,6 +25,7 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 _SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
+NOT_AN_OPTION: Final = "is not an option"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ def declared_options(config_class: type) -> dict[str, tuple[dataclasses.Field[An
 def _unknown(key: str, known: Sequence[str]) -> Problem:
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
-    return Problem(key, "is not an option", hint)
+    return Problem(key, NOT_AN_OPTION, hint)
 
 
 def _convert(

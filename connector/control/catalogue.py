@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.connector.control.connector_config import sink_options
@@ -137,8 +137,7 @@ class Catalogue:
         """
         found = {entry.name: entry for entry in self.sources()}
         if name not in found:
-            hint = _near(name, list(found))
-            raise NotFoundError("table", f"there is no data source {name}", hint)
+            raise _no_source(name, list(found.values()))
         return found[name]
 
     def source_on(self, word: str, table: TableName) -> SourceEntry:
@@ -150,15 +149,14 @@ class Catalogue:
 
         """
         name = f"{word}.{table.keyspace}.{table.name}"
-        if self.has_source(name):
-            return self.source(name)
-        found = [s for s in self.sources() if (s.word, s.table) == (word, table)]
-        if len(found) > 1:
-            names = ", ".join(source.name for source in found)
+        sources = self.sources()
+        found = {s.name: s for s in sources if (s.word, s.table) == (word, table)}
+        if len(found) > 1 and name not in found:
+            names = ", ".join(found)
             raise AmbiguousError("table", f"{format_table(table)} has several: {names}")
-        if len(found) == 1:
-            return found[0]
-        return self.source(name)
+        if not found:
+            raise _no_source(name, sources)
+        return found.get(name) or next(iter(found.values()))
 
     def add_sink(self, entry: SinkEntry) -> None:
         """Store a new sink."""
@@ -338,6 +336,11 @@ def _errors_named() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreUnavailableError(f"the catalogue did not answer: {error}") from error
+
+
+def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
+    hint = _near(name, [source.name for source in sources])
+    return NotFoundError("table", f"there is no data source {name}", hint)
 
 
 def _near(name: str, known: list[str]) -> str:

@@ -29,7 +29,7 @@ from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
 from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
-from headrace.connector.shell.formatting import format_statement
+from headrace.connector.shell.formatting import format_statement, format_table
 from headrace.connector.shell.statements import (
     DropSource,
     TableName,
@@ -132,14 +132,14 @@ class Commands(SinkCommands):
                 self._catalogue.sink(entry.sink)  # It must be there, to be written into.
                 self._catalogue.add_source(entry, state)
                 return True
+            known = self._catalogue.source(entry.name)
         if if_not_exists:
             return False
-        drop = format_statement(DropSource(word=entry.word, table=entry.table))
-        raise AlreadyExistsError(
-            "table",
-            f"data source {entry.name} already exists",
-            f"use IF NOT EXISTS, or first {drop}",
-        )
+        drop = format_statement(DropSource(word=known.word, table=known.table))
+        hint = f"use IF NOT EXISTS, or first {drop}"
+        if known.table != entry.table:
+            hint = f"it is on table {format_table(known.table)}: give this one another `name`"
+        raise AlreadyExistsError("table", f"data source {entry.name} already exists", hint)
 
     def alter_source(self, name: str, changes: Mapping[str, str | None]) -> SourceEntry:
         """Change keys of a source's config; None takes one away. Raises as `replace_source`."""

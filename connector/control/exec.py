@@ -13,6 +13,7 @@ from typing import Final
 
 from headrace.connector.control.errors import StatementError
 from headrace.connector.control.service import ControlService
+from headrace.connector.job import FILE_SUFFIXES
 from headrace.connector.notes import open_notes
 from headrace.connector.shell.errors import StatementSyntaxError
 from headrace.connector.shell.lexer import TEXT_BYTES_MAX
@@ -24,6 +25,7 @@ from headrace.connector.shell.remote import (
     remote,
 )
 from headrace.connector.shell.rendering import FORMATS, Rendering
+from headrace.connector.shell.statements import CreateSink, CreateSource
 from headrace.plugins import ConfigError, Problem
 
 STATEMENT_ERROR_STATUS: Final = 2
@@ -39,12 +41,12 @@ def main(argv: Sequence[str]) -> int:
     """
     arguments = _parser().parse_args(argv)
     origin, text = _statements(arguments)
-    with _service(arguments) as service:
-        try:
+    try:
+        with _service(arguments, origin, text) as service:
             _execute_all(service, origin, text, arguments.format)
-        except _ReportedError as reported:
-            sys.stderr.write(f"{reported}\n")
-            return STATEMENT_ERROR_STATUS
+    except _ReportedError as reported:
+        sys.stderr.write(f"{reported}\n")
+        return STATEMENT_ERROR_STATUS
     return 0
 
 
@@ -63,16 +65,39 @@ def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
 
 
 @contextlib.contextmanager
-def _service(arguments: argparse.Namespace) -> Iterator[Executes]:
+def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[Executes]:
     if arguments.rest:
         yield remote(arguments.rest, username=arguments.username)
     else:
-        with contextlib.closing(open_notes(Path(arguments.state))) as connection:
+        place = Path(arguments.state)
+        if place.suffix not in FILE_SUFFIXES and not place.exists():
+            _check_creates(place, origin, text)
+        with contextlib.closing(open_notes(place)) as connection:
             yield ControlService(connection)
+
+
+def _check_creates(place: Path, origin: str, text: str) -> None:
+    """Refuse statements that only look at a state file which is not there: a name gone wrong.
+
+    Raises:
+        ConfigError: none of them makes anything.
+
+    """
+    try:
+        if any(isinstance(p.statement, CreateSink | CreateSource) for p in parse_script(text)):
+            return
+    except StatementSyntaxError as error:
+        raise _at_line(origin, error) from error
+    problem = Problem("--state", "there is no state file", "CREATE makes it; is the name right?")
+    raise ConfigError([problem], place=str(place))
 
 
 class _ReportedError(Exception):
     """A statement failed; the text is what to print."""
+
+
+def _at_line(origin: str, error: StatementSyntaxError) -> _ReportedError:
+    return _ReportedError(f"{origin}:{error.where.line}:{error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,7 +161,7 @@ def _execute_all(service: Executes, origin: str, text: str, form: str) -> None:
         try:
             parsed = next(script, None)
         except StatementSyntaxError as error:
-            raise _ReportedError(f"{origin}:{error.where.line}:{error}") from error
+            raise _at_line(origin, error) from error
         if parsed is None:
             return
         try:

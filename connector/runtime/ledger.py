@@ -23,6 +23,7 @@ from headrace.plugins import (
     Position,
     Record,
 )
+from headrace.plugins.codecs import CONTROL_TABLE
 
 PRODUCE_STAGE: Final = "KAFKA_PRODUCE"  # Kafka Connect's word for delivering.
 # Why changes may come twice.
@@ -84,6 +85,11 @@ class Settled:
     counters: Counters
     losses: Sequence[Loss]
     size_bytes: int
+
+    @property
+    def changes(self) -> int:
+        """How many changes were delivered; what was set aside, and notices of gaps, are none."""
+        return sum(c.delivered for table, c in self.counters.items() if table != CONTROL_TABLE)
 
     def then(self, later: "Settled") -> "Settled":
         """Return both as one run."""

@@ -378,7 +378,7 @@ class Pipeline:
                 if offer.settled.losses:
                     self._dead_letters.more()
                 self.stats.batches += 1
-                self.stats.changes += sum(c.cut for c in offer.settled.counters.values())
+                self.stats.changes += offer.settled.changes
             else:
                 self._judge(run, refusal)
                 if not isinstance(refusal, AbortedError):

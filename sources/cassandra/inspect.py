@@ -5,12 +5,13 @@ Main function, options and printing; finding files, choosing and showing are in 
 """
 
 import argparse
+import contextlib
 import io
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -42,6 +43,7 @@ from headrace.sources.cassandra.selection import (
     END,
     START,
     Selection,
+    SelectionError,
     place,
     table_names,
     token_range,
@@ -97,17 +99,38 @@ def main(arguments: Sequence[str]) -> int:
         selected = selection_of(options, schema)
         inspector = Inspector(schema, selected, options, sys.stdout, keys=keys)
         if STDIN in options.paths:
+            if options.durable:
+                raise SelectionError(
+                    "standard input has no index file that tells what is durable",
+                    place="--durable",
+                    hint="name the segment's file, or leave it out",
+                )
             inspector.read_standard_input()
         for file in files:
             inspector.read_file(file)
         inspector.finish()
+    except OutputError as error:
+        _report(error)
+        _leave_output()
+        return error.exit_status
     except HeadraceError as error:
         _report(error)
         return error.exit_status
     except BrokenPipeError:  # Whoever read our output has enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_output()
         return 0
     return inspector.exit_status
+
+
+class OutputError(MissingRequirementError):
+    """What we print to takes no more."""
+
+    code = "output"
+
+
+def _leave_output() -> None:
+    """Let nothing more be written there, not at the end of the process either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
@@ -278,6 +301,8 @@ class Inspector(LogHandler):
         tables = self._logs.setdefault(log, LogSchema(self._schema, self._epochs))
         try:
             read_log(stream, tables, self, place=where, limit=limit, span=span, keys=self._keys)
+        except OutputError:
+            raise
         except HeadraceError as error:
             if span is not NOTHING:  # Nobody asked for what is in it.
                 self._failed(error)
@@ -345,7 +370,8 @@ class Inspector(LogHandler):
             self._write(self._stats())
         elif self._options.count:
             self._write(self._counts["printed"])
-        self._output.flush()
+        with _writing():
+            self._output.flush()
         if not self._options.stats:
             self._tell_skipped()
 
@@ -400,7 +426,9 @@ class Inspector(LogHandler):
             self._write(document)
 
     def _write(self, value: Value) -> None:
-        self._output.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        with _writing():
+            self._output.write(f"{line}\n")
 
     def _unreadable(self, error: OSError, where: str) -> None:
         self._failed(MissingRequirementError(f"cannot read it: {error.strerror}", place=where))
@@ -409,6 +437,18 @@ class Inspector(LogHandler):
         self._counts["errors"] += 1
         self.exit_status = self.exit_status or error.exit_status
         _report(error)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Say of an error in the block that it is of what we print to, not of what is read."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        said = f"cannot be written: {error.strerror}"
+        raise OutputError(said, place="standard output", hint="is the disk full?") from error
 
 
 def _sorted(counts: dict[str, Counter[str]]) -> dict[str, Value]:

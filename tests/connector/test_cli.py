@@ -83,6 +83,18 @@ def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert first["total"] == second["total"]
 
 
+def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's line counts no record that was set aside."""
+    with (folder / "in1.jsonl").open("a") as file:
+        file.write("no JSON\n")
+
+    assert 0 == run(folder)
+
+    out = capsys.readouterr().out
+    assert "quarantined 1" in out
+    assert "run: 30 changes in " in out
+
+
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The committed books are printed; nothing is started and nothing is made."""
     assert 3 == main(["verify", str(folder / "job.yaml")])

@@ -90,6 +90,22 @@ def test_twice(commands: Commands) -> None:
         commands.drop_sink("k")
 
 
+def test_a_name_that_another_table_has(commands: Commands) -> None:
+    """Who has a name already is told by its own table, and statements of a table mean its own."""
+    odd = config("flow.S.T") | {"table": "odd"}
+    commands.create_source(odd)
+    taken = config("flow.S.T") | {"keyspace": "S", "table": "T"}
+
+    with pytest.raises(AlreadyExistsError) as caught:
+        commands.create_source(taken)
+    assert "it is on table s.odd: give this one another `name`" == caught.value.problems[0].hint
+    with pytest.raises(AlreadyExistsError) as caught:
+        commands.create_source(odd)
+    assert "first DROP DATA_SOURCE flow ON TABLE s.odd" in caught.value.problems[0].hint
+    with pytest.raises(NotFoundError):
+        commands.source_on("flow", TableName("S", "T"))
+
+
 def test_alter_sink(commands: Commands) -> None:
     """What is not named stays; the generation of the job grows."""
     before = commands.status("x").generation

@@ -147,10 +147,20 @@ def test_unreadable_file(state: str, tmp_path: Path, content: bytes | None, mess
     assert str(file) == caught.value.place
 
 
+@pytest.mark.parametrize("text", ["DESC DATA_SINKS", "SHOW STATUS", "DROP DATA_SINK k", ""])
+def test_only_create_makes_a_state_file(state: str, text: str) -> None:
+    """A name gone wrong is told, and no file of it is made."""
+    with pytest.raises(ConfigError, match="--state: there is no state file") as caught:
+        main(["--state", state, "-e", text])
+
+    assert (2, state) == (caught.value.exit_status, caught.value.place)
+    assert not Path(state).exists()
+
+
 def test_state_unusable(tmp_path: Path) -> None:
     """A state file that cannot be made is the environment's fault."""
     with pytest.raises(StateFileError) as caught:
-        main(["--state", str(tmp_path / "no" / "state.db"), "-e", "DESC DATA_SINKS"])
+        main(["--state", str(tmp_path / "no" / "state.db"), "-e", CREATE])
 
     assert 3 == caught.value.exit_status
 

@@ -217,6 +217,36 @@ def test_durable_stops_at_the_index(
     assert expected == len(lines(capsys))
 
 
+def test_standard_input_has_no_index(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is durable of it cannot be told: it is not counted as if it could."""
+    assert 2 == main(["--durable", "--count", "-"])
+
+    out, err = capsys.readouterr()
+    assert ("", True) == (out, "standard input has no index file" in err)
+
+
+@pytest.mark.parametrize("how", ["changes", "--count"])
+def test_a_full_disk_is_of_the_output(node: Path, how: str) -> None:
+    """Where nothing more can be printed, that is told, of no segment, and it ends."""
+    text = "import sys; from headrace.sources.cassandra import inspect"
+    text += "; sys.exit(inspect.main(sys.argv[1:]))"
+    options = [] if how == "changes" else [how]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(  # noqa: S603 (our own interpreter)
+            [sys.executable, "-c", text, *options, str(node)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    told = done.stderr.decode()
+    assert (3, True) == (
+        done.returncode,
+        told.startswith("error: output: standard output: cannot be written: No space left"),
+    )
+    assert "CommitLog" not in told
+
+
 def test_durable_needs_an_index(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An index that does not say what is durable is an error, not the end of the segment."""
     (index,) = node.glob("*.idx")
