@@ -122,3 +122,22 @@ def test_steers_its_sources(worker: RestWorker) -> None:
     assert 204 == client("DELETE", "/connectors/o").status
     assert 204 == client("DELETE", "/connectors/k").status
     assert [] == client("GET", "/connectors").json
+
+
+def test_a_source_whose_table_lacks(worker: RestWorker) -> None:
+    """It is FAILED with a trace that names the table; another one of the same job runs."""
+    client = worker.client
+    (worker.folder / "s.late").touch()
+    for name, table in (("o", "t"), ("p", "late")):
+        made = client("POST", "/connectors", {"name": name, "config": SOURCE | {"table": table}})
+        assert 201 == made.status
+    for _ in eventually():
+        found = client("GET", "/connectors/p/status").json["connector"]
+        if "FAILED" == found["state"]:
+            break
+    assert "config: s.late is not there; make it" == found["trace"]
+    for _ in eventually():
+        if "RUNNING" == client("GET", "/connectors/o/status").json["connector"]["state"]:
+            break
+    else:
+        pytest.fail("the other one does not run")
