@@ -3,16 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-import structlog
-
-from headrace.plugins import ConfigError, Problem
+from headrace.plugins import ConfigError, Context, Problem
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema, TableSchema
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 _COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 
 
-def tables_with_cdc(schema: Schema, log: structlog.stdlib.BoundLogger) -> Sequence[TableSchema]:
+def tables_with_cdc(schema: Schema, context: Context) -> Sequence[TableSchema]:
     """Return all tables with CDC, also dropped ones: their changes can still be in the logs.
 
     Whose keyspace went with them is passed over: nothing says any more how many copies it had.
@@ -32,7 +30,9 @@ def tables_with_cdc(schema: Schema, log: structlog.stdlib.BoundLogger) -> Sequen
     if all(table.is_counter for table in found):
         raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
     for table in filter(lambda table: table.is_counter, found):
-        log.warning("table_skipped", table=table.qualified, reason="counter", hint=_COUNTER_HINT)
+        context.log.warning(
+            "table_skipped", table=table.qualified, reason="counter", hint=_COUNTER_HINT
+        )
     return [table for table in found if not table.is_counter]
 
 

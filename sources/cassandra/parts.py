@@ -134,7 +134,7 @@ class Parts:
     def tables(self) -> Sequence[TableSchema]:
         """The tables whose changes are delivered from the beginning; see `named_tables`."""
         if not self.config.tables:
-            return tables_with_cdc(self.schema, self.context.log)
+            return tables_with_cdc(self.schema, self.context)
         found, self._lacking = tables_named(
             self.schema, self.config.tables, waits=self.config.tables_missing == WAIT
         )
