@@ -25,6 +25,7 @@ def open_space(place: Path, space: str, tables: str) -> sqlite3.Connection:
 
     Raises:
         StoreUnavailableError: the file cannot be used.
+        StateLostError: it is damaged.
         MissingRequirementError: the store cannot be used from here.
         ConfigError: the file names no state.
 
@@ -36,8 +37,9 @@ def open_space(place: Path, space: str, tables: str) -> sqlite3.Connection:
         if notes is not None:
             return SharedNotes.over(notes, tables, file=place, beside=state, check_same_thread=True)
         state = state if config is None else Path(config.path)
-    with named_errors():
-        connection = sqlite3.connect(state.with_name(f"{state.name}.{space}"), isolation_level=None)
+    file = state.with_name(f"{state.name}.{space}")
+    with named_errors(file):
+        connection = sqlite3.connect(file, isolation_level=None)
         connection.executescript(tables)
     return connection
 

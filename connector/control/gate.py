@@ -61,7 +61,7 @@ class Gate:
             "SELECT statement || config FROM sinks WHERE name = ?1 UNION ALL "
             "SELECT value FROM settings WHERE name = 'service.' || ?1"
         )
-        with named_errors():
+        with named_errors(self._connection):
             row = self._connection.execute(query, (name,)).fetchone()
         return str(row[0]) if row else None
 
@@ -69,7 +69,7 @@ class Gate:
 def _audit_of(connection: sqlite3.Connection) -> Path | None:
     if isinstance(connection, SharedNotes):
         return Path(f"{connection.beside}.audit")
-    with named_errors():
+    with named_errors(connection):
         _, _, file = connection.execute("PRAGMA database_list").fetchone()
     return Path(f"{file}.audit") if file else None
 

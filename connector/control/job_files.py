@@ -40,7 +40,7 @@ def job_file(connection: sqlite3.Connection, job: str) -> Path:
 
 
 def _noted(connection: sqlite3.Connection, job: str) -> str | None:
-    with named_errors():
+    with named_errors(connection):
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'job_files'")
         if not known.fetchone():
             return None

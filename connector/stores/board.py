@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.connector.states import Desired
+from headrace.connector.stores import StateLostError
 from headrace.connector.stores.sqlite_file import named_errors, transaction
+from headrace.connector.stores.sqlite_shape import RESTORE
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
 LOG_LEVEL: Final = "log_level"  # A setting.
@@ -65,9 +67,12 @@ class Board:
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Make the tables if they are missing."""
         self._connection = connection
-        with named_errors():
-            known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'routes'")
-            if not known.fetchone():
+        with named_errors(self._connection):
+            query = "SELECT name FROM sqlite_schema WHERE name IN ('routes', 'wishes')"
+            known = {name for (name,) in connection.execute(query)}
+            if known == {"wishes"}:  # Made anew, all would run whatever was wanted.
+                raise StateLostError("table routes: found no such table", hint=RESTORE)
+            if not known:
                 with transaction(connection):
                     for statement in TABLES.split(";"):
                         connection.execute(statement)
@@ -162,14 +167,14 @@ class Board:
     def routes(self, job: str | None = None) -> Sequence[Route]:
         """Return all routes, or those of *job*, by source."""
         query = "SELECT source, job, sink, state FROM routes WHERE job = ? OR ? ORDER BY source"
-        with named_errors():
+        with named_errors(self._connection):
             rows = self._connection.execute(query, (job, job is None)).fetchall()
         return [Route(source, owner, sink, Desired(state)) for source, owner, sink, state in rows]
 
     def wanted(self, job: str) -> Wanted:
         """Return what is wanted of *job*; of one that has no routes, that it runs."""
         query = "SELECT generation, restarts FROM wishes WHERE job = ?"
-        with named_errors():
+        with named_errors(self._connection):
             generation, restarts = self._connection.execute(query, (job,)).fetchone() or (0, "{}")
         routes = self.routes(job)
         state = leading(routes)[0] if routes else Desired.RUNNING
@@ -177,7 +182,7 @@ class Board:
 
     def setting(self, name: str) -> str | None:
         """Return a setting of the whole state file."""
-        with named_errors():
+        with named_errors(self._connection):
             row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,))
             return next((str(value) for (value,) in row), None)
 

@@ -40,7 +40,7 @@ class Joins:
         """Make the table if it is missing."""
         self._connection = connection
         self._board = Board(connection)
-        with named_errors():
+        with named_errors(self._connection):
             connection.execute(TABLES)
 
     def pair(self, job: str) -> Pair | None:
@@ -134,7 +134,7 @@ class Joins:
         return wishes[0] == wishes[1] and [Desired.RUNNING] == [state for state, _ in wishes[0]]
 
     def _begun(self, base: str) -> list[str]:
-        with named_errors():
+        with named_errors(self._connection):
             rows = self._connection.execute("SELECT fork FROM joins WHERE owner != ''")
             return [fork for (fork,) in rows if _is_fork(fork, base)]
 
@@ -144,7 +144,7 @@ class Joins:
 
     def _row(self, fork: str) -> tuple[int, str, int] | None:
         query = "SELECT asked_ms, owner, not_before_ms FROM joins WHERE fork = ?"
-        with named_errors():
+        with named_errors(self._connection):
             row: tuple[int, str, int] | None = self._connection.execute(query, (fork,)).fetchone()
         return row
 

@@ -427,7 +427,7 @@ class SqliteStore(Store):
     def schema(self, schema_id: bytes) -> RecordSchema | None:
         """See `Store.schema`."""
         query = "SELECT tbl, text, key, value FROM schemas WHERE schema_id = ?"
-        with named_errors():
+        with named_errors(self._connection):
             row = self._connection.execute(query, (schema_id,)).fetchone()
         if row is None:
             return None
@@ -437,7 +437,7 @@ class SqliteStore(Store):
     def schemas(self) -> Sequence[RecordSchema]:
         """See `Store.schemas`."""
         query = "SELECT schema_id, tbl, text, key, value FROM schemas"
-        with named_errors():
+        with named_errors(self._connection):
             rows = self._connection.execute(query).fetchall()
         return [
             RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
@@ -469,7 +469,7 @@ class SqliteStore(Store):
         self._connection.close()
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:  # Any: SQLite's rows have no types.
-        with named_errors():
+        with named_errors(self._connection):
             return self._connection.execute(query, (self._job,)).fetchall()
 
     def _check_known(self, known: Sequence[str]) -> None:

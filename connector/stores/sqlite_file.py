@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
+from headrace.connector.stores import (
+    StateFileError,
+    StateLostError,
+    StateNewerError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.sqlite_shape import RESTORE, check_shape
 
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -101,6 +107,14 @@ CREATE TABLE IF NOT EXISTS publications (
 """,
 )
 VERSION: Final = len(_STEPS)
+# What SQLite says of a file that lacks what it should have. Waiting mends none of it.
+_DAMAGE: Final = frozenset(
+    (
+        *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        *(sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH),
+    )
+)
+_PRIMARY: Final = 0xFF  # Of an extended code.
 
 
 def connect(
@@ -114,6 +128,7 @@ def connect(
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
         StateNewerError: a newer headrace wrote it.
+        StateLostError: it is ours, and a table, a column or a value of it was spoilt.
 
     """
     place = Path(path)
@@ -150,10 +165,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     Within another one it is a part of that.
 
     Raises:
-        StoreUnavailableError: the file is locked for long, full or damaged.
+        StoreUnavailableError: the file is locked for long, or full.
+        StateLostError: it is damaged.
 
     """
-    with named_errors():
+    with named_errors(connection):
         if connection.in_transaction:
             yield
             return
@@ -168,11 +184,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let all queries of the block see the same state. Raises StoreUnavailableError."""
+    """Let all queries of the block see the same state. Raises as `transaction` does."""
     if connection.in_transaction:  # Which sees one state already.
         yield
         return
-    with named_errors():
+    with named_errors(connection):
         connection.execute("BEGIN")
         try:
             yield
@@ -181,16 +197,35 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def named_errors() -> Iterator[None]:
-    """Turn SQLite's errors about the file into StoreUnavailableError; our own mistakes stay."""
+def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
+    """Turn SQLite's errors about a file into named ones; our own mistakes stay.
+
+    Raises:
+        StoreUnavailableError: it may work later.
+        StateLostError: the file is damaged, so it never will.
+
+    """
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
     except sqlite3.Error as error:
+        place = str(of) if isinstance(of, Path) else _file_of(of)
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGE:
+            what = f"the state file is damaged: {error}"
+            raise StateLostError(what, place=place, hint=RESTORE) from error
         raise StoreUnavailableError(
-            f"the state file cannot be used: {error}", hint="look at disk space and permissions"
+            f"the state file cannot be used: {error}",
+            place=place,
+            hint="look at disk space and permissions",
         ) from error
+
+
+def _file_of(connection: sqlite3.Connection) -> str:
+    with contextlib.suppress(sqlite3.Error):
+        for _, _, file in sqlite3.Connection.execute(connection, "PRAGMA database_list"):
+            return str(file)
+    return ""
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
@@ -268,6 +303,8 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
+    with named_errors(connection):
+        check_shape(connection, place, "".join(_STEPS))
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -114,7 +114,7 @@ class Losses:
             f"SELECT {_COLUMNS} FROM quarantine "  # noqa: S608 (ours)
             f"WHERE job = ? AND awaits IS NULL {condition}"
         )
-        with named_errors():
+        with named_errors(self._connection):
             rows = self._connection.execute(query, (self._job, *values))
             for number, split, lost_ms, sent, kind, stage, table, *rest in rows:
                 place, code, message, key, content, headers, origin = rest

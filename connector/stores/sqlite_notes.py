@@ -40,7 +40,7 @@ def seen(connection: sqlite3.Connection, job: str) -> Mapping[str, Seen]:
         "SELECT split, state, generation, worker, reason, attempt, next_attempt_ms, "
         "since_ms, seen_ms FROM seen WHERE job = ?"
     )
-    with named_errors():
+    with named_errors(connection):
         rows = connection.execute(query, (job,)).fetchall()
     return {
         split: Seen(
@@ -88,7 +88,7 @@ class SqlitePublications(Publications):
     def all(self) -> Sequence[Publication]:
         """See `Publications.all`."""
         query = f"SELECT {_COLUMNS} FROM publications WHERE job = ? ORDER BY rowid"  # noqa: S608 (constants)
-        with named_errors():
+        with named_errors(self._connection):
             rows = self._connection.execute(query, (self._job,)).fetchall()
         return [
             Publication(

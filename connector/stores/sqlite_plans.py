@@ -26,7 +26,7 @@ class SqlitePlans:
     def all(self) -> Plans:
         """Do what `Store.plans` promises."""
         query = "SELECT plan, splits FROM jobs WHERE job = ?"
-        with named_errors():
+        with named_errors(self._connection):
             number, text = self._connection.execute(query, (self._job,)).fetchone() or (PLAN, "[]")
             rows = self._connection.execute(
                 "SELECT plan, splits, books, counters FROM plans WHERE job = ? ORDER BY plan",

@@ -135,7 +135,7 @@ def thaw(
 def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
     """Say whether splits of a job are frozen."""
     query = "SELECT 1 FROM heads WHERE job = ? AND plan < 0"
-    with named_errors():
+    with named_errors(connection):
         return connection.execute(query, (job,)).fetchone() is not None
 
 
@@ -196,7 +196,7 @@ class StateWriter:
     def copied(self, split: str) -> Copied:
         """Return what is known of the copy of a split's state."""
         query = "SELECT kept_in, moved FROM heads WHERE job = ? AND split = ?"
-        with named_errors():
+        with named_errors(self._connection):
             row = self._connection.execute(query, (self._job, split)).fetchone()
         return Copied(*row) if row else Copied("", 0)
 
@@ -268,7 +268,7 @@ class StateWriter:
     def _judge(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
         """Say whether *commit* was applied, and why it must not be."""
         place = (self._job, commit.split)
-        with named_errors():
+        with named_errors(self._connection):
             row = self._connection.execute(_HEAD, place).fetchone()
         if row is None:
             return False, _headless(self._connection, *place)
@@ -329,7 +329,7 @@ class StateWriter:
         """
         if self._connection.in_transaction:  # What it would show is not durable.
             return False
-        with named_errors():
+        with named_errors(self._connection):
             heads = [
                 (commit, self._connection.execute(_HEAD, (self._job, commit.split)).fetchone())
                 for commit in commits
@@ -342,7 +342,7 @@ class StateWriter:
 
 def _headless(connection: sqlite3.Connection, job: str, split: str) -> HeadraceError:
     """Return why a split has no head: another plan took its place, or it was lost."""
-    with named_errors():
+    with named_errors(connection):
         row = connection.execute("SELECT plan, splits FROM jobs WHERE job = ?", (job,)).fetchone()
     if row is not None and split not in json.loads(row[1]):
         return LeaseLostError(f"is no split of plan {row[0]}", place=f"split {split}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.states import Desired
-from headrace.connector.stores import Commit, Owner, TableCounts
+from headrace.connector.stores import Commit, Owner, StateLostError, TableCounts
 from headrace.connector.stores.board import WHOLE_JOB, Board, Route, Wanted
 from headrace.connector.stores.parting import separate
 from headrace.connector.stores.sqlite import SqliteStore
@@ -150,4 +150,15 @@ def test_older_file(tmp_path: Path) -> None:
     assert [("a", "k", RUNNING), ("b", "j", RUNNING)] == [
         (route.source, route.job, route.state) for route in Board(connection).routes()
     ]
+    connection.close()
+
+
+def test_a_lost_board_is_not_made_anew(tmp_path: Path) -> None:
+    """Without its routes a board that was written to is lost: made anew, it would run all."""
+    connection = connect(tmp_path / "state.db")
+    Board(connection)
+    connection.execute("DROP TABLE routes")
+    with pytest.raises(StateLostError, match="table routes: found no such table"):
+        Board(connection)
+
     connection.close()

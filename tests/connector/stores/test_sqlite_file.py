@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.stores import StateFileError, StateNewerError, StoreUnavailableError
+from headrace.connector.stores import (
+    StateFileError,
+    StateLostError,
+    StateNewerError,
+    StoreUnavailableError,
+)
 from headrace.connector.stores.sqlite_file import (
     APPLICATION_ID,
     VERSION,
@@ -14,6 +19,7 @@ from headrace.connector.stores.sqlite_file import (
     network_file_system,
     transaction,
 )
+from spoilt import spoil
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0
@@ -144,3 +150,53 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     connect(tmp_path / "state.db").close()
 
     assert 0o600 == stat.S_IMODE((tmp_path / "state.db").stat().st_mode)
+
+
+SPOILT = (
+    ("DROP TABLE seen", "table seen: found no such table"),
+    ("ALTER TABLE heads DROP COLUMN counters", "table heads, column counters: found no such"),
+    (
+        "DROP TABLE chunks; CREATE TABLE chunks (job TEXT, split TEXT, name TEXT, content BLOB)",
+        "table chunks, column job: found TEXT not strict, expected TEXT NOT NULL KEY",
+    ),
+)
+
+
+@pytest.mark.parametrize(("script", "message"), SPOILT)
+def test_names_a_table_that_was_changed(tmp_path: Path, script: str, message: str) -> None:
+    """A file of ours that lacks a table or a column is lost at once, not tried for ever."""
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    connection.executescript(script)
+    connection.close()
+    with pytest.raises(StateLostError, match=message) as caught:
+        connect(path)
+
+    assert (str(path), 1, False) == (
+        caught.value.place,
+        caught.value.exit_status,
+        caught.value.restartable,
+    )
+
+
+def test_names_a_value_of_another_kind(tmp_path: Path) -> None:
+    """What SQLite would not have let in was put there otherwise: table, row and column are said."""
+    path = tmp_path / "state.db"
+    connect(path).close()
+    spoil(path, "leases", "INSERT INTO leases VALUES ('job', 'a', NULL, 'x', 0, 0, '', 0)")
+    message = "table leases, row job, a, column token: found text, expected integer"
+    with pytest.raises(StateLostError, match=message):
+        connect(path)
+
+
+def test_what_is_lost_meanwhile_is_named(tmp_path: Path) -> None:
+    """A table that goes while the file is open is damage too, and the file is named."""
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    connection.execute("DROP TABLE schemas")
+    message = "no such table: schemas"
+    with pytest.raises(StateLostError, match=message) as caught, transaction(connection):
+        connection.execute("DELETE FROM schemas")
+    connection.close()
+
+    assert str(path) == caught.value.place
