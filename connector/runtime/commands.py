@@ -153,7 +153,8 @@ def _committed(job: Job) -> Sequence[SplitBooks]:
     store = job.open_store(create=False)
     try:
         checkpoint = checkpoint_of(job.state, job.name)
-        if not store.leases() and checkpoint.committed() is None:
+        is_committed = bool(store.plans().in_force.splits or store.leases())
+        if not is_committed and checkpoint.committed() is None:
             raise StateFileError(
                 f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
             )
@@ -166,7 +167,7 @@ def _committed(job: Job) -> Sequence[SplitBooks]:
         )
         source = job.source(job.source_config, context)
         try:
-            if not store.leases():
+            if not is_committed:
                 return books_of(stream_states(checkpoint, source), source, thorough=True)
             return committed_books(store, source, thorough=True)
         finally:

@@ -14,11 +14,10 @@ from headrace.connector.states import Desired
 from headrace.connector.stores import StateLostError
 from headrace.connector.stores.sqlite_file import named_errors, transaction
 from headrace.connector.stores.sqlite_shape import RESTORE
+from headrace.connector.stores.stored import decoded, one_of
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
 LOG_LEVEL: Final = "log_level"  # A setting.
-PLAN: Final = 1  # The first plan generation: it grows when a job has other splits.
-JOB_KEY_BYTES: Final = 16
 WHOLE_JOB: Final = ""  # The "split" under which a job's own state and restarts are kept.
 
 # `routes.job` is the job that runs a source, also where the source's own config names none.
@@ -169,16 +168,21 @@ class Board:
         query = "SELECT source, job, sink, state FROM routes WHERE job = ? OR ? ORDER BY source"
         with named_errors(self._connection):
             rows = self._connection.execute(query, (job, job is None)).fetchall()
-        return [Route(source, owner, sink, Desired(state)) for source, owner, sink, state in rows]
+            return [
+                Route(source, owner, sink, one_of(Desired, state, f"table routes, source {source}"))
+                for source, owner, sink, state in rows
+            ]
 
     def wanted(self, job: str) -> Wanted:
         """Return what is wanted of *job*; of one that has no routes, that it runs."""
         query = "SELECT generation, restarts FROM wishes WHERE job = ?"
         with named_errors(self._connection):
             generation, restarts = self._connection.execute(query, (job,)).fetchone() or (0, "{}")
+            what = f"table wishes, job {job}, column restarts"
+            asked = decoded(restarts, dict[str, int], what)
         routes = self.routes(job)
         state = leading(routes)[0] if routes else Desired.RUNNING
-        return Wanted(state, generation, json.loads(restarts), differ(routes))
+        return Wanted(state, generation, asked, differ(routes))
 
     def setting(self, name: str) -> str | None:
         """Return a setting of the whole state file."""

@@ -4,7 +4,6 @@ Connection and tables are in `cassandra_session`, the states of splits in `cassa
 """
 
 import json
-import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +30,6 @@ from headrace.connector.stores import (
     Succeed,
     WorkerRow,
 )
-from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_notes import (
     CassandraNotes,
@@ -43,8 +41,13 @@ from headrace.connector.stores.cassandra_notes import (
 )
 from headrace.connector.stores.cassandra_parting import CassandraParting
 from headrace.connector.stores.cassandra_plans import CassandraPlans
-from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra_session import (
+    RESTORE,
+    CassandraSession,
+    CassandraStoreConfig,
+)
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
+from headrace.connector.stores.stored import BEGINS_ANEW
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 
 WORKER_SECONDS: Final = 24 * 3600  # After which a worker that vanished is no more listed.
@@ -59,7 +62,7 @@ _RENEW: Final = (
 )
 _NEW_HEAD: Final = (
     "INSERT INTO heads (job, split, plan, fence, seq, chunks, counters) "
-    "VALUES (?, ?, ?, 0, 0, '{}', '{}') IF NOT EXISTS"
+    "VALUES (?, ?, ?, 0, 0, ?, '{}') IF NOT EXISTS"
 )
 _BEAT: Final = (
     "INSERT INTO workers "
@@ -113,13 +116,7 @@ class CassandraStore(Store):
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
-        row = self._session.apply(
-            "INSERT INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]') IF NOT EXISTS",
-            *(self._job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
-        )
-        if row["[applied]"]:
-            (row,) = self._session.rows("SELECT job_key FROM jobs WHERE job = ?", self._job)
-        return bytes(row["job_key"])
+        return self._plans.job_key()
 
     def register(self, splits: Sequence[str]) -> int:
         """See `Store.register`."""
@@ -448,14 +445,13 @@ class CassandraStore(Store):
                 raise StateLostError(
                     f"the split is known, but not in {table}",
                     place=f"job {self._job}, split {missing[0]}",
-                    hint="restore the keyspace from a backup; starting over would repeat or "
-                    "lose changes",
+                    hint=RESTORE,
                 )
 
     def _make(self, splits: Sequence[str], plan: int) -> None:
         """Make leases and heads that are not there yet."""
         leases = [(NEW_LEASE, (*self._lease(split), 0)) for split in splits]
-        heads = [(_NEW_HEAD, (self._job, split, plan)) for split in splits]
+        heads = [(_NEW_HEAD, (self._job, split, plan, BEGINS_ANEW)) for split in splits]
         if None in self._session.apply_all([*leases, *heads]):
             raise StoreUnavailableError("whether splits were registered is not known")
 

@@ -14,11 +14,11 @@ from headrace.connector.stores import (
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.board import PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession
 from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads, lease_key
+from headrace.connector.stores.stored import PLAN
 from headrace.plugins import EncodedPosition, LeaseLostError
 
 _FORGET: Final = tuple(

@@ -6,6 +6,7 @@ a crash makes the same of them. All rows of the new plan carry a token above tho
 """
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,15 +15,24 @@ from headrace.connector.stores import (
     Plan,
     Plans,
     SplitState,
+    StateLostError,
     StoreUnavailableError,
     Succeed,
     Successor,
 )
-from headrace.connector.stores.board import PLAN
 from headrace.connector.stores.cassandra_losses import CassandraLosses
-from headrace.connector.stores.cassandra_session import CassandraSession
-from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads
-from headrace.connector.stores.sqlite_state import counters_of, counters_text
+from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
+from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads
+from headrace.connector.stores.stored import (
+    JOB_KEY_BYTES,
+    PLAN,
+    UnreadableError,
+    counters_of,
+    counters_text,
+    decoded,
+    key_of,
+    names,
+)
 from headrace.plugins import EncodedPosition, LeaseLostError
 
 _CLOSE: Final = "UPDATE heads SET plan = ? WHERE job = ? AND split = ? IF fence = ? AND owner = ?"
@@ -49,30 +59,54 @@ class CassandraPlans:
         self._heads = heads
         self._losses = losses
 
+    def job_key(self) -> bytes:
+        """Do what `Store.job_key` promises: a job that nothing is kept of gets a row and a key.
+
+        Raises:
+            StateLostError: the row is gone, or the key in it.
+
+        """
+        row = self._row("job_key")
+        if row is None and self._has_leases() and not self._row("job_key"):
+            what = "table jobs has no row of it, but table leases has"
+            raise StateLostError(what, place=f"job {self._job}", hint=RESTORE)
+        if row is None:
+            row = self._session.apply(
+                "INSERT INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]') "
+                "IF NOT EXISTS",
+                *(self._job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
+            )
+            row = self._row("job_key") if row["[applied]"] else row
+        with self._session.named_errors():
+            what = f"table jobs, job {self._job}, column job_key"
+            return key_of(row and row["job_key"], what)
+
     def all(self) -> Plans:
         """Do what `Store.plans` promises."""
         in_force = self.in_force()
         rows = self._session.rows(
             "SELECT plan, splits, books, counters FROM plans WHERE job = ?", self._job
         )
-        found = [
-            Plan(
-                number=row["plan"],
-                splits=tuple(json.loads(row["splits"])),
-                books=json.loads(row["books"] or "{}"),
-                counters=counters_of(row["counters"] or "{}"),
-            )
-            for row in rows
-        ]
-        return Plans.of(in_force, found)
+        with self._session.named_errors():
+            return Plans.of(in_force, [self._plan(row) for row in rows])
+
+    def _plan(self, row: Row) -> Plan:
+        what = f"table plans, job {self._job}, plan {row['plan']}, column"
+        return Plan(
+            number=row["plan"],
+            splits=names(row["splits"], f"{what} splits"),
+            books=decoded(row["books"] or "{}", dict[str, int], f"{what} books"),
+            counters=counters_of(row["counters"] or "{}", f"{what} counters"),
+        )
 
     def in_force(self) -> Plan:
         """Return the plan in force."""
-        rows = self._session.rows(
-            "SELECT plan, splits FROM jobs WHERE job = ?", self._job, serial=True
-        )
-        row: Row = rows[0] if rows else {"plan": PLAN, "splits": "[]"}
-        return Plan(number=row["plan"], splits=tuple(json.loads(row["splits"])))
+        row = self._row("plan, splits") or {"plan": PLAN, "splits": "[]"}
+        what = f"table jobs, job {self._job}, column"
+        with self._session.named_errors():
+            if row["plan"] is None:
+                raise UnreadableError(f"{what} plan: found NULL")
+            return Plan(number=row["plan"], splits=names(row["splits"], f"{what} splits"))
 
     def announce(self, splits: Sequence[str], *, after: int) -> None:
         """Do what `Store.announce` promises."""
@@ -163,6 +197,17 @@ class CassandraPlans:
         books = json.dumps(dict(successor.books)), counters_text(successor.counters)
         self._apply(
             [(_END, (json.dumps(plan.splits), *books, self._job, plan.number))], must_be=False
+        )
+
+    def _row(self, columns: str) -> Row | None:
+        query = f"SELECT {columns} FROM jobs WHERE job = ?"  # noqa: S608 (constants)
+        rows = self._session.rows(query, self._job, serial=True)
+        return rows[0] if rows else None
+
+    def _has_leases(self) -> bool:
+        keys = [(self._job, bucket) for bucket in range(BUCKETS)]
+        return bool(
+            self._session.rows_of("SELECT split FROM leases WHERE job = ? AND bucket = ?", keys)
         )
 
     def _apply(

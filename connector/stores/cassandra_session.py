@@ -31,7 +31,8 @@ from cassandra.policies import (
 from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, dict_factory
 
-from headrace.connector.stores import StateNewerError, StoreUnavailableError
+from headrace.connector.stores import StateLostError, StateNewerError, StoreUnavailableError
+from headrace.connector.stores.stored import UnreadableError
 from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
 
 VERSION: Final = 1
@@ -42,6 +43,10 @@ CONCURRENT_MAX: Final = 32
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
+RESTORE: Final = (
+    "restore the keyspace from a backup; starting over, as a job of another name does, would "
+    "repeat or lose changes"
+)
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
 # `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Chunks and
@@ -255,9 +260,11 @@ class CassandraSession:
 
     @contextlib.contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into StoreUnavailableError."""
+        """Turn the driver's errors into StoreUnavailableError; what is spoilt is StateLostError."""
         try:
             yield
+        except UnreadableError as error:
+            raise StateLostError(str(error), place=self._place, hint=RESTORE) from error
         except _ERRORS as error:
             raise StoreUnavailableError(
                 f"{type(error).__name__}: {_reason(error)}", place=self._place

@@ -15,15 +15,21 @@ import msgspec
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
     Commit,
-    Counters,
     SplitState,
     StateLostError,
     StoreUnavailableError,
 )
 from headrace.connector.stores.cassandra_losses import CassandraLosses
-from headrace.connector.stores.cassandra_session import CassandraSession
+from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
 from headrace.connector.stores.ring_parts import token_range
-from headrace.connector.stores.sqlite_state import counters_of, counters_text
+from headrace.connector.stores.stored import (
+    BEGINS_ANEW,
+    UnreadableError,
+    check_position,
+    chunks_of,
+    counters_of,
+    counters_text,
+)
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
@@ -103,7 +109,7 @@ class CassandraHeads:
                 for name, content in chunks.items()
             ]
         )
-        listed = json.dumps(dict.fromkeys(chunks, state.token))
+        listed = json.dumps(dict.fromkeys(chunks, state.token)) if position else BEGINS_ANEW
         facts = (state.seq, position.head if position else None, listed)
         counters = counters_text(state.counters)
         if is_known:
@@ -172,7 +178,7 @@ class CassandraHeads:
             refused[commit.split] = error
             return None
         assert row is not None  # noqa: S101 (judged)
-        return None if row["seq"] == commit.seq else dict(json.loads(row["chunks"]))
+        return None if row["seq"] == commit.seq else self._chunks(commit.split, row)
 
     def _replace(
         self, ready: Sequence[tuple[Commit, dict[str, int]]], refused: dict[str, HeadraceError]
@@ -249,17 +255,40 @@ class CassandraHeads:
             row = self._row(split)
             if row is None:
                 break
-            listed: dict[str, int] = json.loads(row["chunks"])
+            listed = self._chunks(split, row)
             keys = [(self._job, split, token, name) for name, token in listed.items()]
             found = {each["name"]: each["content"] for each in self._session.rows_of(_CHUNK, keys)}
             missing = [name for name in listed if name not in found]
             if not missing:
-                return _state(split, row, {name: found[name] for name in listed}), listed
+                return self._state(split, row, {name: found[name] for name in listed}), listed
             what = f"chunk {missing[0]} of head {row['seq']} is missing"
             if seen == (row["fence"], row["seq"]):
                 break
             seen = row["fence"], row["seq"]
         raise self._lost(split, what)
+
+    def _chunks(self, split: str, row: Row) -> dict[str, int]:
+        """Return the chunks of a head, and under which token each was written."""
+        try:
+            listed = chunks_of(row["chunks"], dict[str, int])
+            check_position(row["head"], listed, seq=row["seq"], plan=row["plan"])
+        except UnreadableError as error:
+            raise self._lost(split, f"table heads, {error}") from error
+        return listed or {}
+
+    def _state(self, split: str, row: Row, chunks: Mapping[str, bytes]) -> SplitState:
+        try:
+            counters = counters_of(row["counters"])
+        except UnreadableError as error:
+            raise self._lost(split, f"table heads, {error}") from error
+        return SplitState(
+            split=split,
+            plan=row["plan"],
+            token=row["fence"],
+            seq=row["seq"],
+            position=None if row["head"] is None else EncodedPosition(row["head"], chunks),
+            counters=counters,
+        )
 
     def _sweep(self, split: str, token: int, listed: Mapping[str, int]) -> None:
         """Remove chunks that earlier owners left in no state."""
@@ -294,22 +323,10 @@ class CassandraHeads:
         return StateLostError(
             what,
             place=f"job {self._job}, split {split}",
-            hint="restore the keyspace from a backup; starting over would repeat or lose changes",
+            hint=RESTORE,
         )
 
 
 def lease_key(job: str, split: str) -> tuple[str, int, str]:
     """Return the key of a split's lease."""
     return job, zlib.crc32(split.encode()) % BUCKETS, split
-
-
-def _state(split: str, row: Row, chunks: Mapping[str, bytes]) -> SplitState:
-    counters: Counters = counters_of(row["counters"])
-    return SplitState(
-        split=split,
-        plan=row["plan"],
-        token=row["fence"],
-        seq=row["seq"],
-        position=None if row["head"] is None else EncodedPosition(row["head"], chunks),
-        counters=counters,
-    )

@@ -4,7 +4,6 @@ The statements that replace a split's state are in `sqlite_state`, the file itse
 """
 
 import json
-import secrets
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +24,19 @@ from headrace.connector.stores import (
     Publications,
     Seen,
     SplitState,
-    StateLostError,
     Store,
     Succeed,
     WorkerRow,
 )
-from headrace.connector.stores.board import JOB_KEY_BYTES, PLAN
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
+from headrace.connector.stores.sqlite_jobs import (
+    add_splits,
+    heads,
+    job_key,
+    leases,
+    splits_of,
+    workers,
+)
 from headrace.connector.stores.sqlite_losses import Losses
 from headrace.connector.stores.sqlite_notes import SqlitePublications, see, seen
 from headrace.connector.stores.sqlite_plans import SqlitePlans
@@ -43,6 +48,7 @@ from headrace.connector.stores.sqlite_state import (
     replace_positions,
     thaw,
 )
+from headrace.connector.stores.stored import PLAN, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["COPIED", "SqliteStore", "connect", "transaction"]
@@ -118,20 +124,13 @@ class SqliteStore(Store):
 
     def job_key(self) -> bytes:
         """See `Store.job_key`."""
-        with transaction(self._connection):
-            self._connection.execute(
-                "INSERT OR IGNORE INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')",
-                (self._job, secrets.token_bytes(JOB_KEY_BYTES), PLAN),
-            )
-        (key,) = self._rows("SELECT job_key FROM jobs WHERE job = ?")[0]
-        return bytes(key)
+        return job_key(self._connection, self._job)
 
     def register(self, splits: Sequence[str]) -> int:
         """See `Store.register`."""
         self.job_key()
         with transaction(self._connection):
-            plan, text = self._rows("SELECT plan, splits FROM jobs WHERE job = ?")[0]
-            known: list[str] = json.loads(text)
+            plan, known = splits_of(self._connection, self._job)
             gone = sorted(set(known) - set(splits))
             if gone:
                 raise PlanChangedError(
@@ -139,22 +138,9 @@ class SqliteStore(Store):
                     place=f"job {self._job}",
                     hint="restore the option that decides the splits, or give the job a new name",
                 )
-            self._check_known(known)
             new = [split for split in splits if split not in known]
-            self._connection.executemany(
-                "INSERT INTO leases (job, split, token, beat, lease_ms) VALUES (?, ?, 0, 0, 0)",
-                [(self._job, split) for split in new],
-            )
-            self._connection.executemany(
-                "INSERT INTO heads (job, split, plan, token, seq, chunks, counters) "
-                "VALUES (?, ?, ?, 0, 0, '[]', '{}')",
-                [(self._job, split, plan) for split in new],
-            )
-            self._connection.execute(
-                "UPDATE jobs SET splits = ? WHERE job = ?",
-                (json.dumps([*known, *new]), self._job),
-            )
-        return int(plan)
+            add_splits(self._connection, self._job, new)
+        return plan
 
     def plans(self) -> Plans:
         """See `Store.plans`."""
@@ -195,46 +181,11 @@ class SqliteStore(Store):
 
     def workers(self) -> Sequence[WorkerRow]:
         """See `Store.workers`."""
-        rows = self._rows(
-            "SELECT worker, host, boot, pid_space, pid, started, beat, places, heirs, wants "
-            "FROM workers WHERE job = ? ORDER BY worker"
-        )
-        return [
-            WorkerRow(
-                Owner(
-                    worker=worker,
-                    host=host,
-                    boot=boot,
-                    pid_space=pid_space,
-                    pid=pid,
-                    started=started,
-                ),
-                beat,
-                places=tuple(json.loads(places)),
-                heirs=tuple(json.loads(heirs)),
-                wants=tuple(json.loads(wants)),
-            )
-            for worker, host, boot, pid_space, pid, started, beat, places, heirs, wants in rows
-        ]
+        return workers(self._connection, self._job)
 
     def leases(self) -> Sequence[LeaseRow]:
         """See `Store.leases`."""
-        rows = self._rows(
-            "SELECT split, owner, token, beat, lease_ms, problem, rate FROM leases "
-            "WHERE job = ? ORDER BY split"
-        )
-        return [
-            LeaseRow(
-                split=split,
-                owner=owner,
-                token=token,
-                beat=beat,
-                lease_ms=lease_ms,
-                problem=problem,
-                rate=rate,
-            )
-            for split, owner, token, beat, lease_ms, problem, rate in rows
-        ]
+        return leases(self._connection, self._job)
 
     def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
         """See `Store.claim`."""
@@ -403,7 +354,8 @@ class SqliteStore(Store):
 
     def states(self) -> Sequence[SplitState]:
         """See `Store.states`."""
-        return [load(self._connection, self._job, row.split) for row in self.leases()]
+        known = heads(self._connection, self._job)
+        return [load(self._connection, self._job, split) for split in known]
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`."""
@@ -429,20 +381,13 @@ class SqliteStore(Store):
         query = "SELECT tbl, text, key, value FROM schemas WHERE schema_id = ?"
         with named_errors(self._connection):
             row = self._connection.execute(query, (schema_id,)).fetchone()
-        if row is None:
-            return None
-        table, text, key, value = row
-        return RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
+            return None if row is None else _schema(schema_id, *row)
 
     def schemas(self) -> Sequence[RecordSchema]:
         """See `Store.schemas`."""
         query = "SELECT schema_id, tbl, text, key, value FROM schemas"
         with named_errors(self._connection):
-            rows = self._connection.execute(query).fetchall()
-        return [
-            RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
-            for schema_id, table, text, key, value in rows
-        ]
+            return [_schema(*row) for row in self._connection.execute(query)]
 
     def publications(self) -> Publications:
         """See `Store.publications`."""
@@ -472,20 +417,15 @@ class SqliteStore(Store):
         with named_errors(self._connection):
             return self._connection.execute(query, (self._job,)).fetchall()
 
-    def _check_known(self, known: Sequence[str]) -> None:
-        for table in ("leases", "heads"):
-            found = {s for (s,) in self._rows(f"SELECT split FROM {table} WHERE job = ?")}  # noqa: S608 (two constants)
-            missing = [split for split in known if split not in found]
-            if missing:
-                raise StateLostError(
-                    f"the split is known, but not in {table}",
-                    place=f"job {self._job}, split {missing[0]}",
-                    hint="restore the state file from a backup; starting over would repeat or "
-                    "lose changes",
-                )
-
     def _next_token(self, row: LeaseRow) -> int:
         (token,) = self._connection.execute(
             "SELECT token FROM heads WHERE job = ? AND split = ?", (self._job, row.split)
         ).fetchone() or (0,)
         return 1 + max(row.token, int(token))
+
+
+def _schema(schema_id: bytes, table: str, text: str, key: str, value: str) -> RecordSchema:
+    what = f"table schemas, {table}, column"
+    return RecordSchema(
+        table, text, schema_id, document(key, f"{what} key"), document(value, f"{what} value")
+    )

@@ -18,6 +18,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.sqlite_shape import RESTORE, check_shape
+from headrace.connector.stores.stored import UnreadableError
 
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -202,15 +203,17 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
 
     Raises:
         StoreUnavailableError: it may work later.
-        StateLostError: the file is damaged, so it never will.
+        StateLostError: the file is damaged, or something in it is unreadable, so it never will.
 
     """
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
+    except UnreadableError as error:
+        raise StateLostError(str(error), place=_place_of(of), hint=RESTORE) from error
     except sqlite3.Error as error:
-        place = str(of) if isinstance(of, Path) else _file_of(of)
+        place = _place_of(of)
         if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGE:
             what = f"the state file is damaged: {error}"
             raise StateLostError(what, place=place, hint=RESTORE) from error
@@ -221,7 +224,12 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
         ) from error
 
 
-def _file_of(connection: sqlite3.Connection) -> str:
+def _place_of(of: sqlite3.Connection | Path) -> str:
+    return str(of) if isinstance(of, Path) else file_of(of)
+
+
+def file_of(connection: sqlite3.Connection) -> str:
+    """Return the path of the file behind a connection; nothing, of one in memory."""
     with contextlib.suppress(sqlite3.Error):
         for _, _, file in sqlite3.Connection.execute(connection, "PRAGMA database_list"):
             return str(file)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from headrace.connector.stores import KeptLoss, Loss, QuarantineFullError
 from headrace.connector.stores.sqlite_file import named_errors, transaction
+from headrace.connector.stores.stored import UnreadableError, decoded, document
 from headrace.plugins import Headers
 
 UNSENT_MAX: Final = 500
@@ -16,6 +17,8 @@ _COLUMNS: Final = (
     "id, split, lost_ms, sent, kind, stage, tbl, place, code, message, key, content, headers, "
     "origin"
 )
+
+_KINDS: Final = (int, str, int, int, *(str,) * 6, bytes | None, bytes, str, str)
 
 
 class Losses:
@@ -116,8 +119,11 @@ class Losses:
         )
         with named_errors(self._connection):
             rows = self._connection.execute(query, (self._job, *values))
-            for number, split, lost_ms, sent, kind, stage, table, *rest in rows:
+            for row in rows:
+                _check(row)
+                number, split, lost_ms, sent, kind, stage, table, *rest = row
                 place, code, message, key, content, headers, origin = rest
+                what = f"table quarantine, id {number}, column"
                 loss = Loss(
                     kind=kind,
                     stage=stage,
@@ -127,8 +133,8 @@ class Losses:
                     message=message,
                     key=key,
                     content=content,
-                    headers=_headers(headers),
-                    origin=json.loads(origin),
+                    headers=_headers(headers, what),
+                    origin=document(origin, f"{what} origin"),
                 )
                 yield KeptLoss(number, split, lost_ms, bool(sent), loss)
 
@@ -137,9 +143,18 @@ class Losses:
             self._connection.executemany(statement, [(self._job, number) for number in numbers])
 
 
+def _check(row: Sequence[object]) -> None:
+    """Refuse a row with a value of another kind: when the file is opened they are not looked at."""
+    for column, value, kind in zip(_COLUMNS.split(", "), row, _KINDS, strict=True):
+        if not isinstance(value, kind):
+            what = f"table quarantine, id {row[0]}, column {column}"
+            raise UnreadableError(f"{what}: found a value of another kind, or none")
+
+
 def _text(headers: Headers) -> str:
     return json.dumps([[name, base64.b64encode(content).decode()] for name, content in headers])
 
 
-def _headers(text: str) -> Headers:
-    return tuple((name, base64.b64decode(content)) for name, content in json.loads(text))
+def _headers(text: str, what: str) -> Headers:
+    found = decoded(text, list[tuple[str, bytes]], f"{what} headers")  # Of which bytes are base64.
+    return tuple(found)

@@ -8,6 +8,7 @@ from typing import Final
 from headrace.connector.states import Observed
 from headrace.connector.stores import Publication, Publications, PublicationState, Seen
 from headrace.connector.stores.sqlite_file import named_errors, transaction
+from headrace.connector.stores.stored import one_of
 
 _COLUMNS: Final = "subject, schema_id, part, text, state, number, guid, problem"
 
@@ -42,20 +43,20 @@ def seen(connection: sqlite3.Connection, job: str) -> Mapping[str, Seen]:
     )
     with named_errors(connection):
         rows = connection.execute(query, (job,)).fetchall()
-    return {
-        split: Seen(
-            split=split,
-            state=Observed(state),
-            generation=number,
-            worker=worker,
-            reason=reason,
-            attempt=attempt,
-            next_attempt_ms=next_ms,
-            since_ms=since_ms,
-            seen_ms=seen_ms,
-        )
-        for split, state, number, worker, reason, attempt, next_ms, since_ms, seen_ms in rows
-    }
+        return {
+            split: Seen(
+                split=split,
+                state=one_of(Observed, state, f"table seen, split {split}, column state"),
+                generation=number,
+                worker=worker,
+                reason=reason,
+                attempt=attempt,
+                next_attempt_ms=next_ms,
+                since_ms=since_ms,
+                seen_ms=seen_ms,
+            )
+            for split, state, number, worker, reason, attempt, next_ms, since_ms, seen_ms in rows
+        }
 
 
 class SqlitePublications(Publications):
@@ -90,19 +91,19 @@ class SqlitePublications(Publications):
         query = f"SELECT {_COLUMNS} FROM publications WHERE job = ? ORDER BY rowid"  # noqa: S608 (constants)
         with named_errors(self._connection):
             rows = self._connection.execute(query, (self._job,)).fetchall()
-        return [
-            Publication(
-                subject=subject,
-                schema_id=schema_id,
-                part=part,
-                text=text,
-                state=PublicationState(state),
-                number=number,
-                guid=guid,
-                problem=problem,
-            )
-            for subject, schema_id, part, text, state, number, guid, problem in rows
-        ]
+            return [
+                Publication(
+                    subject=subject,
+                    schema_id=schema_id,
+                    part=part,
+                    text=text,
+                    state=one_of(PublicationState, state, f"table publications, {subject}"),
+                    number=number,
+                    guid=guid,
+                    problem=problem,
+                )
+                for subject, schema_id, part, text, state, number, guid, problem in rows
+            ]
 
     def _values(self, each: Publication) -> tuple[str | bytes | int | None, ...]:
         key = (self._job, each.subject, each.schema_id, each.part)

@@ -7,9 +7,15 @@ from typing import Final
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import Plan, Plans, SplitState, Successor
-from headrace.connector.stores.board import PLAN
 from headrace.connector.stores.sqlite_file import named_errors, transaction
-from headrace.connector.stores.sqlite_state import counters_of, counters_text
+from headrace.connector.stores.sqlite_jobs import splits_of
+from headrace.connector.stores.stored import (
+    BEGINS_ANEW,
+    counters_of,
+    counters_text,
+    decoded,
+    names,
+)
 from headrace.plugins import EncodedPosition, LeaseLostError
 
 _OF_SPLITS: Final = ("leases", "heads", "chunks", "seen")
@@ -25,23 +31,23 @@ class SqlitePlans:
 
     def all(self) -> Plans:
         """Do what `Store.plans` promises."""
-        query = "SELECT plan, splits FROM jobs WHERE job = ?"
         with named_errors(self._connection):
-            number, text = self._connection.execute(query, (self._job,)).fetchone() or (PLAN, "[]")
+            number, splits = splits_of(self._connection, self._job)
             rows = self._connection.execute(
                 "SELECT plan, splits, books, counters FROM plans WHERE job = ? ORDER BY plan",
                 (self._job,),
             ).fetchall()
-        found = [
-            Plan(
-                number=plan,
-                splits=tuple(json.loads(splits)),
-                books=json.loads(books),
-                counters=counters_of(counters),
-            )
-            for plan, splits, books, counters in rows
-        ]
-        return Plans.of(Plan(number=number, splits=tuple(json.loads(text))), found)
+            found = [self._plan(*row) for row in rows]
+        return Plans.of(Plan(number=number, splits=splits), found)
+
+    def _plan(self, number: int, splits: str, books: str, counters: str) -> Plan:
+        what = f"table plans, job {self._job}, plan {number}, column"
+        return Plan(
+            number=number,
+            splits=names(splits, f"{what} splits"),
+            books=decoded(books, dict[str, int], f"{what} books"),
+            counters=counters_of(counters, f"{what} counters"),
+        )
 
     def announce(self, splits: Sequence[str], *, after: int) -> None:
         """Do what `Store.announce` promises."""
@@ -110,7 +116,7 @@ class SqlitePlans:
                 "VALUES (?, ?, ?, ?, 0, ?, ?, '{}', ?)",
                 (
                     *(self._job, split, plan.number, token, position.head if position else None),
-                    *(json.dumps(list(chunks)), moved),
+                    *(json.dumps(list(chunks)) if position else BEGINS_ANEW, moved),
                 ),
             )
             self._connection.executemany(

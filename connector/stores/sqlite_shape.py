@@ -13,7 +13,10 @@ from typing import Final
 
 from headrace.connector.stores import StateLostError
 
-RESTORE: Final = "restore the state file from a backup; starting over would repeat or lose changes"
+RESTORE: Final = (
+    "restore the state file from a backup; starting over, as a job of another name does, would "
+    "repeat or lose changes"
+)
 # It may have a row for each of many losses, which are looked at one by one when they are read.
 _NOT_LOOKED_THROUGH: Final = "quarantine"
 _COLUMNS: Final = (

@@ -14,12 +14,20 @@ from headrace.connector.stores import (
     Commit,
     Counters,
     SplitState,
-    StateLostError,
     StoreUnavailableError,
-    TableCounts,
 )
 from headrace.connector.stores.sqlite_file import named_errors, snapshot, transaction
+from headrace.connector.stores.sqlite_jobs import is_known, lost, splits_of
 from headrace.connector.stores.sqlite_losses import Losses
+from headrace.connector.stores.stored import (
+    BEGINS_ANEW,
+    UnreadableError,
+    check_plan,
+    check_position,
+    chunks_of,
+    counters_of,
+    counters_text,
+)
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 _HEAD: Final = (
@@ -41,23 +49,26 @@ def load(connection: sqlite3.Connection, job: str, split: str) -> SplitState:
             "SELECT name, content FROM chunks WHERE job = ? AND split = ?", (job, split)
         )
         chunks = dict(found.fetchall())
+        in_force, splits = splits_of(connection, job)
     if row is None:
         raise _headless(connection, job, split)
     plan, token, _, seq, head, names, counters = row
+    try:
+        if split in splits:
+            check_plan(plan, in_force)
+        listed = chunks_of(names, list[str])
+        kept = check_position(head, listed, seq=seq, plan=plan)
+        counts = counters_of(counters)
+    except UnreadableError as error:
+        raise lost(connection, job, f"table heads, {error}", split) from error
     position = None
-    if head is not None:
-        listed = json.loads(names)
+    if kept is not None and listed is not None:
         missing = [name for name in listed if name not in chunks]
         if missing:
-            raise _lost(job, split, f"chunk {missing[0]} of head {seq} is missing")
-        position = EncodedPosition(head, {name: chunks[name] for name in listed})
+            raise lost(connection, job, f"chunk {missing[0]} of head {seq} is missing", split)
+        position = EncodedPosition(kept, {name: chunks[name] for name in listed})
     return SplitState(
-        split=split,
-        plan=plan,
-        token=token,
-        seq=seq,
-        position=position,
-        counters=counters_of(counters),
+        split=split, plan=plan, token=token, seq=seq, position=position, counters=counts
     )
 
 
@@ -82,7 +93,7 @@ def replace_positions(
             "WHERE job = ? AND split = ?",
             (
                 position.head if position else None,
-                json.dumps(list(position.chunks) if position else []),
+                json.dumps(list(position.chunks)) if position else BEGINS_ANEW,
                 position is not None,
                 *place,
             ),
@@ -115,7 +126,10 @@ def thaw(
     """Do what `Store.thaw` promises."""
     with transaction(connection):
         for split, token in tokens.items():
-            plan, found, who, *_ = connection.execute(_HEAD, (job, split)).fetchone()
+            row = connection.execute(_HEAD, (job, split)).fetchone()
+            if row is None:
+                raise _headless(connection, job, split)
+            plan, found, who, *_ = row
             if plan > 0:
                 continue
             if (found, who) != (token, owner):
@@ -137,24 +151,6 @@ def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
     query = "SELECT 1 FROM heads WHERE job = ? AND plan < 0"
     with named_errors(connection):
         return connection.execute(query, (job,)).fetchone() is not None
-
-
-def counters_of(text: str) -> Counters:
-    """Read what `counters_text` wrote."""
-    return {table: TableCounts(*row) for table, row in json.loads(text).items()}
-
-
-def counters_text(counters: Counters) -> str:
-    """Write counters as a JSON object of five numbers per table; of eight where some are repeats.
-
-    So an older release reads what has none.
-    """
-    return json.dumps(
-        {
-            table: [*c.fates.values(), *(c.repeats.values() if any(c.repeats.values()) else ())]
-            for table, c in sorted(counters.items())
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +235,10 @@ class StateWriter:
 
         """
         with transaction(self._connection):
-            (token,) = self._connection.execute(
-                "SELECT token FROM heads WHERE job = ? AND split = ?", (self._job, state.split)
-            ).fetchone()
+            row = self._connection.execute(_HEAD, (self._job, state.split)).fetchone()
+            if row is None:
+                raise _headless(self._connection, self._job, state.split)
+            token = row[1]
             if token != state.token:
                 raise _replaced(state.split, token, state.token)
             self._write(state.split, state.seq, position, state.counters)
@@ -278,7 +275,8 @@ class StateWriter:
         if seq == commit.seq:  # An earlier try of this very commit was applied after all.
             return True, None
         if seq != commit.previous:
-            return False, _lost(*place, f"head is number {seq}, expected {commit.previous}")
+            what = f"head is number {seq}, expected {commit.previous}"
+            return False, lost(self._connection, self._job, what, commit.split)
         return False, None
 
     def _replace(self, commit: Commit) -> HeadraceError | None:
@@ -342,20 +340,11 @@ class StateWriter:
 
 def _headless(connection: sqlite3.Connection, job: str, split: str) -> HeadraceError:
     """Return why a split has no head: another plan took its place, or it was lost."""
-    with named_errors(connection):
-        row = connection.execute("SELECT plan, splits FROM jobs WHERE job = ?", (job,)).fetchone()
-    if row is not None and split not in json.loads(row[1]):
-        return LeaseLostError(f"is no split of plan {row[0]}", place=f"split {split}")
-    return _lost(job, split, "its head is missing")
+    plan, splits = splits_of(connection, job)
+    if split not in splits and is_known(connection, job):
+        return LeaseLostError(f"is no split of plan {plan}", place=f"split {split}")
+    return lost(connection, job, "its head is missing", split)
 
 
 def _replaced(split: str, found: int, mine: int) -> LeaseLostError:
     return LeaseLostError(f"head carries token {found}, mine is {mine}", place=f"split {split}")
-
-
-def _lost(job: str, split: str, what: str) -> StateLostError:
-    return StateLostError(
-        what,
-        place=f"job {job}, split {split}",
-        hint="restore the state file from a backup; starting over would repeat or lose changes",
-    )

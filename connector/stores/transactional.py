@@ -22,7 +22,8 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_state import Copied, counters_of, counters_text
+from headrace.connector.stores.sqlite_state import Copied
+from headrace.connector.stores.stored import counters_of, counters_text
 from headrace.plugins import (
     Clock,
     EncodedPosition,

@@ -52,7 +52,10 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def remove(self, what: str, split: str) -> None:
-        """Remove the `lease`, the `head` or the `chunks` of a split, behind the store's back."""
+        """Remove the `lease`, the `head` or the `chunks` of a split, behind the store's back.
+
+        Or, of its head, only the `position`.
+        """
 
 
 def owner(worker: str = "w1") -> Owner:

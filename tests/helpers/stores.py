@@ -42,6 +42,9 @@ class SqliteDriver(StoreDriver):
 
     def remove(self, what: str, split: str) -> None:
         """Delete rows with SQL."""
+        if what == "position":
+            self._execute("UPDATE heads SET head = NULL WHERE split = ?", split)
+            return
         table = {"lease": "leases", "head": "heads"}.get(what, what)
         self._execute(f"DELETE FROM {table} WHERE split = ?", split)  # noqa: S608 (names from above)
 

@@ -62,6 +62,8 @@ class CassandraDriver(StoreDriver):
             self._session.execute(chunks, (self.job, split))
         elif what == "head":
             self._spoil("DELETE FROM heads WHERE job = %s AND split = %s", split=split)
+        elif what == "position":
+            self._spoil("UPDATE heads SET head = null WHERE job = %s AND split = %s", split=split)
         else:
             _, bucket, _ = lease_key(self.job, split)
             lease = "DELETE FROM leases WHERE bucket = %s AND job = %s AND split = %s"

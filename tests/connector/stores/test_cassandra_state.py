@@ -4,8 +4,10 @@ import struct
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from cql_node import BIGINT, BLOB, BOOLEAN, INT, SMALLINT, TEXT, VARINT, VOID, CqlNode, rows
-from headrace.connector.stores import Commit, TableCounts
+from headrace.connector.stores import Commit, StateLostError, TableCounts
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra_state import CassandraHeads
@@ -77,3 +79,30 @@ def test_a_commit_of_time_alone_is_one_statement() -> None:
     asked = Counter(" ".join(each.split()[:3]) for each in node.executed)
     heads_only = {"SELECT plan, fence,": 2, "INSERT INTO chunks": 2, "UPDATE heads SET": 2 + 2}
     assert heads_only == {each: n for each, n in asked.items() if each not in BESIDE}
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "message"),
+    [
+        ({"head": None}, "column head: found NULL, expected the position of commit 4"),
+        ({"chunks": b"x"}, "column chunks: JSON is malformed"),
+        ({"chunks": b'["c1"]'}, "column chunks: Expected `object`, got `array`"),
+        ({"chunks": None}, "column chunks: found NULL, expected JSON"),
+        ({"counters": b'{"shop.orders": [1]}'}, "found 1 numbers of shop.orders, expected 5 or 8"),
+        ({"counters": None}, "column counters: found NULL"),
+        ({"seq": None}, "columns plan, seq: found int, NULL"),
+    ],
+)
+def test_a_head_that_was_spoilt_is_lost(spoilt: dict[str, bytes | None], message: str) -> None:
+    """A head that lacks something, or has nonsense, is no state: the job stops, and says what."""
+    whole = dict(zip(HEAD, [*STORED, b"", b"{}", b"{}"], strict=True))
+    found: list[bytes | None] = [{**whole, **spoilt}[column] for column in HEAD]
+    answers = {**ANSWERS, "SELECT plan": rows(HEAD, found)}
+    with CqlNode(answers=answers, binds=BINDS) as node:
+        session = CassandraSession(CassandraStoreConfig(contact_points=(node.point,)), create=False)
+        heads = CassandraHeads(session, "job", CassandraLosses(session, "job", bytes_max=0))
+        with pytest.raises(StateLostError, match=message) as caught:
+            heads.state("1-of-2")
+        session.close()
+
+    assert "job job, split 1-of-2" == caught.value.place
