@@ -22,7 +22,7 @@ from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import LOOPBACK, RestServer
 from headrace.connector.runtime.supervisor import Supervisor, start_child
 from headrace.connector.runtime.watch import RestartPolicy
-from headrace.plugins import ConfigError, Problem, parse_config
+from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config
 
 FORCED_STATUS: Final = 1
 PUMPS_MAX: Final = 256
@@ -77,7 +77,17 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig, *, pumps: 
     tls = tls_of(config, path.parent)
     over = asyncio.Event()
     _end_by_signals(over, supervisor.kill)
-    thread = threading.Thread(target=supervisor.run, name="supervisor")
+    loop, failures = asyncio.get_running_loop(), list[HeadraceError]()
+
+    def supervise() -> None:
+        try:
+            supervisor.run()
+        except HeadraceError as error:  # Jobs are not looked after any more: so nobody serves.
+            failures.append(error)
+        finally:
+            loop.call_soon_threadsafe(over.set)
+
+    thread = threading.Thread(target=supervise, name="supervisor")
     try:
         for address in addresses(config.listen):
             await server.start(address, tls)
@@ -89,7 +99,9 @@ async def _serve(path: Path, written: WorkerFile, config: RestConfig, *, pumps: 
         supervisor.stop()
         await server.close()
         if thread.ident is not None:
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+            await loop.run_in_executor(None, thread.join)
+    if failures:
+        raise failures[0]
     return 0
 
 

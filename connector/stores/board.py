@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.connector.states import Desired
-from headrace.connector.stores import StateLostError
 from headrace.connector.stores.sqlite_file import named_errors, transaction
-from headrace.connector.stores.sqlite_shape import RESTORE
-from headrace.connector.stores.stored import decoded, one_of
+from headrace.connector.stores.stored import UnreadableError, decoded, one_of
 
 FORK_MARK: Final = "~"  # In no name that a user can give; see `Board.separate`.
 LOG_LEVEL: Final = "log_level"  # A setting.
@@ -70,7 +68,7 @@ class Board:
             query = "SELECT name FROM sqlite_schema WHERE name IN ('routes', 'wishes')"
             known = {name for (name,) in connection.execute(query)}
             if known == {"wishes"}:  # Made anew, all would run whatever was wanted.
-                raise StateLostError("table routes: found no such table", hint=RESTORE)
+                raise UnreadableError("table routes: found no such table")
             if not known:
                 with transaction(connection):
                     for statement in TABLES.split(";"):

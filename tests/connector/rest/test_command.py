@@ -1,8 +1,10 @@
 """The worker as a process: it runs jobs, serves, mends what dies, and ends cleanly."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,6 +158,16 @@ def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
 
     assert 1 == pumps.child.wait(SECONDS_MAX)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "a pump lives on")
+
+
+def test_a_spoilt_state_ends_a_worker(process: Process, tmp_path: Path) -> None:
+    """A worker that cannot know any more which jobs there are ends, and says what is lost."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw:
+        raw.execute("DROP TABLE routes")
+
+    assert 1 == process.child.wait(SECONDS_MAX)
+    said = process.log.read_text()
+    assert f"error [state_lost]: {tmp_path}/state.db: table routes: found no such table" in said
 
 
 def test_killed_worker_takes_its_jobs_along(process: Process) -> None:
