@@ -148,6 +148,9 @@ def add_splits(connection: sqlite3.Connection, job: str, new: Sequence[str]) -> 
             check_plan(found, plan)
         except UnreadableError as error:
             raise lost(connection, job, f"table heads, {error}", split) from error
+        if found < 0 and not _is_joining(connection):
+            what = f"table heads, column plan: found {found}, and the job becomes one with no other"
+            raise lost(connection, job, what, split)
     connection.executemany(
         "INSERT INTO leases (job, split, token, beat, lease_ms) VALUES (?, ?, 0, 0, 0)",
         [(job, split) for split in new],
@@ -160,6 +163,14 @@ def add_splits(connection: sqlite3.Connection, job: str, new: Sequence[str]) -> 
     connection.execute(
         "UPDATE jobs SET splits = ? WHERE job = ?", (json.dumps([*known, *new]), job)
     )
+
+
+def _is_joining(connection: sqlite3.Connection) -> bool:
+    """Say whether somebody makes two jobs one, for which heads are frozen; see `joins`."""
+    query = "SELECT 1 FROM sqlite_schema WHERE name = 'joins'"
+    if connection.execute(query).fetchone() is None:
+        return False
+    return connection.execute("SELECT 1 FROM joins WHERE owner != ''").fetchone() is not None
 
 
 def lost(connection: sqlite3.Connection, job: str, what: str, split: str = "") -> StateLostError:

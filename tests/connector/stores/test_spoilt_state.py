@@ -149,6 +149,8 @@ def scripts(path: Path, table: str) -> Iterator[str]:
     for column, kind in columns(path, table):
         if column == "id":  # SQLite has no place for anything but a number there.
             continue
+        if column == "plan":
+            yield f"UPDATE {table} SET plan = -plan"  # noqa: S608 (constants)
         values = [OTHER_KINDS[kind], "NULL", *([NONSENSE[kind]] if column in READ else [])]
         for value in values:
             yield f"UPDATE OR REPLACE {table} SET {column} = {value}"  # noqa: S608 (constants)
