@@ -148,10 +148,14 @@ def connect(
         _prepare(connection, place)
     except (sqlite3.Error, StoreUnavailableError) as error:
         connection.close()
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY == sqlite3.SQLITE_CORRUPT:
+            what = f"the state file is damaged: {error}"
+            raise StateLostError(what, place=str(place), hint=RESTORE) from error
         raise StateFileError(
             f"cannot be used as a state file: {error}",
             place=str(place),
-            hint="`state` names the SQLite file that headrace makes; give a path of its own",
+            hint="`state` names the SQLite file that headrace makes: restore it from a backup, or "
+            "give a path of its own",
         ) from error
     except BaseException:
         connection.close()

@@ -179,6 +179,17 @@ def test_names_a_table_that_was_changed(tmp_path: Path, script: str, message: st
     )
 
 
+def test_a_file_that_became_shorter_is_lost(tmp_path: Path) -> None:
+    """Its hint is to restore it: under a path of its own the job would begin anew."""
+    path = tmp_path / "state.db"
+    connect(path).close()
+    path.write_bytes(path.read_bytes()[:10_000])
+    with pytest.raises(StateLostError, match=r"is damaged: .* malformed") as caught:
+        connect(path)
+
+    assert caught.value.hint.startswith("restore the state file from a backup")
+
+
 def test_names_a_value_of_another_kind(tmp_path: Path) -> None:
     """What SQLite would not have let in was put there otherwise: table, row and column are said."""
     path = tmp_path / "state.db"
