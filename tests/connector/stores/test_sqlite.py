@@ -1,5 +1,6 @@
 """The SQLite store: what every store must do, unsure commits, and the chunks in the file."""
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.states import Observed
+from headrace.connector.stores import Seen, StateLostError, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect
 from headrace.plugins.discovery import load
@@ -106,3 +108,30 @@ def test_chunks_are_always_those_listed(
     store.close()
 
     assert names == set(versions[-1] if versions else ())
+
+
+@pytest.mark.parametrize("table", ["leases", "heads", "chunks", "seen"])
+def test_a_job_without_its_row_gets_no_new_key(path: Path, store: SqliteStore, table: str) -> None:
+    """With another key all digests differ: what is left of the job says that it had one."""
+    commit = commit_of(claim(store), chunks={"c": b"c"})
+    assert {} == store.commit([commit])
+    store.see([Seen(split="a", state=Observed.RUNNING, generation=0)])
+    others = {"jobs", "leases", "heads", "chunks", "seen"} - {table}
+    execute(path, "; ".join(f"DELETE FROM {other}" for other in others))  # noqa: S608 (constants)
+    with pytest.raises(StateLostError, match=f"no row of it, but table {table} has"):
+        store.job_key()
+
+
+def test_what_an_older_release_registered_is_new(path: Path, store: SqliteStore) -> None:
+    """It did not say that a split begins anew; one that was never committed to does so."""
+    execute(path, "UPDATE heads SET chunks = '[]'")
+    assert [None, None] == [state.position for state in store.states()]
+    execute(path, "UPDATE heads SET seq = 1")
+    with pytest.raises(StateLostError, match="found NULL, expected the position of commit 1"):
+        store.states()
+
+
+def execute(path: Path, script: str) -> None:
+    """Change the file behind the store's back."""
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        raw.executescript(script)
