@@ -47,7 +47,7 @@ from headrace.connector.stores.cassandra_session import (
     CassandraStoreConfig,
 )
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
-from headrace.connector.stores.stored import BEGINS_ANEW
+from headrace.connector.stores.stored import BEGINS_ANEW, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 
 WORKER_SECONDS: Final = 24 * 3600  # After which a worker that vanished is no more listed.
@@ -388,12 +388,14 @@ class CassandraStore(Store):
         )
         if not rows:
             return None
-        return _schema({"schema_id": schema_id, **rows[0]})
+        with self._session.named_errors():
+            return _schema({"schema_id": schema_id, **rows[0]})
 
     def schemas(self) -> Sequence[RecordSchema]:
         """See `Store.schemas`."""
         rows = self._session.rows("SELECT schema_id, tbl, text, key, value FROM schemas")
-        return [_schema(row) for row in rows]
+        with self._session.named_errors():
+            return [_schema(row) for row in rows]
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
@@ -491,5 +493,6 @@ class CassandraStore(Store):
 
 
 def _schema(row: Mapping[str, Any]) -> RecordSchema:  # Any: the driver's rows have no types.
-    key, value = json.loads(row["key"]), json.loads(row["value"])
+    what = f"table schemas, {row['tbl']}, column"
+    key, value = (document(row[part], f"{what} {part}") for part in ("key", "value"))
     return RecordSchema(row["tbl"], row["text"], row["schema_id"], key, value)

@@ -20,6 +20,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.stored import one_of
 from headrace.plugins.notes import NoteKey
 
 READS_MAX: Final = 5  # Of notes that somebody replaces meanwhile.
@@ -145,19 +146,22 @@ class CassandraPublications(Publications):
     def all(self) -> Sequence[Publication]:
         """See `Publications.all`."""
         rows = self._session.rows("SELECT * FROM publications WHERE job = ?", self._job)
-        return [
-            Publication(
-                subject=row["subject"],
-                schema_id=row["schema_id"],
-                part=row["part"],
-                text=row["text"],
-                state=PublicationState(row["state"]),
-                number=row["number"],
-                guid=row["guid"],
-                problem=row["problem"],
-            )
-            for row in sorted(rows, key=lambda row: int(row["queued_us"]))
-        ]
+        with self._session.named_errors():
+            return [
+                Publication(
+                    subject=row["subject"],
+                    schema_id=row["schema_id"],
+                    part=row["part"],
+                    text=row["text"],
+                    state=one_of(
+                        PublicationState, row["state"], f"table publications, {row['subject']}"
+                    ),
+                    number=row["number"],
+                    guid=row["guid"],
+                    problem=row["problem"],
+                )
+                for row in sorted(rows, key=lambda row: int(row["queued_us"]))
+            ]
 
 
 def see(session: CassandraSession, job: str, rows: Sequence[Seen]) -> None:
@@ -187,11 +191,19 @@ def seen(session: CassandraSession, job: str) -> Mapping[str, Seen]:
         "seen_ms FROM seen WHERE job = ?",
         job,
     )
-    return {
-        row["split"]: Seen(**{**row, "state": Observed(row["state"])})
-        for row in rows
-        if row["split"] is not None
-    }
+    with session.named_errors():
+        return {
+            row["split"]: Seen(
+                **{
+                    **row,
+                    "state": one_of(
+                        Observed, row["state"], f"table seen, job {job}, split {row['split']}"
+                    ),
+                }
+            )
+            for row in rows
+            if row["split"] is not None
+        }
 
 
 def report(session: CassandraSession, job: str, problem: str) -> None:
