@@ -285,7 +285,8 @@ class Quarantined:
     """Something read and agreed that could not be made into records, with its bytes (I8).
 
     `stage` is where it failed, in Kafka Connect's words: TASK_POLL is the source. `origin` is what
-    the source needs to make records of the bytes later: numbers and texts.
+    the source needs to make records of the bytes later: numbers and texts. Its `table`, if there
+    is one, is the table in whose books it is counted.
     """
 
     place: str

@@ -337,9 +337,8 @@ def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:
         left_out = {t: TableCounts(cut=n, filtered=n) for t, n in encoded.filtered.items()}
         counters = add_counters(counters, left_out)
     losses = quarantined(encoded, place)
-    if losses:
-        lost = TableCounts(cut=len(losses), quarantined=len(losses))
-        counters = add_counters(counters, {"": lost})
+    for table, n in Counter(loss.table for loss in losses).items():
+        counters = add_counters(counters, {table: TableCounts(cut=n, quarantined=n)})
     return counters, losses
 
 
@@ -359,7 +358,7 @@ def quarantined(encoded: EncodedRecords, place: str) -> list[Loss]:
     return [
         Loss(
             kind="quarantined",
-            table="",  # It was not cut, so its tables are not known.
+            table=str(item.origin.get("table", "")),  # What was not cut is of no known one.
             place=item.place or place,
             code=item.code,
             message=item.message,

@@ -281,6 +281,21 @@ def test_quarantined_items_go_with_their_batch() -> None:
     ]
 
 
+def test_what_a_record_set_aside_is_of_its_table() -> None:
+    """A transform and a schema store know the table; what was never cut is of none."""
+    ledger = Ledger("a", last_seq=0)
+    cut = Quarantined("", "transform", "no", b"x", "TRANSFORMATION", {"table": "ks.u", "key": ""})
+    raw = Quarantined("segment 3, byte 9", "bad", "no", b"raw", origin={"node": "n"})
+    ledger.add(batch(1), EncodedRecords([], [], [], [], [cut, raw, cut]))
+    settled = taken(ledger)
+
+    assert {
+        "ks.u": TableCounts(cut=2, quarantined=2),
+        "": TableCounts(cut=1, quarantined=1),
+    } == settled.counters
+    assert ["ks.u", "", "ks.u"] == [loss.table for loss in settled.losses]
+
+
 def test_fatal_failure_stops_the_split() -> None:
     """A fatal verdict gives the error that stops the split, and commits nothing of the batch."""
     ledger = Ledger("a", last_seq=0)
