@@ -1,5 +1,6 @@
 """A batch in the form that the sink asked for: by the batch itself where that gives the same."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from headrace.connector.serde.records import ShapedRecord, codec
 from headrace.connector.serde.shaping import DocumentRecord, Shaper
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
+    BadRecordError,
     Batch,
     ClaimStore,
     Codec,
@@ -83,11 +85,16 @@ class Encoder:
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
         """Have the schemas of records to come published, if there is a schema store."""
-        if self._framing is not None:
-            self._framing.announce([self.schema(schema) for schema in schemas])
+        if self._framing is None:
+            return
+        made = []
+        for schema in schemas:
+            with contextlib.suppress(BadRecordError):  # Then its records are set aside.
+                made.append(self.schema(schema))
+        self._framing.announce(made)
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Return *schema* as its records are encoded."""
+        """Return *schema* as its records are encoded. Raises as `Chain.schema`."""
         shaped = self._shaper.schema(schema)
         if not self._chain:
             return shaped

@@ -453,7 +453,7 @@ class ValueToKey(Transform):
         for name in self.config.fields:
             field = field_at(schema.value, name.split("."), known)
             if field is None:
-                raise TransformError(f"{schema.table} has no field {name}", place=schema.table)
+                raise TransformError(f"{schema.table} has no field {name}")
             fields.append({**field, "type": standalone(field["type"], known, defined)})
         key = {"type": "record", "name": "Key", "fields": fields}
         if "namespace" in schema.value:

@@ -37,6 +37,7 @@ class Transformed:
 
 @dataclass(slots=True)
 class _Link:
+    name: str
     transform: Transform
     predicate: Predicate | None
     negate: bool
@@ -44,6 +45,16 @@ class _Link:
 
     def means(self, record: Record) -> bool:
         return self.predicate is None or self.predicate.test(record) != self.negate
+
+    def may_mean(self, table: str, topic: str) -> bool:
+        meant = self.predicate.of_table(table, topic) if self.predicate else None
+        return meant is None or meant != self.negate
+
+    def failed(self, error: Exception, table: str) -> BadRecordError:
+        """Return why a record or a schema of *table* cannot go on."""
+        named = error if isinstance(error, BadRecordError) else BadRecordError(_told(error))
+        named.place = ", ".join(filter(None, (table, f"transforms.{self.name}", named.place)))
+        return named
 
 
 class Chain:
@@ -64,17 +75,27 @@ class Chain:
             for name in options.predicates
         }
         self._links = [_link(name, options, predicates) for name in options.transforms]
+        self._failed: dict[bytes, BadRecordError] = {}
 
     def __bool__(self) -> bool:
         """Say whether there is any."""
         return bool(self._links)
 
     def schema(self, schema: RecordSchema, topic: str) -> RecordSchema:
-        """Return the schema that records of *schema* have behind the last transform."""
+        """Return the schema that records of *schema* have behind the last transform.
+
+        Raises:
+            BadRecordError: they have none. From now on they are set aside, also those that no
+                transform fails on: a reader would look for their schema in vain.
+
+        """
         for link in self._links:
-            meant = link.predicate.of_table(schema.table, topic) if link.predicate else None
-            if meant is None or meant != link.negate:
-                schema = _after(link, schema)
+            try:
+                if link.may_mean(schema.table, topic):
+                    schema = _after(link, schema)
+            except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
+                failed = self._failed[schema.schema_id] = link.failed(error, schema.table)
+                raise failed from None
         return schema
 
     def apply(self, records: Sequence[Record]) -> Transformed:
@@ -83,18 +104,35 @@ class Chain:
         made = list(records)
         for link in self._links:
             made = _applied(link, made, lost)
+        if self._failed:
+            made = self._known(made, lost)
         before = Counter(record.schema.table for record in records)
         after = Counter(record.schema.table for record in made)
         gone = Counter(each.origin["table"] for each in lost)
         filtered = {t: n - after[t] - gone[t] for t, n in before.items() if n > after[t] + gone[t]}
         return Transformed(made, lost, filtered)
 
+    def _known(self, records: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
+        known = []
+        for record in records:
+            error = self._failed.get(record.schema.schema_id)
+            if error is None:
+                known.append(record)
+            else:
+                lost.append(set_aside(record, error, _STAGE))
+        return known
+
 
 def _applied(link: _Link, records: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
     made: list[Record] = []
     run: list[Record] = []
     for record in records:  # Those not meant keep their places among the others.
-        if link.means(record):
+        try:
+            meant = link.means(record)
+        except Exception as error:  # noqa: BLE001 (a predicate, too)
+            lost.append(set_aside(record, link.failed(error, record.schema.table), _STAGE))
+            continue
+        if meant:
             run.append(record)
         else:
             made += _transformed(link, run, lost)
@@ -110,14 +148,13 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
         return [_with_schema(link, record) for record in link.transform.batch(run)]
     except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
         if len(run) == 1:
-            named = error if isinstance(error, BadRecordError) else BadRecordError(_told(error))
-            lost.append(set_aside(run[0], named, _STAGE))
+            lost.append(set_aside(run[0], link.failed(error, run[0].schema.table), _STAGE))
             return []
     return [made for record in run for made in _transformed(link, [record], lost)]
 
 
 def _told(error: Exception) -> str:
-    return f"a transform failed: {type(error).__name__}"  # Its own text may repeat values.
+    return f"failed with {type(error).__name__}"  # Its own text may repeat values.
 
 
 def _with_schema(link: _Link, record: Record) -> Record:
@@ -130,7 +167,7 @@ def _after(link: _Link, schema: RecordSchema) -> RecordSchema:
         after = link.transform.schema(schema)
         for before, made in ((schema.key, after.key), (schema.value, after.value)):
             if made is not before:
-                check_fields(made, schema.table)
+                check_fields(made)
         link.schemas[schema.schema_id] = after
     return after
 
@@ -179,7 +216,7 @@ def _link(name: str, options: SinkOptions, predicates: Mapping[str, Predicate]) 
         raise ConfigError([Problem(f"{prefix}predicate", f"no predicate {wanted!r}", hint)])
     negate = _NEGATE[given.get(f"{prefix}negate", "false").lower()]
     transform: Transform = _plugin("transforms", name, given)
-    return _Link(transform, predicates.get(wanted or ""), negate, {})
+    return _Link(name, transform, predicates.get(wanted or ""), negate, {})
 
 
 def _plugin(group: str, name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401 (one of two)

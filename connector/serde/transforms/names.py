@@ -20,7 +20,7 @@ def check_names(key: str, names: Iterable[str]) -> None:
             raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
 
 
-def check_fields(schema: Document, table: str) -> None:
+def check_fields(schema: Document) -> None:
     """Raise TransformError if a record within *schema* has a field twice, or one misnamed."""
     for record in definitions(schema).values():
         counts = Counter(field["name"] for field in record.get("fields", ()))
@@ -28,10 +28,7 @@ def check_fields(schema: Document, table: str) -> None:
             if count > 1:
                 raise TransformError(
                     f"{record['name']} would have {count} fields {name!r}, expected one",
-                    place=table,
                     hint="give the new field a name that no other field has",
                 )
             if not _ALLOWED.fullmatch(name):
-                raise TransformError(
-                    f"{record['name']} would have a field {name!r}", place=table, hint=_HINT
-                )
+                raise TransformError(f"{record['name']} would have a field {name!r}", hint=_HINT)

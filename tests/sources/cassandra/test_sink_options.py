@@ -38,6 +38,7 @@ RECORDS = [record for batch in recorded_batches("4.1-ops") for record in batch.r
 KINDS = dict.fromkeys(record.operation for record in RECORDS)
 FIRST = [next(record for record in RECORDS if record.operation == kind) for kind in KINDS]
 TYPES = next(iter(recorded_batches("5.0-types")[0].records()))
+OTHER = next(r.schema.table for r in RECORDS if r.schema.table != FIRST[0].schema.table)
 TABLES = len({record.schema.table for record in RECORDS})
 
 
@@ -261,6 +262,34 @@ def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
 
     assert (len(FIRST) if policy == "dlq" else 0) == len(found.quarantined)
     assert (policy == "new_subject") is (TABLES < len(subjects))
+
+
+@pytest.mark.parametrize("framing", ["none", "confluent", "confluent-headers"])
+@pytest.mark.parametrize(
+    ("predicate", "aside"),
+    [
+        pytest.param({"type": "OperationIs", "operations": "DELETE"}, len(FIRST), id="some"),
+        pytest.param({"type": "TableMatches", "pattern": OTHER}, 0, id="another table's"),
+    ],
+)
+def test_a_schema_that_a_transform_fails_on(
+    tmp_path: Path, framing: str, predicate: Mapping[str, str], aside: int
+) -> None:
+    """All of its records are set aside, since nobody could read them; other tables go on."""
+    with registry(tmp_path / "registry.db") as address:
+        options = {"schema.store": "registry", "schema.store.url": address, "envelope": "flat"}
+        options |= {"schema.framing": framing, "transforms": "t", "predicates": "p"}
+        options |= {"transforms.t.type": "InsertField", "transforms.t.static.field": "__op"}
+        options |= {"transforms.t.static.value": "x", "transforms.t.predicate": "p"}
+        with encoder(
+            tmp_path, options | {f"predicates.p.{k}": predicate[k] for k in predicate}
+        ) as made:
+            found = announced(made)
+
+    assert (aside, len(FIRST) - aside) == (len(found.quarantined), len(found))
+    assert {
+        ("transform", f"{lost.origin['table']}, transforms.t") for lost in found.quarantined
+    } == {(lost.code, lost.place) for lost in found.quarantined}
 
 
 def test_the_null_sink_has_a_format(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
+    BadRecordError,
     ConfigError,
     Document,
     EncodedRecords,
@@ -335,6 +336,23 @@ def test_a_record_that_a_transform_fails_on_is_set_aside_alone() -> None:
     ((lost),) = found.quarantined
     assert ("TRANSFORMATION", "transform") == (lost.stage, lost.code)
     assert {} == dict(found.filtered)
+
+
+def test_what_failed_is_told_with_table_and_transform() -> None:
+    """Also where the error is none of ours, and of a record that no transform meant."""
+    chain = chain_of(
+        t={"type": "ValueToKey", "fields": "card.x", "predicate": "p_x"},
+        p_x={"type": "OperationIs", "operations": "DELETE"},
+    )
+    assert 1 == len(chain.apply([row(1)]).records)
+    with pytest.raises(BadRecordError, match=r"shop\.orders has no field card\.x"):
+        chain.schema(SCHEMA, "topic")
+    broken = chain_of(t={"type": "TimestampConverter", "field": "at", "target.type": "string"})
+
+    for made in (chain.apply([row(1)]), broken.apply([row(1).changed(value=None)])):
+        assert [] == list(made.records)
+        assert ["shop.orders, transforms.t"] == [lost.place for lost in made.quarantined]
+    assert ["failed with AttributeError"] == [lost.message for lost in made.quarantined]
 
 
 @pytest.mark.parametrize(
