@@ -25,6 +25,14 @@ class Transform(ABC):
         """Return the schema that records of *schema* have afterwards; asked once for each."""
         return schema
 
+    def topic(self, topic: str) -> str:
+        """Return where records go afterwards that were to go to *topic*.
+
+        Subjects of schemas are named by it, so a transform that sets `record.topic` overrides it.
+        What it raises means that they go nowhere: `one` sets each of them aside.
+        """
+        return topic
+
     @abstractmethod
     def one(self, record: Record) -> Record | None:
         """Return what becomes of *record*, itself or a `record.changed(…)`; None leaves it out.

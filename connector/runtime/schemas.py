@@ -33,16 +33,17 @@ def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
         ConfigError: what the sink or the schema store is asked for cannot be.
 
     """
-    store = _schema_store(job, context)
-    framing = None if store is None else _framing(job, context, sink, store)
     options = job.sink_config
     if not isinstance(options, SinkOptions):
-        return Encoder(sink.encoding(), framing=framing)
+        return Encoder(sink.encoding())
+    chain = Chain(options)
     claims = _claim_store(options)
+    store = _schema_store(options, context)
+    framing = None if store is None else _framing(job, context, sink, store, chain)
     return Encoder(
         sink.encoding(),
         framing=framing,
-        chain=Chain(options),
+        chain=chain,
         topic_of=sink.topic_of,
         options=options,
         claims=claims,
@@ -89,16 +90,15 @@ def _claims(options: SinkOptions) -> tuple[type[ClaimStore], object] | None:
     return plugin, _parsed(_CLAIMS_KEY, plugin.config_class, options.large_store_options)
 
 
-def _schema_store(job: Job, context: Context) -> SchemaStore | None:
-    """Return the schema store that *job* names, connected to nothing; or None.
+def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
+    """Return the schema store that *options* name, connected to nothing; or None.
 
     Raises:
         ConfigError: there is no such store, its options are wrong, or it gives no numbers for the
             framing asked for.
 
     """
-    options = job.sink_config
-    found = _schemas(options) if isinstance(options, SinkOptions) else None
+    found = _schemas(options)
     return None if found is None else found[0](found[1], context)
 
 
@@ -125,7 +125,7 @@ def _parsed(prefix: str, config_class: type, given: Mapping[str, str]) -> object
     return config
 
 
-def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore) -> Framing:
+def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: Chain) -> Framing:
     """Return what frames the messages of *job*, and publishes; begun on the data thread.
 
     Raises:
@@ -144,7 +144,7 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore) -> Fram
         job.name,
         strategy=options.schema_subjects,
         on_incompatible=options.schema_on_incompatible,
-        topic_of=sink.topic_of,
+        topics_of=lambda table: chain.topics(table, sink.topic_of(table)),
         log=context.log,
     )
     return Framing(

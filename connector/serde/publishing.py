@@ -70,16 +70,19 @@ class Publisher:
         *,
         strategy: str,
         on_incompatible: str,
-        topic_of: Callable[[str], str],
+        topics_of: Callable[[str], Sequence[str]],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Begin with what is still to be published. *notes* is as for `open_notes`."""
+        """Begin with what is still to be published. *notes* is as for `open_notes`.
+
+        *topics_of* says where the records of a table are sent.
+        """
         self._store = store
         self._open = partial(open_notes, notes)
         self._job = job
         self._strategy = strategy
         self._on_incompatible = on_incompatible
-        self._topic_of = topic_of
+        self._topics_of = topics_of
         self._log = log
         self._connection = self._open()
         self._queue = job_store(self._connection, job).publications()
@@ -97,7 +100,8 @@ class Publisher:
     def announce(self, schemas: Sequence[RecordSchema], parts: Sequence[str] = PARTS) -> None:
         """Queue the schemas of keys and values, as their records are encoded."""
         if schemas:
-            self._queue.enqueue([self._publication(s, part) for s in schemas for part in parts])
+            queued = [p for s in schemas for part in parts for p in self._publications(s, part)]
+            self._queue.enqueue(queued)
             self._wake.set()
 
     def outcome(self, schema_id: bytes, part: str) -> Publication | None:
@@ -122,12 +126,17 @@ class Publisher:
         self._thread.join(STOP_SECONDS_MAX)
         self._connection.close()
 
-    def _publication(self, schema: RecordSchema, part: str) -> Publication:
+    def _publications(self, schema: RecordSchema, part: str) -> Sequence[Publication]:
         document = schema.key if part == "key" else schema.value
-        topic = self._topic_of(schema.table)
-        subject = subject_of(self._strategy, part, topic=topic, schema=document)
+        subjects = [
+            subject_of(self._strategy, part, topic=topic, schema=document)
+            for topic in self._topics_of(schema.table)
+        ]
         text = json.dumps(document, separators=(",", ":"))
-        return Publication(subject=subject, schema_id=schema.schema_id, part=part, text=text)
+        return [
+            Publication(subject=subject, schema_id=schema.schema_id, part=part, text=text)
+            for subject in dict.fromkeys(subjects)
+        ]
 
     def _hear(self) -> None:
         while True:

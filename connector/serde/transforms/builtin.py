@@ -228,14 +228,17 @@ class RegexRouter(Transform):
         self._replacement = _GROUP.sub(r"\\g<\1>", config.replacement)
         self._routes: dict[str, str] = {}
 
-    def one(self, record: Record) -> Record:
-        """Replace the topic, if it matches."""
-        topic = record.topic or ""
+    def topic(self, topic: str) -> str:
+        """Replace *topic*, if it matches."""
         route = self._routes.get(topic)
         if route is None:
             match = self._regex.fullmatch(topic)
             route = self._routes[topic] = self._checked(match) if match else topic
-        return record.changed(topic=route)
+        return route
+
+    def one(self, record: Record) -> Record:
+        """Replace the record's topic."""
+        return record.changed(topic=self.topic(record.topic or ""))
 
     def _checked(self, match: re.Match[str]) -> str:
         route = match.expand(self._replacement)

@@ -1,5 +1,6 @@
 """The transforms of a sink, one after another, each for the records its predicate means."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,9 +47,23 @@ class _Link:
     def means(self, record: Record) -> bool:
         return self.predicate is None or self.predicate.test(record) != self.negate
 
-    def may_mean(self, table: str, topic: str) -> bool:
-        meant = self.predicate.of_table(table, topic) if self.predicate else None
-        return meant is None or meant != self.negate
+    def means_all(self, table: str, topic: str) -> bool | None:
+        """Say whether records of *table* on their way to *topic* are meant; None: some are."""
+        if self.predicate is None:
+            return True
+        meant = self.predicate.of_table(table, topic)
+        return None if meant is None else meant != self.negate
+
+    def topics(self, table: str, topics: Sequence[str]) -> Sequence[str]:
+        """Return where records of *table* may go afterwards that were to go to one of *topics*."""
+        found = []
+        for topic in topics:
+            meant = self.means_all(table, topic)
+            found += [] if meant else [topic]
+            if meant is not False:
+                with contextlib.suppress(BadRecordError):  # Then they go nowhere.
+                    found.append(self.transform.topic(topic))
+        return list(dict.fromkeys(found))
 
     def failed(self, error: Exception, table: str) -> BadRecordError:
         """Return why a record or a schema of *table* cannot go on."""
@@ -89,14 +104,23 @@ class Chain:
                 transform fails on: a reader would look for their schema in vain.
 
         """
+        topics: Sequence[str] = [topic]
         for link in self._links:
             try:
-                if link.may_mean(schema.table, topic):
+                if any(link.means_all(schema.table, each) is not False for each in topics):
                     schema = _after(link, schema)
+                topics = link.topics(schema.table, topics)
             except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
                 failed = self._failed[schema.schema_id] = link.failed(error, schema.table)
                 raise failed from None
         return schema
+
+    def topics(self, table: str, topic: str) -> Sequence[str]:
+        """Return where records of *table* may go, whose topic is *topic* before the first one."""
+        topics: Sequence[str] = [topic]
+        for link in self._links:
+            topics = link.topics(table, topics)
+        return topics
 
     def apply(self, records: Sequence[Record]) -> Transformed:
         """Transform *records*; one that a transform fails on is set aside alone (I8)."""

@@ -72,7 +72,7 @@ class Desk:
             "job",
             strategy="TopicNameStrategy",
             on_incompatible=on_incompatible,
-            topic_of=lambda table: f"cdc.{table}",
+            topics_of=lambda table: [f"cdc.{table}"],
             log=context().log,
         )
         return self.publisher

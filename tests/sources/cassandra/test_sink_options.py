@@ -208,6 +208,38 @@ def test_schemas_are_kept(tmp_path: Path) -> None:
     assert [] == list((tmp_path / "kept").glob("t-value*"))
 
 
+@pytest.mark.parametrize(
+    ("predicate", "topics"),
+    [
+        pytest.param({}, ["r.t"], id="all"),
+        pytest.param({"type": "OperationIs", "operations": "DELETE"}, ["r.t", "t"], id="some"),
+        pytest.param({"type": "TableMatches", "pattern": "no.table"}, ["t"], id="none"),
+    ],
+)
+def test_subjects_are_of_the_topics_that_messages_go_to(
+    tmp_path: Path, predicate: Mapping[str, str], topics: list[str]
+) -> None:
+    """Those that routers give, as whoever reads a topic looks its schema up."""
+    with registry(tmp_path / "registry.db") as address:
+        options = {"schema.store": "registry", "schema.store.url": address, "transforms": "r"}
+        options |= {
+            "schema.framing": "confluent",
+            "subject.name.strategy": "TopicRecordNameStrategy",
+        }
+        options |= {f"predicates.p.{key}": predicate[key] for key in predicate}
+        options |= {"transforms.r.type": "RegexRouter", "transforms.r.regex": "(.*)"}
+        options |= {"transforms.r.replacement": "r.$1"}
+        options |= {"predicates": "p", "transforms.r.predicate": "p"} if predicate else {}
+        with encoder(tmp_path, options) as made:
+            found = announced(made)
+            expected = {f"{t}-headrace.{r.schema.table}.Key" for t in topics for r in RECORDS}
+            until(lambda: expected <= set(ask(address, "GET", "/subjects")[1]), "no subject came")
+        subjects = ask(address, "GET", "/subjects")[1]
+
+    assert set(topics) == set(found.topics or ())
+    assert expected == {subject for subject in subjects if subject.endswith(".Key")}
+
+
 @pytest.mark.parametrize(("framing", "expected"), [("none", (False, 1)), ("confluent", (True, 1))])
 def test_framing(tmp_path: Path, framing: str, expected: tuple[bool, int]) -> None:
     """The registry's number stands before key and value, when that is asked for."""

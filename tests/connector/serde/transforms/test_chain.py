@@ -286,6 +286,18 @@ def test_records_are_routed_by_their_topic() -> None:
     assert ["ORDERS-of-SHOP"] == list(found.topics or ())
 
 
+def test_a_predicate_asks_for_the_topic_that_a_router_gave() -> None:
+    """For the schema as for the records."""
+    chain = chain_of(
+        r={"type": "RegexRouter", "regex": "SHOP.*", "replacement": "routed"},
+        m={"type": "ReplaceField", "include": "id", "predicate": "p_x"},
+        p_x={"type": "TopicNameMatches", "pattern": "routed"},
+    )
+
+    assert [{"id": 1}] == encoded(chain, row(1))[1]
+    assert ["routed"] == list(chain.topics("shop.orders", "SHOP.ORDERS"))
+
+
 @pytest.mark.parametrize(
     ("regex", "replacement"),
     [
