@@ -9,8 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.plugins import Document, Headers, Record
-from headrace.plugins.codecs import CONSTANT_HEADERS, RECORD_HEADERS, SCHEMA_ID_HEADER
+from headrace.plugins.codecs import (
+    CHUNK_COUNT_HEADER,
+    CHUNK_ID_HEADER,
+    CHUNK_INDEX_HEADER,
+    CLAIM_HEADER,
+    CONSTANT_HEADERS,
+    CONTROL_HEADER,
+    RECORD_HEADERS,
+    SCHEMA_ID_HEADER,
+)
 
+# What messages get behind the transforms of their records, so that no transform sees it.
+LATE_HEADERS: Final = frozenset(
+    {
+        *CONSTANT_HEADERS,
+        "__key_schema_id",
+        "__value_schema_id",
+        CLAIM_HEADER,
+        CHUNK_ID_HEADER,
+        CHUNK_INDEX_HEADER,
+        CHUNK_COUNT_HEADER,
+        CONTROL_HEADER,
+    }
+)
 _SPAN_HEX: Final = 16
 _SAMPLED: Final = "01"
 

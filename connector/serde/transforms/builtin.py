@@ -21,7 +21,7 @@ from headrace.connector.serde.transforms.fields import (
     without,
 )
 from headrace.connector.serde.transforms.masking import masked
-from headrace.connector.serde.transforms.names import check_names
+from headrace.connector.serde.transforms.names import check_headers, check_names
 from headrace.connector.serde.transforms.parts import PartTransform, TransformError
 from headrace.connector.serde.transforms.predicates import check_pattern
 from headrace.plugins import (
@@ -423,9 +423,13 @@ class DropHeadersConfig:
 
     headers: tuple[str, ...] = option("Headers that go.")
 
+    def __post_init__(self) -> None:
+        """Check that records have such headers."""
+        check_headers("headers", self.headers)
+
 
 class DropHeaders(Transform):
-    """Leaves headers of records out; the option `headers` says which constant ones there are."""
+    """Leaves headers of records out; the sink's option `headers` says which constant ones go."""
 
     config_class = DropHeadersConfig
     config: DropHeadersConfig

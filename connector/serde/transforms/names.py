@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.connector.serde.avro_types import definitions
+from headrace.connector.serde.headers import LATE_HEADERS
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import ConfigError, Document, Problem
+from headrace.plugins.codecs import CONSTANT_HEADERS
 
 _ALLOWED: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _HINT: Final = "Avro's names are of letters, digits and _, and do not begin with a digit"
@@ -18,6 +20,16 @@ def check_names(key: str, names: Iterable[str]) -> None:
     for name in names:
         if not _ALLOWED.fullmatch(name):
             raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
+
+
+def check_headers(key: str, names: Iterable[str]) -> None:
+    """Raise ConfigError if one of *names*, which the option *key* gave, is of no record yet."""
+    for name in names:
+        if name in LATE_HEADERS:
+            message = f"messages get {name!r} behind all transforms, so no record has it"
+            constant = name in CONSTANT_HEADERS
+            hint = "the sink's option headers says whether there is one" if constant else ""
+            raise ConfigError([Problem(key, message, hint)])
 
 
 def check_fields(schema: Document) -> None:

@@ -4,6 +4,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from headrace.connector.serde.transforms.names import check_headers
 from headrace.plugins import ConfigError, Operation, Predicate, Problem, Record, option
 
 
@@ -55,6 +56,10 @@ class HasHeaderKeyConfig:
     """Options of HasHeaderKey."""
 
     name: str = option("The header.")
+
+    def __post_init__(self) -> None:
+        """Check that records have such headers."""
+        check_headers("name", (self.name,))
 
 
 class HasHeaderKey(Predicate):

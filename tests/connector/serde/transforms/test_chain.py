@@ -411,6 +411,8 @@ def test_a_field_never_takes_anothers_name(options: Mapping[str, str]) -> None:
         ({"type": "ReplaceField", "renames": "a.b:a.c"}, "transforms.t.renames"),
         ({"type": "InsertField", "static.field": "my-field"}, "transforms.t.static.field"),
         ({"type": "InsertField", "topic.field": "2nd"}, "transforms.t.topic.field"),
+        ({"type": "DropHeaders", "headers": "op,table"}, "transforms.t.headers"),
+        ({"type": "DropHeaders", "headers": "__key_schema_id"}, "transforms.t.headers"),
     ],
 )
 def test_mistakes_are_named_by_their_keys(options: Mapping[str, object], key: str) -> None:
@@ -438,6 +440,9 @@ MEANT = {**FILTER, **BY_NAME, "transforms.t.predicate": "p"}
         pytest.param({**FILTER, "transforms": "t,t"}, "transforms", id="transform twice"),
         pytest.param({**MEANT, "predicates": "p,p"}, "predicates", id="predicate twice"),
         pytest.param({**FILTER, **BY_NAME}, "predicates", id="predicate of no transform"),
+        pytest.param(
+            {**MEANT, "predicates.p.name": "token"}, "predicates.p.name", id="late header"
+        ),
     ],
 )
 def test_what_would_do_nothing_or_something_else_is_a_mistake(
