@@ -2,11 +2,11 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.connector.serde.avro_types import AvroType, definitions, standalone
+from headrace.connector.serde.avro_types import definitions, standalone
 from headrace.connector.serde.transforms.fields import (
     edited,
     edited_schema,
@@ -20,7 +20,7 @@ from headrace.connector.serde.transforms.fields import (
     value_at,
     without,
 )
-from headrace.connector.serde.transforms.masking import masked
+from headrace.connector.serde.transforms.masking import mask_at
 from headrace.connector.serde.transforms.names import check_headers, check_names
 from headrace.connector.serde.transforms.parts import PartTransform, TransformError
 from headrace.connector.serde.transforms.predicates import check_pattern
@@ -171,13 +171,10 @@ class MaskField(PartTransform):
             known = self._known[record.schema.schema_id] = definitions(schema)
         for name in self.config.fields:
             path = name.split(".")
-            field = field_at(schema, path, known)
-            if field is not None:
-                data = edited(data, path, self._mask(field["type"], known))
+            mask = mask_at(schema, path, known, self.config.replacement)
+            if mask is not None:
+                data = edited(data, path, mask)
         return data
-
-    def _mask(self, avro_type: AvroType, known: Mapping[str, Document]) -> Callable[[Datum], Datum]:
-        return lambda value: masked(value, avro_type, known, self.config.replacement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

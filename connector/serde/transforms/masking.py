@@ -1,9 +1,10 @@
 """What stands in place of a masked value: the empty value of its type, which its schema allows."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from headrace.connector.serde.transforms.fields import field_at, record_in
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import Document
 
@@ -18,6 +19,24 @@ _EMPTY: Final[Mapping[str, object]] = {
     "bytes": b"",
 }
 _ZERO: Final = b"\x00"  # Of what is a number in bytes: no bytes at all are none.
+_NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, and its field.
+
+
+def mask_at(
+    schema: Document, path: Sequence[str], known: Mapping[str, Document], text: str | None
+) -> Callable[[Any], Any] | None:
+    """Return what masks the field at *path* of a record's *schema*; None: there is no such field.
+
+    The others are as for `masked`.
+    """
+    field = field_at(schema, path, known)
+    if field is None:
+        return None
+    outer = field_at(schema, path[:-1], known) if len(path) > 1 else None
+    record = None if outer is None else record_in(outer["type"], known)[0]
+    if record is not None and (record["name"], path[-1]) == _NUMBER_IN_BYTES:
+        return lambda value: None if value is None else _ZERO
+    return lambda value: masked(value, field["type"], known, text)
 
 
 def masked(
@@ -45,10 +64,12 @@ def masked(
     if isinstance(kind, Mapping | list):
         return masked(value, kind, known, text)
     if kind == "record":
-        return {
+        made = {
             field["name"]: masked(value.get(field["name"]), field["type"], known, text)
             for field in avro_type["fields"]
         }
+        name, number = _NUMBER_IN_BYTES
+        return {**made, number: _ZERO} if avro_type["name"] == name and number in made else made
     return _text(avro_type, text) if kind == "string" else _empty(avro_type)
 
 

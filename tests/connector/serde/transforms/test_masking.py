@@ -7,12 +7,18 @@ import fastavro
 import pytest
 
 from headrace.connector.serde.avro_types import definitions, without_logic
-from headrace.connector.serde.transforms.masking import masked
+from headrace.connector.serde.transforms.masking import mask_at, masked
 from headrace.connector.serde.transforms.parts import TransformError
 
 UUID = {"type": "string", "logicalType": "uuid"}
 NIL = "00000000-0000-0000-0000-000000000000"
 SOME = "6f2c1d9e-1111-4222-8333-444455556666"
+DECIMAL = {
+    "type": "record",
+    "name": "Decimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "unscaled", "type": "bytes"}],
+}
+ZERO = {"scale": 0, "unscaled": b"\0"}
 INNER = {
     "type": "record",
     "name": "Inner",
@@ -42,6 +48,7 @@ INNER = {
         pytest.param({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "A", id="enum"),
         pytest.param({"type": "array", "items": "int"}, [1], [], id="list"),
         pytest.param({"type": "map", "values": "int"}, {"secret": 1}, {}, id="map"),
+        pytest.param(DECIMAL, {"scale": 2, "unscaled": b"\7"}, ZERO, id="CQL's decimal"),
         pytest.param(INNER, {"a": SOME, "b": None}, {"a": NIL, "b": None}, id="record"),
     ],
 )
@@ -58,6 +65,20 @@ def test_what_stands_there_is_of_the_fields_type(
     fastavro.schemaless_writer(written, fastavro.parse_schema(without_logic(avro_type)), found)
     written.seek(0)
     fastavro.schemaless_reader(written, fastavro.parse_schema(avro_type), None)
+
+
+def test_the_digits_alone_of_a_decimal_become_zero() -> None:
+    """No bytes are no number, to Java; in another record they are what is empty."""
+    fields = [{"name": "d", "type": ["null", DECIMAL]}, {"name": "unscaled", "type": "bytes"}]
+    row = {"type": "record", "name": "Row", "fields": fields}
+    of_decimal, of_row, of_none = (
+        mask_at(row, path.split("."), definitions(row), None)
+        for path in ("d.unscaled", "unscaled", "d.other")
+    )
+
+    assert of_decimal
+    assert of_row
+    assert (b"\0", b"", None) == (of_decimal(b"\7"), of_row(b"\7"), of_none)
 
 
 @pytest.mark.parametrize(("text", "expected"), [(None, NIL), ("", NIL), (SOME.upper(), SOME)])
