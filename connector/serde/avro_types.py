@@ -1,6 +1,6 @@
 """Avro schemas as parsed JSON: taking one apart, and putting its pieces into another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from headrace.plugins import Document
@@ -38,6 +38,70 @@ def standalone(piece: AvroType, known: Mapping[str, Document], defined: set[str]
     for part in ("items", "values"):
         if part in made:
             made[part] = standalone(made[part], known, defined)
+    return made
+
+
+def opened(piece: AvroType, known: Mapping[str, Document], within: Sequence[str] = ()) -> AvroType:
+    """Return *piece* with the definition of each type of *known* wherever it is used.
+
+    *within* are the names of the types around it, which stay names.
+    """
+    if isinstance(piece, str):
+        is_free = piece in known and piece not in within
+        return opened(known[piece], known, within) if is_free else piece
+    if isinstance(piece, list):
+        return [opened(branch, known, within) for branch in piece]
+    if piece["type"] in NAMED:
+        within = (*within, piece["name"])
+    return _rebuilt(piece, lambda _, inner: opened(inner, known, within))
+
+
+def closed(piece: AvroType, before: Mapping[str, Document]) -> AvroType:
+    """Return an opened *piece*, of which parts were changed, with each type defined once.
+
+    *before* are the opened definitions as they were. Where a name has come to stand for several
+    types, those that were changed are named after their places, too.
+    """
+    found = list(_named(piece))
+    variants = {
+        name: [each for each in found if each["name"] == name] for name in definitions(piece)
+    }
+    split = {name for name, each in variants.items() if any(one != each[0] for one in each)}
+    taken, defined = set(variants), set[str]()
+
+    def close(inner: AvroType, path: tuple[str, ...]) -> AvroType:
+        if isinstance(inner, str):
+            return inner
+        if isinstance(inner, list):
+            return [close(branch, path) for branch in inner]
+        if inner["type"] in NAMED:
+            name = inner["name"]
+            if name in split and inner != before.get(name):
+                name = "_".join((name, *path))
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+            if name in defined:
+                return name
+            defined.add(name)
+            inner = {**inner, "name": name}
+        return _rebuilt(inner, lambda field, part: close(part, (*path, field) if field else path))
+
+    return close(piece, ())
+
+
+def _rebuilt(piece: Document, change: Callable[[str, AvroType], AvroType]) -> Document:
+    """Return a type with the types within it changed; *change* gets the field's name, if any."""
+    made = dict(piece)
+    if "fields" in made:
+        made["fields"] = [
+            {**field, "type": change(field["name"], field["type"])} for field in made["fields"]
+        ]
+    for part in ("items", "values"):
+        if part in made:
+            made[part] = change("", made[part])
+    if isinstance(made["type"], Mapping | list):
+        made["type"] = change("", made["type"])
     return made
 
 

@@ -117,20 +117,13 @@ class ReplaceField(PartTransform):
         self._include = [path.split(".") for path in config.include]
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Do it to the schema; what a field that goes had defined is defined where it is used."""
+        """Do it to the schema."""
         del whole
-        known = definitions(schema)
         for path in self.config.exclude:
             schema = edited_schema(schema, path.split("."), lambda _: None)
         if self._include:
-            schema = only_schema(schema, self._include, known)
-        schema = renamed_schema(schema, self._names, known)
-        defined = {schema["name"]}
-        fields = [
-            {**field, "type": standalone(field["type"], known, defined)}
-            for field in schema["fields"]
-        ]
-        return {**schema, "fields": fields}
+            schema = only_schema(schema, self._include)
+        return renamed_schema(schema, self._names)
 
     def part_data(self, data: Document, record: Record) -> Document:
         """Do it to the data."""
@@ -267,14 +260,8 @@ class Flatten(PartTransform):
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
         """Give each inner field a name of its own, null where its record is."""
         del whole
-        known = definitions(schema)
-        defined = {schema["name"]}
-        fields = []
-        for name, field in self._fields(schema, "", known, nullable=False):
-            fields.append(
-                {**field, "name": name, "type": standalone(field["type"], known, defined)}
-            )
-        return {**schema, "fields": fields}
+        named = self._fields(schema, "", nullable=False)
+        return {**schema, "fields": [{**field, "name": name} for name, field in named]}
 
     def part_data(self, data: Document, record: Record) -> Document:
         """Give each inner value the name of its field."""
@@ -282,15 +269,15 @@ class Flatten(PartTransform):
         return dict(self._values(schema, data, "", definitions(schema)))
 
     def _fields(
-        self, schema: Document, prefix: str, known: Mapping[str, Document], *, nullable: bool
+        self, schema: Document, prefix: str, *, nullable: bool
     ) -> Iterator[tuple[str, Document]]:
         for field in schema["fields"]:
             name = f"{prefix}{field['name']}"
-            inner, optional_too = record_in(field["type"], known)
+            inner, optional_too = record_in(field["type"], {})
             if inner is not None:
                 deeper = f"{name}{self.config.delimiter}"
                 either = nullable or optional_too
-                yield from self._fields(inner, deeper, known, nullable=either)
+                yield from self._fields(inner, deeper, nullable=either)
             elif nullable and not isinstance(field["type"], list):
                 yield name, {**field, **optional(name, field["type"])}
             else:

@@ -10,7 +10,7 @@ Change = Callable[[Document], Document | None]
 
 
 def edited_schema(schema: Document, path: Sequence[str], change: Change) -> Document:
-    """Return a record's schema with the field at *path* changed; None leaves it out."""
+    """Return a record's opened schema with the field at *path* changed; None leaves it out."""
     fields: list[Document] = []
     for field in schema["fields"]:
         if field["name"] != path[0]:
@@ -103,18 +103,16 @@ def only(datum: Document, paths: Sequence[Sequence[str]]) -> Document:
     return made
 
 
-def only_schema(
-    schema: Document, paths: Sequence[Sequence[str]], known: Mapping[str, Document]
-) -> Document:
-    """Return a record's schema with nothing but the fields at *paths*."""
+def only_schema(schema: Document, paths: Sequence[Sequence[str]]) -> Document:
+    """Return a record's opened schema with nothing but the fields at *paths*."""
     fields = []
     for field in schema["fields"]:
         inner = [path[1:] for path in paths if path[0] == field["name"]]
-        record, _ = record_in(field["type"], known)
+        record, _ = record_in(field["type"], {})
         if [] in inner:
             fields.append(field)
         elif inner and record is not None:
-            made = only_schema(record, inner, known)
+            made = only_schema(record, inner)
             fields.append({**field, "type": _with_record(field["type"], made)})
     return {**schema, "fields": fields}
 
@@ -129,17 +127,15 @@ def renamed(datum: Document, names: Mapping[tuple[str, ...], str]) -> Document:
     return made
 
 
-def renamed_schema(
-    schema: Document, names: Mapping[tuple[str, ...], str], known: Mapping[str, Document]
-) -> Document:
-    """Return a record's schema with the field at each path of *names* under its new name."""
+def renamed_schema(schema: Document, names: Mapping[tuple[str, ...], str]) -> Document:
+    """Return a record's opened schema with the field at each path of *names* under its new name."""
     fields = []
     for field in schema["fields"]:
         inner = _inwards(names, field["name"])
         made = {**field, "name": inner.pop((), field["name"])}
-        record, _ = record_in(field["type"], known)
+        record, _ = record_in(field["type"], {})
         if inner and record is not None:
-            made["type"] = _with_record(field["type"], renamed_schema(record, inner, known))
+            made["type"] = _with_record(field["type"], renamed_schema(record, inner))
         fields.append(made)
     return {**schema, "fields": fields}
 

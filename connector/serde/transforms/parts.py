@@ -1,5 +1,6 @@
 """What transforms of a record's key or value have in common."""
 
+from headrace.connector.serde.avro_types import closed, definitions, opened
 from headrace.plugins import BadRecordError, Document, Record, RecordSchema, Transform
 
 
@@ -13,7 +14,10 @@ class PartTransform(Transform):
     """Changes the key or the value; a subclass says how, schema and data apart."""
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:  # noqa: ARG002
-        """Return the part's schema afterwards."""
+        """Return the part's schema afterwards; in both, types are defined wherever they are used.
+
+        So a field that goes takes no definition with it, and one that is changed changes no other.
+        """
         return schema
 
     def part_data(self, data: Document, record: Record) -> Document:  # noqa: ARG002
@@ -22,11 +26,13 @@ class PartTransform(Transform):
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
         """Change the part's schema."""
-        key, value = schema.key, schema.value
-        if self.part == "key":
-            key = self.part_schema(key, schema)
-        else:
-            value = self.part_schema(value, schema)
+        before = schema.key if self.part == "key" else schema.value
+        whole = opened(before, definitions(before))
+        made = self.part_schema(whole, schema)
+        if made is whole:
+            return schema
+        after = closed(made, definitions(whole))
+        key, value = (after, schema.value) if self.part == "key" else (schema.key, after)
         return RecordSchema(schema.table, schema.text, schema.schema_id, key, value)
 
     def one(self, record: Record) -> Record | None:
