@@ -104,8 +104,8 @@ class ModeInvalidError(RegistryError):
     code = 42204
 
 
-class ReadOnlyError(RegistryError):
-    """The subject is read only."""
+class NotPermittedError(RegistryError):
+    """The subject's mode, or what is registered already, does not permit it."""
 
     code = 42205
 

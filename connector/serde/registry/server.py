@@ -17,11 +17,10 @@ import structlog
 from aiohttp import web
 
 from headrace.connector.serde.registry import errors
+from headrace.connector.serde.registry.registered import Reference, Registered
 from headrace.connector.serde.registry.store import (
     NUMBER_DIGITS_MAX,
     TEXT_BYTES_MAX,
-    Reference,
-    Registered,
     RegistryStore,
 )
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
@@ -30,6 +29,7 @@ MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 PORT: Final = 8081
 _PORT_MAX: Final = 65_535
 _BODY_BYTES_MAX: Final = 2 * TEXT_BYTES_MAX
+_NUMBER_MAX: Final = (1 << 31) - 1  # Messages have four bytes for an id.
 _TYPE: Final = "AVRO"
 _STORE: Final = web.AppKey("store", RegistryStore)
 
@@ -168,7 +168,14 @@ async def _versions(request: web.Request) -> web.Response:
 
 async def _register(request: web.Request) -> web.Response:
     text, references = await _given(request)
-    made = request.app[_STORE].register(_subject(request), text, references)
+    body = await _body(request)
+    made = request.app[_STORE].register(
+        _subject(request),
+        text,
+        references,
+        schema_id=_number_in(body, "id", 0),
+        version=_number_in(body, "version", 1),
+    )
     return _json(
         {"id": made.schema_id, "version": made.version, "guid": made.guid, "schemaType": _TYPE}
         | {"schema": made.text}
@@ -242,7 +249,7 @@ async def _get_mode(request: web.Request) -> web.Response:
 
 async def _set_mode(request: web.Request) -> web.Response:
     mode = await _text_in(request, "mode")
-    request.app[_STORE].set_mode(mode, _subject(request))
+    request.app[_STORE].set_mode(mode, _subject(request), force=_flag(request, "force"))
     return _json({"mode": mode})
 
 
@@ -283,6 +290,16 @@ async def _text_in(request: web.Request, name: str) -> str:
     if not isinstance(text, str):
         raise errors.BadRequestError(f"{name} is not a text")
     return text
+
+
+def _number_in(body: Mapping[str, Json], name: str, least: int) -> int | None:
+    """Return a number from *least*; None where there is none, which lower ones say, too."""
+    number = body.get(name)
+    if number is None:
+        return None
+    if type(number) is not int or number > _NUMBER_MAX:  # In Python a boolean is a number, too.
+        raise errors.BadRequestError(f"{name} is not a number of 31 bits")
+    return number if number >= least else None
 
 
 async def _given(request: web.Request) -> tuple[str, Sequence[Reference]]:

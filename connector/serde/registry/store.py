@@ -10,7 +10,6 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +18,14 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from headrace.connector.serde.registry import errors
 from headrace.connector.serde.registry.compatibility import LEVELS, incompatibilities
+from headrace.connector.serde.registry.registered import Reference, Registered, identity_of
 from headrace.connector.serde.registry.validity import faults
 from headrace.connector.stores import StateFileError
 
 TEXT_BYTES_MAX: Final = 1024 * 1024
 NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have as many at least.
-MODES: Final = ("READWRITE", "READONLY", "IMPORT")
+_IMPORT: Final = "IMPORT"
+MODES: Final = ("READWRITE", "READONLY", _IMPORT)
 DEFAULT_LEVEL: Final = "BACKWARD"
 _GLOBAL: Final = ""  # The subject whose level and mode count where one has none of its own.
 _BUSY_SECONDS: Final = 5
@@ -53,27 +54,6 @@ CREATE TABLE IF NOT EXISTS settings (
 Json = dict[str, Any]  # Any: whatever JSON has.
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Another subject's schema that a schema uses by name."""
-
-    name: str
-    subject: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A version of a subject."""
-
-    subject: str
-    version: int
-    schema_id: int
-    guid: str
-    text: str
-    references: tuple[Reference, ...]
-
-
 class RegistryStore:
     """See the module."""
 
@@ -97,33 +77,47 @@ class RegistryStore:
 
     # Schemas.
 
-    def register(self, subject: str, text: str, references: Sequence[Reference]) -> Registered:
+    def register(
+        self,
+        subject: str,
+        text: str,
+        references: Sequence[Reference],
+        *,
+        schema_id: int | None = None,
+        version: int | None = None,
+    ) -> Registered:
         """Return the version that has this schema, made if it is new to the subject.
 
+        In the mode IMPORT it gets *schema_id*, and the number *version* if one is given, whatever
+        the level says; another schema that had that number in the subject loses it.
+
         Raises:
-            RegistryError: the schema is none, breaks the level, or the subject is read only.
+            RegistryError: the schema is none, breaks the level, the id is another's, or the
+                subject's mode does not permit it.
 
         """
         with self._transaction():
             parsed = self._parsed(text, references)
             found = self._find(subject, text, references)
-            if found is not None:
+            if found is not None and found.is_it(schema_id, version):
                 return found
             _check(parsed)
-            if self.mode(subject) == "READONLY":
-                raise errors.ReadOnlyError(f"Subject {subject} is in read-only mode")
-            problems = self._problems(subject, parsed, self._versions(subject))
-            if problems:
-                level = self.level(subject)
-                raise errors.IncompatibleError(
-                    "Schema being registered is incompatible with an earlier schema for subject "
-                    f'"{subject}", compatibility level {level}: {"; ".join(problems)}'
-                )
-            number = 1 + max([v.version for v in self._versions(subject)], default=0)
-            schema_id = self._id_of(text, references)
+            mode = self.mode(subject)
+            _check_mode(subject, mode, schema_id)
+            numbers = [v.version for v in self._versions(subject, deleted=True)]
+            number = 1 + max(numbers, default=0)  # A number is never given again by itself.
+            if mode == _IMPORT:
+                number = version or number
+                self._check_free(subject, number)
+            else:
+                self._check_follows(subject, parsed)
+                if version not in (None, number):
+                    raise errors.SchemaInvalidError(
+                        f"The next version of subject {subject} is {number}, not {version}"
+                    )
             self._connection.execute(
-                "INSERT INTO versions (subject, version, id) VALUES (?, ?, ?)",
-                (subject, number, schema_id),
+                "INSERT OR REPLACE INTO versions (subject, version, id) VALUES (?, ?, ?)",
+                (subject, number, self._id_of(text, references, schema_id)),
             )
         return self.version(subject, str(number))
 
@@ -302,10 +296,23 @@ class RegistryStore:
             raise errors.ModeUnsetError(f"Subject '{subject}' does not have subject-level mode")
         return found or MODES[0]
 
-    def set_mode(self, mode: str, subject: str = _GLOBAL) -> None:
-        """Set a mode. Raises ModeInvalidError."""
+    def set_mode(self, mode: str, subject: str = _GLOBAL, *, force: bool = False) -> None:
+        """Set a mode.
+
+        Raises:
+            ModeInvalidError: there is none of this name.
+            NotPermittedError: it is IMPORT, there are schemas already, and it is not by *force*.
+
+        """
         if mode not in MODES:
             raise errors.ModeInvalidError(f"Invalid mode. Valid values are {', '.join(MODES)}")
+        if mode == _IMPORT != self.mode(subject) and not force:
+            there = self.subjects() if subject == _GLOBAL else self._versions(subject)
+            if there:
+                where = f"subject {subject}" if subject else "the registry"
+                raise errors.NotPermittedError(
+                    f"There are schemas in {where}: set the mode IMPORT with force=true, or before"
+                )
         self._set(subject, "mode", mode)
 
     def unset_mode(self, subject: str = _GLOBAL) -> str:
@@ -330,20 +337,41 @@ class RegistryStore:
     def _find(
         self, subject: str, text: str, references: Sequence[Reference], *, deleted: bool = False
     ) -> Registered | None:
-        identity = _identity(text, references)
+        identity = identity_of(text, references)
         row = self._row("SELECT id FROM schemas WHERE identity = ?", identity)
         found = self._versions(subject, deleted=deleted)
         return next((v for v in reversed(found) if row and v.schema_id == row[0]), None)
 
-    def _id_of(self, text: str, references: Sequence[Reference]) -> int:
-        identity = _identity(text, references)
+    def _check_follows(self, subject: str, parsed: Any) -> None:  # noqa: ANN401 (Avro's)
+        problems = self._problems(subject, parsed, self._versions(subject))
+        if problems:
+            level = self.level(subject)
+            raise errors.IncompatibleError(
+                "Schema being registered is incompatible with an earlier schema for subject "
+                f'"{subject}", compatibility level {level}: {"; ".join(problems)}'
+            )
+
+    def _check_free(self, subject: str, number: int) -> None:
+        """Refuse to give away the number of a version that other schemas refer to."""
+        live = [v.version for v in self._versions(subject)]
+        if number in live and self.referenced_by(subject, str(number)):
+            raise errors.ReferencedError(f"One or more references exist to {subject} {number}")
+
+    def _id_of(self, text: str, references: Sequence[Reference], wanted: int | None) -> int:
+        identity = identity_of(text, references)
         row = self._row("SELECT id FROM schemas WHERE identity = ?", identity)
+        if wanted is not None and wanted != (row and row[0]):
+            if row is not None:
+                message = f"The schema has the id {row[0]} already; it cannot have {wanted}, too"
+                raise errors.NotPermittedError(message)
+            if self._row("SELECT id FROM schemas WHERE id = ?", wanted):
+                raise errors.NotPermittedError(f"The id {wanted} is another schema's")
         if row is None:
             digest = hashlib.md5(identity.encode(), usedforsecurity=False).digest()
             refs = json.dumps([[r.name, r.subject, r.version] for r in references])
             made = self._connection.execute(
-                "INSERT INTO schemas (identity, guid, text, refs) VALUES (?, ?, ?, ?)",
-                (identity, str(uuid.UUID(bytes=digest)), text, refs),
+                "INSERT INTO schemas (id, identity, guid, text, refs) VALUES (?, ?, ?, ?, ?)",
+                (wanted, identity, str(uuid.UUID(bytes=digest)), text, refs),
             )
             return int(made.lastrowid or 0)
         return int(row[0])
@@ -432,10 +460,14 @@ def _check(parsed: Any) -> None:  # noqa: ANN401 (Avro's)
         raise errors.SchemaInvalidError(f"Input schema is an invalid Avro schema: {fault}")
 
 
-def _identity(text: str, references: Sequence[Reference]) -> str:
-    """Return what is equal for equal schemas; the order of fields and symbols counts."""
-    refs = [[r.name, r.subject, r.version] for r in references]
-    return json.dumps([json.loads(text), refs], sort_keys=True, separators=(",", ":"))
+def _check_mode(subject: str, mode: str, schema_id: int | None) -> None:
+    """Refuse what the mode does not permit: ids are given in IMPORT only, and always there."""
+    if mode == "READONLY":
+        raise errors.NotPermittedError(f"Subject {subject} is in read-only mode")
+    if (mode == _IMPORT) is (schema_id is None):
+        said = "in" if mode == _IMPORT else "not in"
+        rule = "where schemas are registered with an id, and without one elsewhere"
+        raise errors.NotPermittedError(f"Subject {subject} is {said} the mode IMPORT, {rule}")
 
 
 def _references(text: str) -> tuple[Reference, ...]:

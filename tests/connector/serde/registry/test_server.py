@@ -163,6 +163,63 @@ def test_a_reference_has_texts_and_a_version(
     assert 200 == ask(address, "POST", "/subjects/a/versions", body)[0]
 
 
+def registered(
+    address: str, subject: str, *names: str, **more: object
+) -> tuple[int, object, object]:
+    """Return the status of registering a record of such fields, and its id and version, or code."""
+    body = {"schema": fields(*names), **more}
+    status, answer = ask(address, "POST", f"/subjects/{subject}/versions", body)
+    return status, answer.get("id", answer.get("error_code")), answer.get("version")
+
+
+def test_imported_schemas_keep_their_ids_and_versions(address: str) -> None:
+    """In the mode IMPORT, whatever the level; what follows in the other mode has the next ones."""
+    assert (422, 42205, None) == registered(address, "a", "x", id=100)
+    assert 200 == ask(address, "PUT", "/mode/a", {"mode": "IMPORT"})[0]
+
+    assert (422, 42205, None) == registered(address, "a", "x")
+    for _ in range(2):
+        assert (200, 100, 3) == registered(address, "a", "x", id=100, version=3)
+    assert (200, 90, 4) == registered(address, "a", "y", id=90)
+    assert (200, 0, 1) == registered(address, "a", "z", id=0, version=1)
+    assert (422, 42205, None) == registered(address, "a", "other", id=100)
+    assert (422, 42205, None) == registered(address, "a", "y", id=101)
+    assert (200, 103, 4) == registered(address, "a", "w", id=103, version=4)
+    assert (200, [1, 3, 4]) == ask(address, "GET", "/subjects/a/versions")
+    assert json.loads(fields("y")) == ask(address, "GET", "/schemas/ids/90/schema")[1]
+    ask(address, "PUT", "/mode/a", {"mode": "READWRITE"})
+    assert (200, 104, 1) == registered(address, "b", "n", id=-1, version=0)
+    assert (422, 42201, None) == registered(address, "b", version=3)
+    assert (200, 105, 2) == registered(address, "b", version=2)
+
+
+@pytest.mark.parametrize("number", [1 << 31, "7", True, 1.5], ids=repr)
+def test_what_is_no_number_is_no_id(address: str, number: object) -> None:
+    """Messages have four bytes for one."""
+    for name in ("id", "version"):
+        assert (400, 400, None) == registered(address, "a", "x", **{name: number})
+
+
+def test_schemas_are_imported_where_none_are(address: str) -> None:
+    """Unless it is forced: their ids may be those of others."""
+    registered(address, "a", "x")
+    for where in ("/mode", "/mode/a"):
+        status, answer = ask(address, "PUT", where, {"mode": "IMPORT"})
+        assert (422, 42205) == (status, answer["error_code"])
+    assert 200 == ask(address, "PUT", "/mode/b", {"mode": "IMPORT"})[0]
+    assert 200 == ask(address, "PUT", "/mode?force=true", {"mode": "IMPORT"})[0]
+    assert (422, 42205, None) == registered(address, "a", "y", id=1)
+
+
+def test_the_number_of_a_deleted_version_is_not_given_again(address: str) -> None:
+    """The next version is behind it."""
+    registered(address, "a", "x")
+    registered(address, "a")
+    assert (200, 2) == ask(address, "DELETE", "/subjects/a/versions/2")
+
+    assert (200, 2, 3) == registered(address, "a")
+
+
 def test_a_body_that_is_not_compressed_as_it_says_is_refused(address: str) -> None:
     """With JSON, as all errors are."""
     request = urllib.request.Request(f"{address}/subjects/a/versions", b"\x1f\x8b123")  # noqa: S310 (ours)
