@@ -83,11 +83,11 @@ class Publications(ABC):
 
     @abstractmethod
     def enqueue(self, publications: Sequence[Publication]) -> None:
-        """Queue those that are not known yet."""
+        """Queue those that are not known yet, or with another text; what was of that is void."""
 
     @abstractmethod
     def settle(self, publication: Publication) -> None:
-        """Replace what is known of a publication."""
+        """Replace what is known of a publication, unless its text is another by now."""
 
     @abstractmethod
     def all(self) -> Sequence[Publication]:

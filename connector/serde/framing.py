@@ -11,7 +11,7 @@ from typing import Final
 from headrace.connector.serde.publishing import (
     Publisher,
     SchemaIncompatibleError,
-    SchemaUnpublishedError,
+    unpublished,
 )
 from headrace.connector.serde.records import origin_of
 from headrace.plugins import EncodedRecords, FatalError, Headers, Quarantined, RecordSchema
@@ -73,6 +73,7 @@ class Framing:
 
         Raises:
             SchemaIncompatibleError: one was, and that stops the split.
+            SchemaUnpublishedError: one was before a restart, and the store is asked again.
 
         """
         schema_ids = {headers[0][1] for headers in encoded.headers}
@@ -139,7 +140,7 @@ class Framing:
             if part in self._parts:
                 outcome = self._publisher.outcome(schema_id, part)
                 if outcome is None or outcome.number is None:
-                    raise _unpublished(schema_id)
+                    raise unpublished(schema_id)
                 prefix = _PREFIX.pack(0, outcome.number)
             self._prefixes[schema_id, part] = prefix
         return prefix
@@ -162,18 +163,10 @@ class Framing:
             for part in self._parts:
                 outcome = self._publisher.outcome(schema_id, part)
                 if outcome is None:
-                    raise _unpublished(schema_id)
+                    raise unpublished(schema_id)
                 if outcome.guid is None:
                     hint = "choose schema.framing: confluent"
                     raise NoGuidError("the schema store gives no guid", hint=hint)
                 named.append((f"__{part}_schema_id", _GUID + outcome.guid))
             made = self._headers[schema_id] = tuple(named)
         return made
-
-
-def _unpublished(schema_id: bytes) -> SchemaUnpublishedError:
-    return SchemaUnpublishedError(
-        "the schema store has given no number yet",
-        place=f"schema {schema_id.hex()}",
-        hint="is it there? Without schema.framing nothing waits for it",
-    )

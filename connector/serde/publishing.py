@@ -6,7 +6,7 @@ thread asks the store, again and again while it does not answer. They exchange m
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ PAUSE_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 5.0
 STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 PARTS: Final = ("key", "value")
+_SUFFIX_DIGITS: Final = 8  # Of the schema's id, behind a subject of its own.
 
 
 class SchemaUnpublishedError(RetriableError):
@@ -45,6 +46,15 @@ class SchemaIncompatibleError(FatalError):
     """The schema store refused a table's new schema, and `schema.on.incompatible` is `stop`."""
 
     code = "schema_incompatible"
+
+
+def unpublished(schema_id: bytes) -> SchemaUnpublishedError:
+    """Return the error of a schema that the store has not answered for yet."""
+    return SchemaUnpublishedError(
+        "the schema store has given no number yet",
+        place=f"schema {schema_id.hex()}",
+        hint="is it there? Without schema.framing nothing waits for it",
+    )
 
 
 def subject_of(strategy: str, part: str, *, topic: str, schema: Document) -> str:
@@ -87,9 +97,14 @@ class Publisher:
         self._connection = self._open()
         self._queue = job_store(self._connection, job).publications()
         self._told: SimpleQueue[Publication] = SimpleQueue()
-        self._known: dict[tuple[bytes, str], Publication] = {}
+        self._known: dict[tuple[bytes, str], dict[str, Publication]] = {}
+        self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Texts, by subjects.
+        self._asked_again: set[tuple[bytes, str]] = set()
         for each in self._queue.all():
-            self._note(each)
+            if each.state is PublicationState.REFUSED:  # Somebody may have mended it since.
+                self._ask_again(each)
+            else:
+                self._note(each)
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="schemas", daemon=True)
@@ -98,25 +113,44 @@ class Publisher:
     # The data thread's.
 
     def announce(self, schemas: Sequence[RecordSchema], parts: Sequence[str] = PARTS) -> None:
-        """Queue the schemas of keys and values, as their records are encoded."""
-        if schemas:
-            queued = [p for s in schemas for part in parts for p in self._publications(s, part)]
-            self._queue.enqueue(queued)
-            self._wake.set()
+        """Queue the schemas of keys and values, as their records are encoded.
+
+        From now on only what becomes of these counts: not what was published by other options.
+        """
+        if not schemas:
+            return
+        pairs = [(schema, part) for schema in schemas for part in parts]
+        queued = {(s.schema_id, part): self._publications(s, part) for s, part in pairs}
+        self._queue.enqueue([each for publications in queued.values() for each in publications])
+        for key, publications in queued.items():
+            self._wanted[key] = {each.subject: each.text for each in publications}
+            self._known.pop(key, None)
+        for each in self._queue.all():
+            self._note(each)
+        self._wake.set()
 
     def outcome(self, schema_id: bytes, part: str) -> Publication | None:
         """Return what became of a schema; None while it waits."""
         found = self._known.get((schema_id, part))
-        if found is None:
+        if not found:
             self._hear()
             found = self._known.get((schema_id, part))
-        return found
+        outcomes = sorted((found or {}).values(), key=lambda each: each.number is None)
+        return outcomes[0] if outcomes else None
 
     def refusal(self, schema_id: bytes) -> str:
-        """Return why the store does not take a schema, or nothing."""
+        """Return why the store does not take a schema, or nothing.
+
+        Raises:
+            SchemaUnpublishedError: it refused the schema before, and is asked again just now.
+
+        """
         self._hear()
-        outcomes = [self._known.get((schema_id, part)) for part in PARTS]
-        problems = [o.problem for o in outcomes if o and o.state is PublicationState.REFUSED]
+        keys = [(schema_id, part) for part in PARTS]
+        if not self._asked_again.isdisjoint(keys):
+            raise unpublished(schema_id)
+        outcomes = [each for key in keys for each in self._known.get(key, {}).values()]
+        problems = [o.problem for o in outcomes if o.state is PublicationState.REFUSED]
         return problems[0] if problems else ""
 
     def close(self) -> None:
@@ -146,8 +180,23 @@ class Publisher:
                 return
 
     def _note(self, outcome: Publication) -> None:
-        if outcome.state in (PublicationState.PUBLISHED, PublicationState.REFUSED):
-            self._known[outcome.schema_id, outcome.part] = outcome
+        if outcome.state is PublicationState.QUEUED:
+            return
+        key = outcome.schema_id, outcome.part
+        self._asked_again.discard(key)
+        wanted = self._wanted.get(key)
+        moved = f"-{outcome.schema_id.hex()[:_SUFFIX_DIGITS]}"
+        text = (wanted or {}).get(outcome.subject.removesuffix(moved))
+        is_meant = wanted is None or text == outcome.text
+        if is_meant and outcome.state is not PublicationState.MOVED:
+            self._known.setdefault(key, {})[outcome.subject] = outcome
+
+    def _ask_again(self, refused: Publication) -> None:
+        key = refused.schema_id, refused.part
+        moved = refused.subject.endswith(f"-{refused.schema_id.hex()[:_SUFFIX_DIGITS]}")
+        problem = refused.problem if moved else ""
+        self._queue.settle(replace(refused, state=PublicationState.QUEUED, problem=problem))
+        self._asked_again.add(key)
 
     # The other thread's.
 
@@ -191,7 +240,7 @@ class Publisher:
             made = self._store.publish(queued.subject, queued.text, schema)
         except SchemaRefusedError as error:
             self._log.warning("schema_refused", subject=queued.subject, error=str(error))
-            moved = f"{queued.subject}-{queued.schema_id.hex()[:8]}"
+            moved = f"{queued.subject}-{queued.schema_id.hex()[:_SUFFIX_DIGITS]}"
             if self._on_incompatible == "new_subject" and not queued.problem:
                 queue.enqueue([replace(queued, subject=moved, problem=error.message)])
                 self._wake.set()

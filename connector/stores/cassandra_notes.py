@@ -39,7 +39,11 @@ _PUBLICATION: Final = (
 )
 _SETTLE: Final = (
     "UPDATE publications SET state = ?, number = ?, guid = ?, problem = ? "
-    "WHERE job = ? AND subject = ? AND schema_id = ? AND part = ? IF EXISTS"
+    "WHERE job = ? AND subject = ? AND schema_id = ? AND part = ? IF text = ?"
+)
+_QUEUE_AGAIN: Final = (
+    "UPDATE publications SET text = ?, state = ?, number = ?, guid = ?, problem = ? "
+    "WHERE job = ? AND subject = ? AND schema_id = ? AND part = ? IF text = ?"
 )
 
 
@@ -131,8 +135,15 @@ class CassandraPublications(Publications):
                 for number, each in enumerate(publications)
             ]
         )
-        if None in outcomes:
-            raise StoreUnavailableError("whether schemas were queued is not known")
+        for each, outcome in zip(publications, outcomes, strict=True):
+            if outcome is None:
+                raise StoreUnavailableError("whether schemas were queued is not known")
+            if not outcome["[applied]"] and outcome["text"] != each.text:
+                self._session.apply(
+                    _QUEUE_AGAIN,
+                    *(each.text, each.state.value, each.number, each.guid, each.problem),
+                    *(self._job, each.subject, each.schema_id, each.part, outcome["text"]),
+                )
 
     def settle(self, publication: Publication) -> None:
         """See `Publications.settle`."""
@@ -140,7 +151,7 @@ class CassandraPublications(Publications):
         self._session.apply(
             _SETTLE,
             *(each.state.value, each.number, each.guid, each.problem),
-            *(self._job, each.subject, each.schema_id, each.part),
+            *(self._job, each.subject, each.schema_id, each.part, each.text),
         )
 
     def all(self) -> Sequence[Publication]:

@@ -71,8 +71,11 @@ class SqlitePublications(Publications):
         """See `Publications.enqueue`."""
         with transaction(self._connection):
             self._connection.executemany(
-                f"INSERT OR IGNORE INTO publications (job, {_COLUMNS}) "  # noqa: S608 (constants)
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO publications (job, {_COLUMNS}) "  # noqa: S608 (constants)
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (job, subject, schema_id, part) DO UPDATE SET text = excluded.text, "
+                "state = excluded.state, number = excluded.number, guid = excluded.guid, "
+                "problem = excluded.problem WHERE text != excluded.text",
                 [self._values(each) for each in publications],
             )
 
@@ -80,9 +83,8 @@ class SqlitePublications(Publications):
         """See `Publications.settle`."""
         with transaction(self._connection):
             self._connection.execute(
-                "UPDATE publications SET text = ?5, state = ?6, number = ?7, guid = ?8, "
-                "problem = ?9 "
-                "WHERE job = ?1 AND subject = ?2 AND schema_id = ?3 AND part = ?4",
+                "UPDATE publications SET state = ?6, number = ?7, guid = ?8, problem = ?9 "
+                "WHERE job = ?1 AND subject = ?2 AND schema_id = ?3 AND part = ?4 AND text = ?5",
                 self._values(publication),
             )
 

@@ -52,7 +52,7 @@ class NoteSuite:
             assert {} == store.seen()
 
     def test_queue_of_schemas(self, driver: StoreDriver) -> None:
-        """It keeps its order, takes each once, and knows what became of it."""
+        """It keeps its order, takes each text once, and knows what became of it."""
         key, value = (
             Publication(subject=f"t-{part}", schema_id=_SCHEMA, part=part, text="{}")
             for part in ("value", "key")
@@ -65,6 +65,10 @@ class NoteSuite:
             queue.enqueue([key])
 
             assert [done, value] == list(other.publications().all())
+            again = replace(key, text='"int"')
+            queue.enqueue([again, value])
+            queue.settle(done)
+            assert [again, value] == list(other.publications().all())
 
     def test_all_schemas(self, driver: StoreDriver) -> None:
         """They are found whichever job wrote them."""

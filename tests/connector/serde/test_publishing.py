@@ -218,6 +218,42 @@ def test_a_refused_schema_stops_its_records(desk: Desk) -> None:
             framing_of(publisher).accepted(encoded(OTHER, SCHEMA))
         assert 1 == len(framing_of(publisher).accepted(encoded(OTHER)))
         publisher = desk.open()
+        published(publisher)
+
+
+def test_a_refused_schema_is_asked_for_again(desk: Desk) -> None:
+    """After a restart, when somebody has mended what the store refused; meanwhile records wait."""
+    desk.store.refused.add("cdc.shop.orders-value")
+    publisher = desk.open()
+    publisher.announce([SCHEMA])
+    published(publisher)
+    desk.close()
+    desk.store.refused.clear()
+    desk.store.there.clear()
+    publisher = desk.open()
+    publisher.announce([SCHEMA])
+
+    with pytest.raises(SchemaUnpublishedError):
+        framing_of(publisher).accepted(encoded(SCHEMA))
+    desk.store.there.set()
+    published(publisher)
+    assert 1 == len(framing_of(publisher).accepted(encoded(SCHEMA)))
+
+
+def test_a_schema_that_options_changed_is_published_anew(desk: Desk) -> None:
+    """A table's schema id stays when another envelope is asked for; its number must not."""
+    changed = RecordSchema(SCHEMA.table, SCHEMA.text, SCHEMA.schema_id, SCHEMA.key, {"type": "int"})
+    numbers = []
+    for schema in (SCHEMA, changed, SCHEMA):
+        publisher = desk.open()
+        publisher.announce([schema])
+        published(publisher)
+        outcome = publisher.outcome(schema.schema_id, "value")
+        assert outcome
+        numbers.append(outcome.number)
+
+    assert [2, 3, 4] == numbers
+    assert 4 == len(desk.store.kept)
 
 
 def test_records_of_a_refused_schema_are_set_aside(desk: Desk) -> None:
