@@ -11,9 +11,11 @@ from typing import Final
 import structlog
 
 from headrace.connector.job import Job
-from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.commands import enter
+from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.schemas import encoder_of
+from headrace.connector.runtime.starting import in_ms
 from headrace.connector.serde.records import KeptBatch
 from headrace.connector.stores import KeptLoss, Loss, Store
 from headrace.plugins import (
@@ -30,6 +32,7 @@ from headrace.plugins import (
     Problem,
     Quarantined,
     RecordBatch,
+    RetriableError,
     Sink,
     Source,
     Writer,
@@ -182,6 +185,8 @@ class _Redrive:
         self._source: Source = job.source(job.source_config, self._context)
         self._sink: Sink = job.sink(job.sink_config, self._context)
         self._encoder = encoder_of(job, self._context, self._sink)
+        self._retry = Retry(in_ms(job.runtime.retry_seconds_max))
+        self._wake = ThreadWake()
 
     def run(self, chosen: Sequence[KeptLoss], *, dry: bool) -> None:
         """Deliver each, one by one, and forget what arrived.
@@ -238,7 +243,15 @@ class _Redrive:
         if batch is None:
             return None
         self._encoder.announce(batch.schemas())
-        return self._encoder.encode(batch, token=0)
+        while True:
+            try:
+                encoded = self._encoder.encode(batch, token=0)
+            except RetriableError as error:  # As when its schema has no number yet.
+                now_ms = self._context.clock.monotonic_ms()
+                self._wake.wait(self._retry.failed(now_ms, error) - now_ms)
+            else:
+                self._retry.succeeded()
+                return encoded
 
     def _batch(self, loss: Loss) -> Batch | None:
         """Return what is to be encoded anew: from the source's bytes, or from a change in Avro."""

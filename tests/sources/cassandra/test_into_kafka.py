@@ -78,6 +78,24 @@ def test_what_a_transform_failed_on_is_sent_again(
     assert said(broker, "right") == said(broker, "late")
 
 
+def test_what_is_sent_again_waits_for_its_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A framed message needs its schema's number, which comes a moment after it is asked for."""
+    broker = EmbeddedBroker()
+    sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "framed-late"}
+    sink |= {"envelope": "flat", "subject.name.strategy": "RecordNameStrategy", "transforms": "t"}
+    sink |= {"schema.framing": "confluent", "schema.store": "registry"}
+    sink |= {"transforms.t.type": "InsertField", "transforms.t.static.value": "x"}
+    with registry(tmp_path / "registry.db") as address:
+        sink["schema.store.url"] = address
+        run(tmp_path, sink | {"transforms.t.static.field": "__op"})
+        write(tmp_path, sink | {"transforms.t.static.field": "mine"})
+        assert 0 == main(["dlq", "redrive", "--all", str(tmp_path / "job.yaml")])
+
+    assert 50 < capsys.readouterr().out.count("delivered")
+
+
 def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
     """By the registry's number before key and value; what it finds is what was recorded."""
     broker = EmbeddedBroker()
