@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import structlog
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.commands import enter
-from headrace.connector.runtime.retry import Retry
+from headrace.connector.runtime.retry import Retry, patiently
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.starting import in_ms
 from headrace.connector.serde.records import KeptBatch
@@ -32,7 +33,6 @@ from headrace.plugins import (
     Problem,
     Quarantined,
     RecordBatch,
-    RetriableError,
     Sink,
     Source,
     Writer,
@@ -243,15 +243,8 @@ class _Redrive:
         if batch is None:
             return None
         self._encoder.announce(batch.schemas())
-        while True:
-            try:
-                encoded = self._encoder.encode(batch, token=0)
-            except RetriableError as error:  # As when its schema has no number yet.
-                now_ms = self._context.clock.monotonic_ms()
-                self._wake.wait(self._retry.failed(now_ms, error) - now_ms)
-            else:
-                self._retry.succeeded()
-                return encoded
+        encode = partial(self._encoder.encode, batch, token=0)  # Its schema may lack its number.
+        return patiently(encode, self._retry, self._context.clock, self._wake)
 
     def _batch(self, loss: Loss) -> Batch | None:
         """Return what is to be encoded anew: from the source's bytes, or from a change in Avro."""

@@ -1,8 +1,12 @@
 """How often and how long a failing call is repeated: doubling pauses within a budget of time."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from headrace.plugins import FatalError, HeadraceError
+from headrace.connector.runtime.clock import Wake
+from headrace.plugins import Clock, FatalError, HeadraceError, RetriableError
+
+T = TypeVar("T")
 
 PAUSE_FIRST_MS: Final = 100
 PAUSE_MAX_MS: Final = 10_000
@@ -59,3 +63,21 @@ class Retry:
         """Fill the budget again."""
         self._since_ms = None
         self._failures = 0
+
+
+def patiently(call: Callable[[], T], retry: Retry, clock: Clock, wake: Wake) -> T:
+    """Make a call that may succeed later until it does; this thread waits meanwhile.
+
+    Raises:
+        RetriesExhaustedError: the budget is spent.
+
+    """
+    while True:
+        try:
+            made = call()
+        except RetriableError as error:
+            now_ms = clock.monotonic_ms()
+            wake.wait(retry.failed(now_ms, error) - now_ms)
+        else:
+            retry.succeeded()
+            return made

@@ -7,8 +7,11 @@ from headrace.connector.runtime.retry import (
     UNNAMED_FAILURES_MAX,
     RetriesExhaustedError,
     Retry,
+    patiently,
 )
 from headrace.plugins import RetriableError
+from headrace.plugins.testing.doubles import DrivenClock
+from rig import DrivenWake
 
 ERROR = RetriableError("no")
 
@@ -47,3 +50,22 @@ def test_bugs_are_repeated_a_few_times() -> None:
         retry.failed(0, ZeroDivisionError("secret"))
     with pytest.raises(RetriesExhaustedError, match=r"failed 9 times in 0 s: ZeroDivisionError"):
         retry.failed(0, ZeroDivisionError("secret"))
+
+
+@pytest.mark.parametrize(("failures", "waited"), [(0, []), (2, [100, 200]), (99, [100, 200, 400])])
+def test_a_call_is_repeated_until_it_succeeds(failures: int, waited: list[int]) -> None:
+    """With the pauses between, and for no longer than the budget."""
+    clock = DrivenClock()
+    wake, left = DrivenWake(clock), [ERROR] * failures
+
+    def call() -> str:
+        if left:
+            raise left.pop()
+        return "made"
+
+    if failures > len(waited):
+        with pytest.raises(RetriesExhaustedError):
+            patiently(call, Retry(600), clock, wake)
+    else:
+        assert "made" == patiently(call, Retry(600), clock, wake)
+    assert waited == wake.waits

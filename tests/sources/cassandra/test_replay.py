@@ -22,6 +22,7 @@ from headrace.plugins.errors import ConfigError
 from headrace.sources.cassandra.segment import header_length
 from node_logs import everything, forged_nodes
 from recorded_batches import recorded_batches
+from registries import registry
 
 pytestmark = pytest.mark.long
 
@@ -270,3 +271,18 @@ def test_flaws(tmp_path: Path) -> None:
         "b has no segments between 1004 and 2003",
         "the log of a begins at 1970-01-01T00:00:01+00:00, and not where it is asked for",
     ] == unknown
+
+
+def test_framed_messages_wait_for_the_numbers_of_their_schemas(tmp_path: Path) -> None:
+    """Each shard publishes anew, and goes on once the registry has answered."""
+    folder = recording("4.1-ops")
+    given = {"nodes": {"n": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    shards = planned(spec({**given, "consistency": "ONE", "splits": 1}), Selection()).shards
+    sink = {"plugin": "null", "schema.store": "registry", "schema.framing": "confluent"}
+    sink["subject.name.strategy"] = "RecordNameStrategy"
+    with registry(tmp_path / "registry.db") as address:
+        target = Target(directory=str(tmp_path), sink={**sink, "schema.store.url": address})
+        reports = [deliver(shard, target, run="r1", attempt=1) for shard in shards]
+
+    assert [""] * len(shards) == [report.problem for report in reports]
+    assert any(report.delivered for report in reports)
