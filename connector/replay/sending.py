@@ -7,15 +7,13 @@ sends its records again, with the same keys and the headers of its attempt.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.shards import encoded_changes
-from headrace.connector.runtime.clock import SystemClock, ThreadWake
+from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.ledger import dead_letter
-from headrace.connector.runtime.retry import Retry, patiently
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Loss
 from headrace.plugins import (
@@ -71,7 +69,6 @@ class Sending:
             ((RUN_HEADER, run.encode()), ("replay_attempt", b"%d" % attempt)) if run else ()
         )
         self._clock = SystemClock()
-        self._wake = ThreadWake()
         self._verdicts: SimpleQueue[tuple[int, int, Sequence[Failure]]] = SimpleQueue()
         self._outstanding: dict[int, _Sent] = {}
         self._records = 0
@@ -84,10 +81,9 @@ class Sending:
         return self.refused.total()
 
     def encode(self, batch: Batch) -> EncodedRecords:
-        """Encode as the sink wants it; wait for the number of a schema that was just published."""
+        """Encode as the sink wants it."""
         self._encoder.announce(batch.schemas())
-        encode = partial(encoded_changes, self._encoder, batch)
-        return patiently(encode, Retry(SETTLE_MS_MAX), self._clock, self._wake)
+        return encoded_changes(self._encoder, batch)
 
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
         """Submit the records; wait while too many are outstanding."""

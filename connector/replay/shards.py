@@ -6,9 +6,9 @@ to secrets are resolved by the process that reads. Nothing here needs Spark.
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,7 +17,8 @@ import structlog
 from headrace.connector.job import JobText, configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
-from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.clock import SystemClock, ThreadWake
+from headrace.connector.runtime.retry import Retry, patiently
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
@@ -27,7 +28,6 @@ from headrace.plugins import (
     Done,
     EncodedPosition,
     EncodedRecords,
-    RetriableError,
     Source,
     Split,
 )
@@ -38,8 +38,7 @@ LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
 NO_TOKEN: Final = 0  # Bulk work holds no lease.
 _GAPS, _GO_ON = "gaps", "expire"
-PUBLISH_SECONDS_MAX: Final = 60.0
-_PAUSE_SECONDS: Final = 0.1
+PUBLISH_MS_MAX: Final = 60_000
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
 
 
@@ -172,14 +171,8 @@ def batches(
 
 def encoded_patiently(encoder: Encoder, batch: Batch) -> EncodedRecords:
     """Encode *batch*; wait, within bounds, until its schemas have been published."""
-    until = time.monotonic() + PUBLISH_SECONDS_MAX
-    while True:
-        try:
-            return encoder.encode(batch, token=NO_TOKEN)
-        except RetriableError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_PAUSE_SECONDS)
+    encode = partial(encoder.encode, batch, token=NO_TOKEN)
+    return patiently(encode, Retry(PUBLISH_MS_MAX), SystemClock(), ThreadWake())
 
 
 def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:

@@ -1,10 +1,12 @@
 """The books of a job as they are committed: read from its store, decoded by its source."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 from headrace.connector.runtime.books import SplitBooks
-from headrace.connector.stores import SplitState, Store
-from headrace.plugins import Position, Source
+from headrace.connector.runtime.retry import PAUSE_FIRST_MS
+from headrace.connector.stores import SplitState, Store, StoreUnavailableError
+from headrace.plugins import Clock, Position, Source
 
 
 def committed_books(
@@ -18,6 +20,20 @@ def committed_books(
         SplitBooks(f"plan {plan.number}", plan.books, plan.counters) for plan in store.plans().ended
     ]
     return [*ended, *books_of(store.states(), source, thorough=thorough)]
+
+
+def closing_books(
+    store: Store, source: Source, clock: Clock, within_ms: int
+) -> Sequence[SplitBooks]:
+    """Return them at the end of a run; a store that is away is asked again, *within_ms*. Blocks."""
+    until_ms = clock.monotonic_ms() + within_ms
+    while True:
+        try:
+            return committed_books(store, source)
+        except StoreUnavailableError:
+            if clock.monotonic_ms() >= until_ms:
+                raise
+        time.sleep(PAUSE_FIRST_MS / 1000)
 
 
 def books_of(

@@ -8,7 +8,7 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,9 +20,8 @@ from headrace.connector.job import Job
 from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
-from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
-from headrace.connector.runtime.committed import committed_books
+from headrace.connector.runtime.committed import closing_books
 from headrace.connector.runtime.lacking import Lacking
 from headrace.connector.runtime.leases import LeaseKeeper, tell_ownership
 from headrace.connector.runtime.measuring import JobMeasures
@@ -40,7 +39,6 @@ from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.replanning import Replanning, Wish
 from headrace.connector.runtime.report import Outcome, PluginHungError, Report
-from headrace.connector.runtime.retry import PAUSE_FIRST_MS
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.starting import (
@@ -204,7 +202,7 @@ class Worker:
                 failures += [*source.denied(), *Lacking.errors(source)]
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
-                books=self._books(store, source),
+                books=closing_books(store, source, self._clock, lease_times(self._job)[0]),
                 failures=failures,
                 changes=pipeline.stats.changes,
                 batches=pipeline.stats.batches,
@@ -221,18 +219,6 @@ class Worker:
             if measures is not None:
                 measures.close()
             source.close()
-
-    def _books(self, store: Store, source: Source) -> Sequence[SplitBooks]:
-        """Return what is committed; a store that is away is asked for as long as a lease lasts."""
-        until_ms = self._clock.monotonic_ms() + in_ms(self._job.runtime.lease_seconds)
-        while True:
-            try:
-                return committed_books(store, source)
-            except StoreUnavailableError as error:
-                if self._clock.monotonic_ms() >= until_ms:
-                    raise
-                self._log.warning("store_unavailable", error=str(error))
-            time.sleep(PAUSE_FIRST_MS / 1000)
 
     def _is_stopped(self, seconds: float) -> bool:
         """Wait so long, or until somebody asks to stop; say whether somebody has."""

@@ -1,11 +1,15 @@
 """Whole lines at the end of a file, which processes may share. Knows nothing of records."""
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from errno import EINVAL
 from mmap import PROT_READ, mmap
 from pathlib import Path
 from stat import S_ISREG
+
+from headrace.plugins import HeadraceError
 
 
 def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
@@ -32,3 +36,14 @@ def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
         except OSError:
             file.truncate(end)
             raise
+
+
+@contextlib.contextmanager
+def unwritable(path: Path, kind: type[HeadraceError]) -> Iterator[None]:
+    """Raise an OSError of the block as an error of that *kind*, which names the file."""
+    try:
+        yield
+    except OSError as error:
+        hint = "is the disk full? Else name a file of whole lines, or a new one, in a folder"
+        said = error.strerror or str(error)
+        raise kind(said, place=str(path), hint=f"{hint} that may be written") from error
