@@ -184,7 +184,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
         "connector.job:JobFile": "state",
     },
     "sinks/files/test_files.py::test_cuts_off_a_torn_line": {
-        "sinks.files:FileSinkConfig": "path",
+        "sinks.files.options:FileSinkConfig": "path",
     },
     "sinks/kafka/test_config.py::test_a_value_that_librdkafka_refuses_is_a_config_error": {
         "sinks.kafka.config:KafkaConfig": "librdkafka",

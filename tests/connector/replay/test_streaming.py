@@ -282,7 +282,7 @@ def test_damaged_states_are_named(tmp_path: Path, damage: str) -> None:
 
 def test_a_gap_is_named(job: GapJob) -> None:
     """A segment that vanished while it was half read stops the batch by the error of a worker."""
-    job.log(5, range(50, 52), index="400\n")
+    job.log(5, range(50, 52), index="150\n")
     stream = ByHand(job)
     stream.run()
     job.log(6, range(60, 62))
