@@ -22,7 +22,7 @@ from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.play import play
 from headrace.connector.demo.recording import opened
 from headrace.connector.demo.summary import Line, Verdict, judged, plain, summary_lines
-from headrace.plugins import FatalError
+from headrace.plugins import FatalError, MissingRequirementError
 
 DEFAULT_RECORDING: Final = "tests/corpora/5.0-ring.tar.xz"
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
@@ -32,6 +32,12 @@ class CheckFailedError(FatalError):
     """The consumer does not have exactly the right changes, or the books do not balance."""
 
     code = "demo_check"
+
+
+class FolderError(MissingRequirementError):
+    """What the demo leaves behind has no place."""
+
+    code = "demo_folder"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +79,14 @@ def _repository() -> Path:
 @contextlib.contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
-        kept.mkdir(parents=True)
+        try:
+            kept.mkdir(parents=True)
+        except OSError as error:
+            raise FolderError(
+                f"cannot be made: {error.strerror}",
+                place=str(kept),
+                hint="--keep names a folder that is not there yet",
+            ) from error
         yield kept.absolute()
         return
     with TemporaryDirectory(prefix="headrace-demo-") as folder:

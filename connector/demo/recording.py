@@ -1,7 +1,9 @@
 """A recorded cluster: the logs of its nodes, its schema, and what Cassandra itself read in them."""
 
 import contextlib
+import lzma
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,12 @@ class Recording:
         for part in (self.schema, self.tables, self.oracle, self.folder / "segments"):
             if not part.exists():
                 raise RecordingError(f"{part.name} is missing", place=str(self.folder), hint=_HINT)
+        if not self.nodes or not all(path.is_dir() for path in self.nodes.values()):
+            raise RecordingError(
+                "expected a folder for each node, and nothing else",
+                place=str(self.folder / "segments"),
+                hint=_HINT,
+            )
 
     @property
     def schema(self) -> Path:
@@ -75,7 +83,7 @@ def _unpack(place: Path, folder: Path) -> None:
             if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later.
                 archive.extraction_filter = tarfile.data_filter
             archive.extractall(folder)  # noqa: S202 (the caller's own archive)
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
         raise RecordingError(f"cannot be read: {error}", place=str(place), hint=_HINT) from error
 
 

@@ -66,6 +66,16 @@ def test_it_passes_on_the_bundled_ring(environment: dict[str, str], tmp_path: Pa
     assert summary["run"]["changes"] == 6451
 
 
+def test_a_folder_that_is_there_already_is_refused(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """What an earlier demo left is not written over, and the error says so."""
+    done = demo(environment, "--keep", str(tmp_path))
+
+    assert 3 == done.returncode
+    assert f"error [demo_folder]: {tmp_path}: cannot be made: File exists" in done.stderr
+
+
 def test_a_byte_flipped_in_one_segment_fails(environment: dict[str, str], tmp_path: Path) -> None:
     """Damage to one copy is not passed over, though two other nodes have the mutation."""
     ring = copytree(recording("5.0-ring"), tmp_path / "5.0-ring")

@@ -48,3 +48,22 @@ def test_a_folder_without_an_oracle_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(RecordingError, match=r"oracle\.jsonl is missing"):
         Recording(tmp_path)
+
+
+@pytest.mark.parametrize("bytes_max", [100_000, 200_000])
+def test_an_archive_that_is_cut_short_is_named(tmp_path: Path, bytes_max: int) -> None:
+    """A copy that did not get through is no bug of headrace."""
+    whole = (CORPORA / "5.0-ring.tar.xz").read_bytes()
+    (tmp_path / "x.tar.xz").write_bytes(whole[:bytes_max])
+
+    with pytest.raises(RecordingError, match="cannot be read"), opened(tmp_path / "x.tar.xz"):
+        pass
+
+
+def test_a_recording_of_one_node_is_named() -> None:
+    """Only a ring can be played: its segments lie in a folder for each node."""
+    with (
+        pytest.raises(RecordingError, match="expected a folder for each node"),
+        opened(recording("5.0-types")),
+    ):
+        pass
