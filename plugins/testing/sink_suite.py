@@ -1,5 +1,6 @@
 """What every sink must do. Version 1: begun, not complete; a later version only adds tests."""
 
+import dataclasses
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,9 +11,10 @@ import pytest
 
 from headrace.plugins.config import declared_options
 from headrace.plugins.contract import Demand, Sink, Writer
-from headrace.plugins.errors import Disposition
+from headrace.plugins.errors import ConfigError, Disposition
 from headrace.plugins.findings import CheckResult, Failure
 from headrace.plugins.records import Batch, Delivery, EncodedRecords, Record
+from headrace.plugins.sink_options import SinkOptions
 from headrace.plugins.testing.doubles import (
     DocumentCodec,
     MemoryConfig,
@@ -186,6 +188,13 @@ class SinkSuite:
 
         assert all(documented)
         assert sink.encoding()
+
+    def test_refuses_what_every_sink_refuses(self, driver: SinkDriver) -> None:
+        """A `__post_init__` of its own has not taken the place of that of `SinkOptions`."""
+        config = driver.sink().config
+        if isinstance(config, SinkOptions):
+            with pytest.raises(ConfigError, match=r"schema\.framing: needs a schema store"):
+                dataclasses.replace(config, schema_store=None, schema_framing="confluent")
 
     def test_is_silent(self, driver: SinkDriver, capfd: pytest.CaptureFixture[str]) -> None:
         """Nothing is written to standard output, which belongs to the command."""

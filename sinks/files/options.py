@@ -12,7 +12,8 @@ class FileSinkConfig(plugins.SinkOptions):
     path: str = plugins.option("The file to append to; it is made if it is not there.")
 
     def __post_init__(self) -> None:
-        """Refuse what names no file."""
+        """Refuse what names no file, and what every sink refuses."""
+        plugins.SinkOptions.__post_init__(self)
         if not self.path.strip("/") or self.path.endswith("/"):
             raise plugins.ConfigError([plugins.Problem("path", f"{self.path!r} names no file")])
 
