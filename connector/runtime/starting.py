@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Final
 
 from headrace.connector.job import EARLIEST, Job
+from headrace.connector.notes import open_notes
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.pipeline import Limits
 from headrace.connector.runtime.processes import this_process
@@ -95,10 +96,13 @@ def has_opened_sink(job: Job, store: Store, board: Board) -> bool:
     return mark == _mark_of(job)
 
 
-def note_sink(job: Job, board: Board) -> None:
-    """Note that *job* has opened its sink; a courtesy to its next run."""
-    with contextlib.suppress(StoreUnavailableError):
-        board.note_sink(job.name, this_process().host, _mark_of(job))
+def note_sink(job: Job) -> None:
+    """Note that *job* has opened its sink; a courtesy to its next run. On any thread."""
+    with (
+        contextlib.suppress(StoreUnavailableError),
+        contextlib.closing(open_notes(job.notes)) as notes,
+    ):
+        Board(notes).note_sink(job.name, this_process().host, _mark_of(job))
 
 
 def _mark_of(job: Job) -> str:

@@ -196,7 +196,6 @@ class Worker:
                 self._lacking, self._replanning = lacking, replanning
                 self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
-                note_sink(self._job, board)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
                 failures += [*source.denied(), *Lacking.errors(source)]
@@ -242,6 +241,7 @@ class Worker:
         except BaseException:
             encoder.close()
             raise
+        note_sink(self._job)  # Before anything is written: what a death leaves is told by it.
         return Surroundings(
             source=source,
             writers=writers,
@@ -359,7 +359,6 @@ class Worker:
                 if not course.pulsed:  # It runs: what stopped it last is over.
                     course.pulsed = True
                     _record_problem(hands.store, "")
-                    note_sink(self._job, hands.board)
                 hands.watch.pulse(message, self._clock.monotonic_ms())
             case Closed(split, token, None):
                 heir = hands.keeper.closed(split, token, failed=False)

@@ -65,6 +65,19 @@ def test_kill_at_each_step(lines: JobFolder, server: KillServer, step: str) -> N
     assert all(repeated_bytes(lines, f) <= WINDOW_BYTES + longest for f in range(FILES))
 
 
+def test_half_a_line_of_a_first_run_is_cut_off(lines: JobFolder, server: KillServer) -> None:
+    """A file is the job's own from its first line on, also where the job had another one before."""
+    for name in ("out.jsonl", "other.jsonl"):
+        job = (lines.path / "job.yaml").read_text()
+        (lines.path / "job.yaml").write_text(job.replace("out.jsonl", name))
+        assert -signal.SIGKILL == server.run(lines.path, "submitted:1"), lines.log()
+        with (lines.path / name).open("a") as file:
+            file.write('{"file": 1')
+        assert 0 == server.run(lines.path), lines.log()
+        assert json.loads((lines.path / name).read_text().splitlines()[-1])
+        write_lines(lines.path, FILES, range(LINES, 2 * LINES))
+
+
 def test_terminate_is_clean(lines: JobFolder) -> None:
     """O11: SIGTERM settles, commits, gives the leases back and ends with 0; nothing comes again."""
     with lines.running() as child:
