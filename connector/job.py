@@ -317,7 +317,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
     if problems or runtime is None:
         parts = {"source": source_class, "sink": sink_class, "store": store_class}
         sections = {name: part and part.config_class for name, part in parts.items()}
-        found = placed(problems, {**sections, "runtime": RuntimeConfig})
+        found = placed(problems, {**sections, "runtime": RuntimeConfig, "": JobFile})
         raise ConfigError(found, place=str(path))
     return Job(
         name=text.name,

@@ -10,7 +10,8 @@ from headrace.plugins.config import NOT_AN_OPTION
 def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> Sequence[Problem]:
     """Return *problems*; the hint of an option that is another section's says whose it is.
 
-    *sections* are the classes of options by the names of sections, None where that is not known.
+    *sections* are the classes of options by the names of sections, None where that is not known;
+    that of the keys that stand in no section has the name "".
     """
     declared = {name: declared_options(found) for name, found in sections.items() if found}
     made = []
@@ -18,6 +19,8 @@ def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> 
         section, _, key = problem.key.partition(".")
         homes = [name for name, options in declared.items() if key in options and name != section]
         if problem.message == NOT_AN_OPTION and homes:
-            problem = replace(problem, hint=f"it is an option of `{homes[0]}`")  # noqa: PLW2901
+            hint = f"it is an option of `{homes[0]}`"
+            outside = f"it stands beside `{section}`, not in it"
+            problem = replace(problem, hint=hint if homes[0] else outside)  # noqa: PLW2901
         made.append(problem)
     return made

@@ -54,6 +54,7 @@ def test_reads_a_job(tmp_path: Path) -> None:
         (GOOD.replace("plugin: files, path: out", "path: out"), "sink.plugin", "is required", ""),
         (GOOD.replace("files, path: out", "filez, path: out"), "sink.plugin", "filez", "files"),
         (GOOD + "runtime: {tick_ms: 5}", "runtime.tick_ms", "is not an option", "tick_min_ms"),
+        (GOOD + "runtime: {sink: x}", "runtime.sink", "is not an option", "beside `runtime`"),
         (GOOD + "runtime: {path: x}", "runtime.path", "is not an option", "option of `source`"),
         (GOOD + "runtime: {tick_min_ms: 0}", "runtime.tick_min_ms", "at least 1", ""),
         (GOOD + "runtime: {tick_min_ms: soon}", "runtime.tick_min_ms", "whole number", ""),
