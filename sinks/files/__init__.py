@@ -4,6 +4,7 @@ A delivery is on disk before it is settled, so there is nothing to drain and not
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from headrace import plugins
@@ -35,7 +36,7 @@ class FileSink(plugins.Sink):
     def open(self) -> plugins.Writer:
         """Make sure that the file can be written, and ends with a whole line."""
         path = Path(self.config.path)
-        with unwritable(path, plugins.MissingRequirementError):
+        with unwritable(path, plugins.MissingRequirementError), suppress(BlockingIOError):
             append_lines(path, b"", cuts=self.context.resumes)
         return FileWriter(path)
 

@@ -3,13 +3,21 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from errno import EINVAL
+from errno import EAGAIN, EINVAL
+from io import FileIO
 from mmap import PROT_READ, mmap
 from pathlib import Path
 from stat import S_ISREG
+from typing import Final
 
 from headrace.plugins import HeadraceError
+
+LOCK_SECONDS_MAX: Final = 5.0
+_PAUSE_SECONDS: Final = 0.001
+_FULL: Final = "is the disk full? Else name a file of whole lines, or a new one, in a folder that "
+_LOCKED: Final = "a process that writes to it is stopped: end it, or let it go on"
 
 
 def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
@@ -17,11 +25,15 @@ def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
 
     What follows the last line feed is cut off before, if a process of ours that died has left it:
     unless that is known, as *cuts* says, it is an error.
+
+    Raises:
+        BlockingIOError: another process keeps the file for longer than an append takes.
+
     """
     with path.open("a+b", buffering=0) as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(EINVAL, "expected a file that lines can be appended to, found a device")
-        fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
+        _lock(file)  # Until the file is closed.
         end = 0
         if size := file.seek(0, os.SEEK_END):  # What is empty cannot be mapped.
             with mmap(file.fileno(), 0, prot=PROT_READ) as content:
@@ -44,6 +56,20 @@ def unwritable(path: Path, kind: type[HeadraceError]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "is the disk full? Else name a file of whole lines, or a new one, in a folder"
-        said = error.strerror or str(error)
-        raise kind(said, place=str(path), hint=f"{hint} that may be written") from error
+        hint = _LOCKED if isinstance(error, BlockingIOError) else f"{_FULL}may be written"
+        raise kind(error.strerror or str(error), place=str(path), hint=hint) from error
+
+
+def _lock(file: FileIO) -> None:
+    """Wait for others' appends, but not for a process that was stopped amid one."""
+    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                message = f"another process has had it locked for {LOCK_SECONDS_MAX} s"
+                raise BlockingIOError(EAGAIN, message) from None
+        else:
+            return
+        time.sleep(_PAUSE_SECONDS)

@@ -1,6 +1,7 @@
 """The file sink appends whole lines, whoever else does and whatever died before."""
 
 import dataclasses
+import fcntl
 import json
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ from headrace.plugins.testing import SinkDriver, SinkSuite
 from headrace.plugins.testing.doubles import DocumentCodec, context, sample_records
 from headrace.plugins.testing.sink_suite import Verdicts
 from headrace.sinks.files import FileSink, FileSinkConfig
+from headrace.sinks.files import lines as file_lines
 from headrace.sinks.files.lines import append_lines
 
 
@@ -141,6 +143,24 @@ def test_processes_share_the_file(tmp_path: Path) -> None:
 
     assert Counter([*range(500), *range(1000, 1500)]) == Counter(found)
     assert sorted(n for n in found if n < 1000) == [n for n in found if n < 1000]
+
+
+def test_a_process_that_stands_still_amid_an_append_hangs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is waited for so long; then the delivery is tried again, and nothing was written."""
+    monkeypatch.setattr(file_lines, "LOCK_SECONDS_MAX", 0.0)
+    driver, verdicts = FileDriver(tmp_path / "out.jsonl"), Verdicts()
+    with driver.path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        writer = driver.sink().open()
+        with pytest.raises(RetriableError, match="another process") as caught:
+            writer.submit(delivery(0, 2), verdicts)
+        assert "stopped" in str(caught.value.hint)
+        assert ([], b"") == (verdicts.calls, driver.path.read_bytes())
+    writer.submit(delivery(0, 2), verdicts)
+
+    assert 2 == len(driver.written())
 
 
 def test_full_disk_takes_nothing(tmp_path: Path) -> None:
