@@ -71,7 +71,7 @@ def books_text(books: Sequence[SplitBooks]) -> str:
 
 
 def spans_text(books: Sequence[SplitBooks]) -> str:
-    """Return what the books are of: which splits, and which part of each log."""
+    """Return what the books are of: which splits, which part of each log, which earlier plans."""
     spans: dict[str, list[str]] = {}
     for split in books:
         for span in split.span:
@@ -81,6 +81,9 @@ def spans_text(books: Sequence[SplitBooks]) -> str:
         of_now = sum(1 for split in books if split.span)
         which = "all splits" if len(splits) == of_now else f"splits {', '.join(splits)}"
         lines.append(f"{span}: {which}\n")
+    before = [split.split for split in books if split.books and not split.span]
+    if lines and before:
+        lines.append(f"and what was read before that: {', '.join(before)}\n")
     return "".join(lines)
 
 

@@ -93,6 +93,22 @@ def test_a_job_goes_on_with_other_splits(job: GapJob) -> None:
     }
 
 
+def test_the_sum_says_that_earlier_plans_are_in_it(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The spans are those of the plan in force; what was read before them is named beside them."""
+    assert 0 == job.run()
+    job.change(splits=3)
+    assert 0 == job.run()
+    capsys.readouterr()
+
+    assert 0 == job.call("verify")
+    lines = capsys.readouterr().out.splitlines()
+    ends = [number for number, line in enumerate(lines) if line.endswith(": all splits")]
+    assert "and what was read before that: plan 1" == lines[ends[-1] + 1]
+    assert 1 == sum("read before" in line for line in lines)
+
+
 def replanning(
     job: GapJob, made: Source, store: SqliteStore, sink: ChaosSink | None = None
 ) -> Replanning:
