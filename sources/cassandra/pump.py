@@ -306,8 +306,7 @@ class Pump:
         self.passes += 1
         started_ms = self._now_ms()
         self._look(started_ms)
-        budget = PASS_BYTES_MAX
-        intake = self.intake
+        budget, intake = PASS_BYTES_MAX, self.intake
         while (
             budget > 0
             and self.stopped_by is None
@@ -322,7 +321,8 @@ class Pump:
                 and cursor.segments_begun <= self._segments_max
                 and cursor.tables.changes < CHANGES_MAX
             ]
-            if not ready or self._now_ms() - started_ms > demand.linger_ms:
+            late = self._now_ms() - started_ms > demand.linger_ms
+            if not ready or (late and budget < PASS_BYTES_MAX):  # Else it would seem to be idle.
                 break
             cursor = self.cursors[min(ready)[1]]
             try:

@@ -331,6 +331,24 @@ def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:
         assert waiting.exists(), split
 
 
+class SlowClock(DrivenClock):
+    """The clock of a machine on which nothing is done within a pass's time."""
+
+    def monotonic_ms(self) -> int:
+        """Let a second pass with each look."""
+        self.advance(1_000)
+        return super().monotonic_ms()
+
+
+def test_a_slow_look_at_the_logs_is_no_end_of_them(tmp_path: Path) -> None:
+    """A pass whose time is over when all are listed still reads: idle means nothing is left."""
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES, rows(0, 40)))
+    readers = open_all(source(options, SlowClock()))
+    found = list(batches(readers.values(), Demand(linger_ms=1)))
+
+    assert values(0, 40) == sorted(v for each in found for v in published(each))
+
+
 def test_so_many_segments_are_begun_in_a_pass(tmp_path: Path) -> None:
     """A pass ends with the first piece of one more; what is behind that comes with the next."""
     options = options_of(tmp_path, splits=1, segments_per_batch_max=2, consistency="ONE")
