@@ -25,7 +25,8 @@ from headrace.plugins import (
     Writer,
     option,
 )
-from headrace.sinks.files import FileSink, FileSinkConfig
+from headrace.sinks.files import FileSink
+from headrace.sinks.files.options import FileSinkConfig
 from headrace.sources.files import FileSource, FileSourceConfig
 
 ENTRY_POINTS = """\

@@ -127,12 +127,13 @@ def test_what_is_cut_off_is_named(note: str, blob: bytes, names: Sequence[str]) 
     assert len(json.dumps(cut, ensure_ascii=False).encode()) <= BYTES_MAX + 20  # Blanks.
 
 
-def test_what_was_left_out_moves_no_cut() -> None:
+def test_what_was_left_out_moves_no_cut(tmp_path: Path) -> None:
     """What is cut is the record that the value was made of, where a transform left out others."""
     records = [change(n, "x" * 2_000 + str(n) * 2_000) for n in range(4)]
     for index in (0, 2):
         records[index].schema = OTHER
-    drops = {
+    options = {
+        "large_policy": "truncate",
         "transforms": "drop",
         "transforms_drop_type": "Filter",
         "transforms_drop_predicate": "other",
@@ -141,7 +142,7 @@ def test_what_was_left_out_moves_no_cut() -> None:
         "predicates_other_pattern": "ks.other",
     }
 
-    found = encoded(*records, large_policy="truncate", **drops)
+    found = encoded(*records, folder=tmp_path, **options)
 
     assert [1, 3] == [each["payload"]["id"] for each in documents(found)]
     assert all(len(value) <= BYTES_MAX for value in found.values)

@@ -24,9 +24,10 @@ from headrace.plugins import (
 from headrace.plugins.testing import SinkDriver, SinkSuite
 from headrace.plugins.testing.doubles import DocumentCodec, context, sample_records
 from headrace.plugins.testing.sink_suite import Verdicts
-from headrace.sinks.files import FileSink, FileSinkConfig
+from headrace.sinks.files import FileSink
 from headrace.sinks.files import lines as file_lines
 from headrace.sinks.files.lines import append_lines
+from headrace.sinks.files.options import FileSinkConfig
 
 
 class FileDriver(SinkDriver):
