@@ -11,6 +11,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from kill_server import KillServer, moments
 
 KILLS: Final = int(os.environ.get("HEADRACE_KILLS", "200")) // 2  # Of each of the two jobs.
+TRIES: Final = 8  # At most, for each kill: where a run is short, most moments come too late.
 FILES: Final = 8
 FIRST: Final = 40  # Lines of each file, or rows, when the job begins.
 MORE: Final = 10  # And so many more come after each kill.
@@ -38,7 +39,7 @@ def check_kills(job: JobFolder, server: KillServer, seed: int, splits: int, smal
     """
     window = splits * (WINDOW_BYTES // smallest + 1)
     kills = repeats_max = runs = 0
-    for die in moments(seed, STEPS, 2 * KILLS):
+    for die in moments(seed, STEPS, TRIES * KILLS):
         runs += 1
         kills += -signal.SIGKILL == server.run(job.path, die)
         left = uncommitted(job)
