@@ -96,6 +96,11 @@ def has_opened_sink(job: Job, store: Store, board: Board) -> bool:
     return mark == _mark_of(job)
 
 
+def is_sink_noted(job: Job, board: Board) -> bool:
+    """Say whether `note_sink` has nothing to note, so that a start need not open the notes."""
+    return board.opened_sink(job.name, this_process().host) == _mark_of(job)
+
+
 def note_sink(job: Job) -> None:
     """Note that *job* has opened its sink; a courtesy to its next run. On any thread."""
     with (

@@ -47,6 +47,7 @@ from headrace.connector.runtime.starting import (
     errors_of,
     has_opened_sink,
     in_ms,
+    is_sink_noted,
     lease_times,
     limits_of,
     note_sink,
@@ -113,6 +114,7 @@ class Worker:
         self._plan = 0
         self._replanning: Replanning | None = None
         self._lacking: Lacking | None = None
+        self._sink_noted = False
         self._nearness = Nearness()
         self._until = until
         self._wish = wish or Wish()
@@ -161,6 +163,7 @@ class Worker:
             log=self._log,
             resumes=has_opened_sink(self._job, store, board),
         )
+        self._sink_noted = is_sink_noted(self._job, board)
         source: Source = self._job.source(self._job.source_config, context)
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
@@ -241,7 +244,8 @@ class Worker:
         except BaseException:
             encoder.close()
             raise
-        note_sink(self._job)  # Before anything is written: what a death leaves is told by it.
+        if not self._sink_noted:  # Before anything is written: what a death leaves is told by it.
+            note_sink(self._job)
         return Surroundings(
             source=source,
             writers=writers,
