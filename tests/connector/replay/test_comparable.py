@@ -9,10 +9,14 @@ from headrace.plugins import ConfigError
 SINK = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t"}
 
 
-def check(options: dict[str, str]) -> None:
-    """Check a sink with these options."""
-    with sink_and_encoder({**SINK, **options}, "test") as (sink, _):
-        check_comparable(sink)
+def refusal(options: dict[str, str]) -> str:
+    """Return what is told of a sink with these options; nothing, if it can be compared."""
+    try:
+        with sink_and_encoder({**SINK, **options}, "test") as (sink, _):
+            check_comparable(sink)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -26,7 +30,7 @@ def check(options: dict[str, str]) -> None:
 )
 def test_comparable(options: dict[str, str]) -> None:
     """Messages in cep44, in Avro or JSON, with keys that leave them their names."""
-    check(options)
+    assert not refusal(options)
 
 
 @pytest.mark.parametrize(
@@ -46,5 +50,4 @@ def test_comparable(options: dict[str, str]) -> None:
 )
 def test_not_comparable(options: dict[str, str], message: str) -> None:
     """The option that is in the way is named."""
-    with pytest.raises(ConfigError, match=message):
-        check(options)
+    assert message in refusal(options)

@@ -18,6 +18,15 @@ def test_an_empty_option_is_named(name: str, flag: str) -> None:
         refuse_empty(Namespace(job="j", **{name: ""}))
 
 
-def test_options_that_were_left_out() -> None:
-    """None, False and 0 are no empty options."""
-    refuse_empty(Namespace(suffix=None, into_live=False, rate=0))
+@pytest.mark.parametrize(("suffix", "is_empty"), [(None, False), ("", True)])
+def test_options_that_were_left_out(suffix: str | None, *, is_empty: bool) -> None:
+    """None, False and 0 are no empty options: beside them only the empty one is refused."""
+    given = Namespace(suffix=suffix, into_live=False, rate=0)
+    found = ""
+    try:
+        refuse_empty(given)
+    except ConfigError as error:
+        found = str(error)
+
+    assert is_empty is ("--suffix: expected a value" in found)
+    assert is_empty or not found
