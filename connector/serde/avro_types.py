@@ -1,5 +1,6 @@
 """Avro schemas as parsed JSON: taking one apart, and putting its pieces into another."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from headrace.plugins import Document
 AvroType = Any  # Any: a name, a union or a definition, as JSON has them.
 
 NAMED: Final = ("record", "enum", "fixed")
+AVRO_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def definitions(schema: AvroType) -> dict[str, Document]:

@@ -32,7 +32,7 @@ from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, dict_factory
 
 from headrace.connector.stores import StateLostError, StateNewerError, StoreUnavailableError
-from headrace.connector.stores.stored import UnreadableError
+from headrace.connector.stores.stored import UnreadableError, restore_hint
 from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
 
 VERSION: Final = 1
@@ -43,10 +43,7 @@ CONCURRENT_MAX: Final = 32
 RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
 _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
-RESTORE: Final = (
-    "restore the keyspace from a backup; starting over, as a job of another name does, would "
-    "repeat or lose changes"
-)
+RESTORE: Final = restore_hint("keyspace")
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
 # `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Chunks and

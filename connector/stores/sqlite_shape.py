@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from headrace.connector.stores import StateLostError
+from headrace.connector.stores.stored import restore_hint
 
-RESTORE: Final = (
-    "restore the state file from a backup; starting over, as a job of another name does, would "
-    "repeat or lose changes"
-)
+RESTORE: Final = restore_hint("state file")
 # It may have a row for each of many losses, which are looked at one by one when they are read.
 _NOT_LOOKED_THROUGH: Final = "quarantine"
 _COLUMNS: Final = (

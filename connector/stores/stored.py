@@ -22,6 +22,14 @@ _WITHOUT_REPEATS: Final = 5  # Numbers of a table's counts.
 _WITH_REPEATS: Final = 8
 
 
+def restore_hint(what: str) -> str:
+    """Return the hint where *what* keeps the state was spoilt."""
+    return (
+        f"restore the {what} from a backup; starting over, as a job of another name does, would "
+        "repeat or lose changes"
+    )
+
+
 class UnreadableError(ValueError):
     """Something stored is not as it was written."""
 

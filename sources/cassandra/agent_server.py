@@ -201,10 +201,7 @@ class AgentServer:
 
     def _listing(self) -> Listing:
         listed = [self._listed(each) for each in self._log.segments()]
-        for flaw in self._flaws.new(self._log.flaws):
-            self._events.warning(
-                "index_unusable", place=flaw.place, error=flaw.message, hint=flaw.hint
-            )
+        self._flaws.tell(self._log.flaws, self._events)
         # Afterwards: a stream is told of before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
             self._streams = list(streams_in(self._keeper.notes / FILE))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from headrace.sources.cassandra.errors import BadIndexError
 from headrace.sources.cassandra.segment import Index, parse_index
 
@@ -97,3 +99,17 @@ class FlawsTold:
         found = {str(flaw): flaw for flaw in flaws}
         told, self._told = self._told, frozenset(found)
         yield from (found[name] for name in sorted(found.keys() - told))
+
+    def tell(
+        self, flaws: Iterable[BadIndexError], log: structlog.stdlib.BoundLogger, **about: str
+    ) -> None:
+        """Log those that were not there when this was called last; *about* says whose they are."""
+        for flaw in self.new(flaws):
+            log.warning(
+                "index_unusable",
+                **about,
+                place=flaw.place,
+                error_code=flaw.code,
+                error=flaw.message,
+                hint=flaw.hint,
+            )

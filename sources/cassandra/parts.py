@@ -440,15 +440,7 @@ class Parts:
     def _report_indexes(self) -> None:
         for node, log in self.logs.items():
             flaws = log.flaws if isinstance(log, LogDirectory) else ()  # An agent tells of its own.
-            for flaw in self._told_flaws[node].new(flaws):
-                self.context.log.warning(
-                    "index_unusable",
-                    node=node,
-                    place=flaw.place,
-                    error_code=flaw.code,
-                    error=flaw.message,
-                    hint=flaw.hint,
-                )
+            self._told_flaws[node].tell(flaws, self.context.log, node=node)
 
     def _report_ring(self) -> None:
         ring, read = self.replicas.current.names(), frozenset(self.config.nodes)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from headrace.connector.serde.avro_types import AVRO_NAME
+
 AvroSchema = Any  # Any: a name, a union or a definition, as JSON has them.
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
-_ALLOWED: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_FULL: Final = re.compile(rf"{_ALLOWED.pattern}(\.{_ALLOWED.pattern})*")
+_FULL: Final = re.compile(rf"{AVRO_NAME.pattern}(\.{AVRO_NAME.pattern})*")
 
 
 def faults(schema: AvroSchema) -> Iterator[str]:
@@ -33,7 +34,7 @@ def _faults_of_named(schema: AvroSchema) -> Iterator[str]:
         yield f"{name}: expected a size, found {schema['size']!r}"
     seen: set[str] = set()
     for field in schema.get("fields", ()):
-        if not isinstance(field["name"], str) or not _ALLOWED.fullmatch(field["name"]):
+        if not isinstance(field["name"], str) or not AVRO_NAME.fullmatch(field["name"]):
             yield f"{name}: illegal field name {field['name']!r}"
         elif field["name"] in seen:
             yield f"{name}: duplicate field {field['name']}"

@@ -1,24 +1,22 @@
 """Which names the fields of a record may have: those that Avro allows, each once."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.connector.serde.avro_types import definitions
+from headrace.connector.serde.avro_types import AVRO_NAME, definitions
 from headrace.connector.serde.headers import LATE_HEADERS
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import ConfigError, Document, Problem
 from headrace.plugins.codecs import CONSTANT_HEADERS
 
-_ALLOWED: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _HINT: Final = "Avro's names are of letters, digits and _, and do not begin with a digit"
 
 
 def check_names(key: str, names: Iterable[str]) -> None:
     """Raise ConfigError if one of *names*, which the option *key* gave, is none for a field."""
     for name in names:
-        if not _ALLOWED.fullmatch(name):
+        if not AVRO_NAME.fullmatch(name):
             raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
 
 
@@ -42,5 +40,5 @@ def check_fields(schema: Document) -> None:
                     f"{record['name']} would have {count} fields {name!r}, expected one",
                     hint="give the new field a name that no other field has",
                 )
-            if not _ALLOWED.fullmatch(name):
+            if not AVRO_NAME.fullmatch(name):
                 raise TransformError(f"{record['name']} would have a field {name!r}", hint=_HINT)
