@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from headrace.sources.cassandra.errors import BadIndexError
 from headrace.sources.cassandra.segment import Index, parse_index
 
@@ -101,11 +99,14 @@ class FlawsTold:
         yield from (found[name] for name in sorted(found.keys() - told))
 
     def tell(
-        self, flaws: Iterable[BadIndexError], log: structlog.stdlib.BoundLogger, **about: str
+        self, flaws: Iterable[BadIndexError], warn: Callable[..., object], **about: str
     ) -> None:
-        """Log those that were not there when this was called last; *about* says whose they are."""
+        """Warn of those that were not there when this was called last.
+
+        *warn* is a log's method, and *about* says whose they are.
+        """
         for flaw in self.new(flaws):
-            log.warning(
+            warn(
                 "index_unusable",
                 **about,
                 place=flaw.place,
