@@ -30,8 +30,11 @@ def extensions() -> list[Extension]:
                 name,
                 [f"src/{name.replace('.', '/')}.py"],
                 # Warnings would be about Cython's C. Two fields of an object stored as one are slow
-                # to read one by one.
-                extra_compile_args=["-O3", "-g0", "-w", "-fno-tree-slp-vectorize"],
+                # to read one by one. Sums are written in the order in which their parts are known.
+                extra_compile_args=[
+                    *("-O3", "-g0", "-w"),
+                    *("-fno-tree-slp-vectorize", "-fno-tree-reassoc"),
+                ],
                 include_dirs=["src/headrace/sources/cassandra"],
                 depends=[str(header) for header in Path("sources/cassandra").glob("*.h")],
             )

@@ -1,4 +1,4 @@
-/* Checksums and digests; native.h gives them to Cython. Nothing is checked here. */
+/* Checksums, digests and tokens; native.h gives them to Cython. Nothing is checked here. */
 #ifndef HEADRACE_HASHES_H
 #define HEADRACE_HASHES_H
 
@@ -50,7 +50,7 @@ HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     __builtin_cpu_init();
     hr_have_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
-    hr_have_avx512 = __builtin_cpu_supports("avx512f");
+    hr_have_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
     hr_have_sha = (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
 #endif
 }
@@ -247,149 +247,6 @@ HR_UNUSED static int64_t hr_token(const uint8_t *p, Py_ssize_t n) {
     h1 = hr_fmix(h1), h2 = hr_fmix(h2);
     h1 += h2;
     return (int64_t)h1 == INT64_MIN ? INT64_MAX : (int64_t)h1;
-}
-
-/* ---- SHA-256: the public mutation id ---- */
-
-static const uint32_t hr_sha_k[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-static inline uint32_t hr_rotr32(uint32_t x, int b) { return (x >> b) | (x << (32 - b)); }
-
-static void hr_sha_block(uint32_t *s, const uint8_t *p) {
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++) w[i] = hr_be32(p + 4 * i);
-    for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (hr_rotr32(a, 7) ^ hr_rotr32(a, 18) ^ a >> 3) +
-               (hr_rotr32(b, 17) ^ hr_rotr32(b, 19) ^ b >> 10);
-    }
-    memcpy(v, s, 32);
-    for (int i = 0; i < 64; i++) {
-        uint32_t e = v[4], a = v[0];
-        uint32_t t1 = v[7] + (hr_rotr32(e, 6) ^ hr_rotr32(e, 11) ^ hr_rotr32(e, 25)) +
-                      ((e & v[5]) ^ (~e & v[6])) + hr_sha_k[i] + w[i];
-        uint32_t t2 = (hr_rotr32(a, 2) ^ hr_rotr32(a, 13) ^ hr_rotr32(a, 22)) +
-                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 28);
-        v[4] += t1;
-        v[0] = t1 + t2;
-    }
-    for (int i = 0; i < 8; i++) s[i] += v[i];
-}
-
-#ifdef HR_X86
-/* One block of each of `lanes` (1 or 2) messages; two hide the latency of each other's rounds. */
-__attribute__((target("sha,sse4.1"), always_inline)) static inline void
-hr_sha_block_ni(int lanes, uint32_t *const *s, const uint8_t *const *p) {
-    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);
-    __m128i t[2], a[2], b[2], a0[2], b0[2], m[2][4];
-#define HR_LANES for (int l = 0; l < lanes; l++)
-    HR_LANES {
-        t[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)s[l]), 0xB1);
-        b[l] = _mm_shuffle_epi32(_mm_loadu_si128((__m128i *)(s[l] + 4)), 0x1B);
-        a0[l] = a[l] = _mm_alignr_epi8(t[l], b[l], 8);
-        b0[l] = b[l] = _mm_blend_epi16(b[l], t[l], 0xF0);
-        for (int i = 0; i < 4; i++)
-            m[l][i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p[l] + i), swap);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        const __m128i k = _mm_loadu_si128((const __m128i *)hr_sha_k + i);
-        HR_LANES t[l] = _mm_add_epi32(m[l][i & 3], k);
-        HR_LANES b[l] = _mm_sha256rnds2_epu32(b[l], a[l], t[l]);
-        HR_LANES a[l] = _mm_sha256rnds2_epu32(a[l], b[l], _mm_shuffle_epi32(t[l], 0x0E));
-        if (i < 12) HR_LANES {
-                t[l] = _mm_alignr_epi8(m[l][(i + 3) & 3], m[l][(i + 2) & 3], 4);
-                t[l] = _mm_add_epi32(_mm_sha256msg1_epu32(m[l][i & 3], m[l][(i + 1) & 3]), t[l]);
-                m[l][i & 3] = _mm_sha256msg2_epu32(t[l], m[l][(i + 3) & 3]);
-            }
-    }
-    HR_LANES {
-        t[l] = _mm_shuffle_epi32(_mm_add_epi32(a[l], a0[l]), 0x1B);
-        b[l] = _mm_shuffle_epi32(_mm_add_epi32(b[l], b0[l]), 0xB1);
-        _mm_storeu_si128((__m128i *)s[l], _mm_blend_epi16(t[l], b[l], 0xF0));
-        _mm_storeu_si128((__m128i *)(s[l] + 4), _mm_alignr_epi8(b[l], t[l], 8));
-    }
-#undef HR_LANES
-}
-
-__attribute__((target("sha,sse4.1"))) static void hr_sha_block1(uint32_t *s, const uint8_t *p) {
-    hr_sha_block_ni(1, &s, &p);
-}
-
-__attribute__((target("sha,sse4.1"))) static void hr_sha_block2(uint32_t *const *s,
-                                                                const uint8_t *const *p) {
-    hr_sha_block_ni(2, s, p);
-}
-#endif
-
-static const uint32_t hr_sha_start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-
-/* Writes the message's last, padded block or two to tail and returns their bytes. */
-static int hr_sha_pad(const uint8_t *p, Py_ssize_t n, uint8_t *tail) {
-    const int rest = (int)(n & 63), length = rest < 56 ? 64 : 128;
-    const uint64_t bits = __builtin_bswap64((uint64_t)n * 8);
-    memset(tail, 0, 128);
-    memcpy(tail, p + n - rest, (size_t)rest);
-    tail[rest] = 0x80;
-    memcpy(tail + length - 8, &bits, 8);
-    return length;
-}
-
-static void hr_sha_write(const uint32_t *s, uint8_t *out) {
-    for (int i = 0; i < 4; i++) {
-        uint32_t v = __builtin_bswap32(s[i]);
-        memcpy(out + 4 * i, &v, 4);
-    }
-}
-
-/* Writes the first 16 bytes of SHA-256 of one or two messages. */
-static void hr_sha16(int lanes, const uint8_t *const *p, const Py_ssize_t *n, uint8_t *out) {
-    void (*one)(uint32_t *, const uint8_t *) = hr_sha_block;
-    uint8_t tail[2][128];
-    uint32_t s[2][8];
-    Py_ssize_t full[2], all[2], done = 0;
-    for (int l = 0; l < lanes; l++) {
-        full[l] = n[l] >> 6;
-        all[l] = full[l] + hr_sha_pad(p[l], n[l], tail[l]) / 64;
-        memcpy(s[l], hr_sha_start, 32);
-    }
-#define HR_BLOCK(l, b) ((b) < full[l] ? p[l] + 64 * (b) : tail[l] + 64 * ((b) - full[l]))
-#ifdef HR_X86
-    if (hr_have_sha) one = hr_sha_block1;
-    if (lanes == 2 && hr_have_sha) {
-        uint32_t *const states[2] = {s[0], s[1]};
-        for (; done < all[0] && done < all[1]; done++) {
-            const uint8_t *at[2] = {HR_BLOCK(0, done), HR_BLOCK(1, done)};
-            hr_sha_block2(states, at);
-        }
-    }
-#endif
-    for (int l = 0; l < lanes; l++) {
-        for (Py_ssize_t b = done; b < all[l]; b++) one(s[l], HR_BLOCK(l, b));
-        hr_sha_write(s[l], out + 16 * l);
-    }
-#undef HR_BLOCK
-}
-
-/* The first 16 bytes of SHA-256 of `count` byte ranges: ranges[i * stride] and the next number. */
-HR_UNUSED static void hr_sha16_all(const uint8_t *base, const int64_t *ranges, int stride,
-                                   Py_ssize_t count, uint8_t *out) {
-    for (Py_ssize_t i = 0; i < count; i += 2) {
-        const int64_t *r = ranges + i * stride, *q = i + 1 < count ? r + stride : r;
-        const uint8_t *p[2] = {base + r[0], base + q[0]};
-        const Py_ssize_t n[2] = {r[1] - r[0], q[1] - q[0]};
-        hr_sha16(i + 1 < count ? 2 : 1, p, n, out + 16 * i);
-    }
 }
 
 #endif

@@ -5,6 +5,7 @@
 #define HEADRACE_NATIVE_H
 
 #include "hashes.h"
+#include "sha256.h"
 
 #define hr_at(view, position) ((uint8_t *)(view).data + (position))
 

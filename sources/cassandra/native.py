@@ -116,7 +116,7 @@ def sha16_all(
 ) -> None:
     """Write the first 16 bytes of SHA-256 of each of *count* byte ranges to *out*.
 
-    Range i is from ranges[i * stride] to the number after it; two go side by side in C.
+    Range i is from ranges[i * stride] to the number after it; many go side by side in C.
     """
     for i in range(count):
         start, end = ranges[i * stride], ranges[i * stride + 1]

@@ -31,6 +31,7 @@ cdef class Transcoder(PlainRow):
 
     @cython.locals(base=Py_ssize_t)
     cpdef encode(self, Outbox outbox, nodes)
+    cpdef identify(self, Outbox outbox)
     @cython.final
     @cython.locals(epoch=int64_t)
     cdef int _go_on(self, Outbox outbox) except -1

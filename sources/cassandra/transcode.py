@@ -49,9 +49,7 @@ class Transcoder(PlainRow):
             self.nodes = [avro_string(name) for name in nodes]
         self.epoch = _NOWHERE
         self.attach(outbox.data)
-        if _ID_BYTES * outbox.count > len(self.ids):
-            self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
-        native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
+        self.identify(outbox)
         self.at = 0
         while self.at < outbox.count:
             try:
@@ -63,6 +61,12 @@ class Transcoder(PlainRow):
                     quarantined.append(mail_set_aside(outbox, base, nodes, error))
                 self.at += 1
         return EncodedRecords(self.keys, self.bodies, self.headers, self.tables, quarantined)
+
+    def identify(self, outbox: Outbox) -> None:
+        """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
+        if _ID_BYTES * outbox.count > len(self.ids):
+            self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
+        native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
 
     def _go_on(self, outbox: Outbox) -> None:
         """Encode the mutations from `at` on, to the end or to one that does not fit."""

@@ -1,9 +1,12 @@
 """Avro straight from bytes equals what fastavro makes of the records, byte for byte."""
 
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corpora import recording
 from forged import SCHEMA, UNKNOWN, insert, mutation, update
@@ -12,6 +15,8 @@ from headrace.plugins.discovery import load
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import segment, write_segment
+from headrace.sources.cassandra.intake import Outbox
+from headrace.sources.cassandra.transcode import Transcoder
 from hot import is_compiled
 from node_logs import everything, forged_nodes
 
@@ -215,3 +220,19 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes) -> No
         ]
         assert slow.values == fast.values
         assert slow.keys == fast.keys
+
+
+@given(sizes=st.lists(st.sampled_from([*range(130), 183, 184, 1_000, 9_000]), max_size=50))
+def test_a_mutation_is_named_by_the_digest_of_its_bytes(sizes: list[int]) -> None:
+    """Half of SHA-256, however many go side by side and wherever each of them ends."""
+    raws = [bytes((size + at) & 0xFF for at in range(size)) for size in sizes]
+    outbox = Outbox()
+    for raw in raws:
+        outbox.append(memoryview(raw), 0, len(raw), 0, 1, 1, 1, MESSAGING[7], 0)
+    transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
+
+    transcoder.identify(outbox)
+
+    assert [sha256(raw).digest()[:16] for raw in raws] == [
+        bytes(transcoder.ids[16 * i : 16 * i + 16]) for i in range(len(raws))
+    ]
