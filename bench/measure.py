@@ -78,8 +78,8 @@ def _one_run(
     for recording in (wide, narrow):
         name, log = recording.name, str(recording.log)
         yield f"{name}.bare", _probe("bare", log=log)
-        yield f"{name}.frame", _probe("frame", log=log)
         schema = str(recording.schema)
+        yield f"{name}.frame", _probe("frame", log=log, schema=schema)
         yield f"{name}.intake", _probe("intake", log=log, schema=schema)
         yield f"{name}.lz4", _probe("intake", log=str(recording.lz4), schema=schema)
         job = jobs.write(recording, recording.nodes, null)
@@ -108,6 +108,7 @@ def _one_run(
     yield "kafka.deliver", _complete(wide, _probe("deliver", job=job))
     job = jobs.write(wide, wide.nodes, null)
     yield "wide.encode", _complete(wide, _probe("encode", job=job))
+    yield "wide.identify", _probe("identify", log=str(wide.log), schema=str(wide.schema))
 
 
 def _worker(

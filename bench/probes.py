@@ -9,11 +9,9 @@ import importlib
 import io
 import itertools
 import json
-import os
 import re
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +21,8 @@ from typing import Any, Final
 import structlog
 
 from bench.agreed import look_up_ns, per_entry_ns
+from bench.logs import bare, frame, identify, intake
 from bench.network import through_agents
-from bench.recordings import open_segment, segments
 from bench.wide import wide_ddl, wide_updates
 from headrace.connector.job import Job, read_job
 from headrace.connector.obs.logging import configure
@@ -44,90 +42,18 @@ from headrace.plugins import (
     Reader,
     RecordBatch,
 )
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.changes import MutationDecoder
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.folding import Fold
-from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
-from headrace.sources.cassandra.intake import Intake, Routes
-from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.segment import index_name, parse_index
 from headrace.sources.cassandra.source import CassandraSource
-from headrace.sources.cassandra.topology import Node, replica_groups
 
 Measured = Mapping[str, object]
 _KEY: Final = bytes(range(16))
-_BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 small entries.
-_NO_BOUND: Final = 1 << 40
 _POLL_EVERY: Final = 5_000  # Records: a batch of the worker's.
 _FLUSH_SECONDS: Final = 60
 _DICTIONARIES: Final = 2_000  # Records that fastavro encodes.
 _FOLDED_CELLS: Final = 100_000
 _IDLE_ROUNDS: Final = 2  # As the worker ends: one split's read may bring another one something.
-
-
-def bare(log: str) -> Measured:
-    """Copy the bytes of a log in memory, and take their CRC-32: what no reader can do without."""
-    copy_ns = crc_ns = 0
-    source, target = memoryview(bytearray(WINDOW_BYTES)), memoryview(bytearray(WINDOW_BYTES))
-    for path in segments(Path(log)):
-        index = parse_index((path.parent / index_name(path.name)).read_bytes())
-        left = index.offset if index else 0
-        with path.open("rb", buffering=0) as file:
-            while left > 0 and (came := file.readinto(source[: min(left, WINDOW_BYTES)])):
-                left -= came
-                started = time.process_time_ns()
-                target[:came] = source[:came]
-                copied = time.process_time_ns()
-                zlib.crc32(target[:came])
-                crc_ns += time.process_time_ns() - copied
-                copy_ns += copied - started
-    return {"copy_ns": copy_ns, "crc_ns": crc_ns}
-
-
-def frame(log: str) -> Measured:
-    """Read and frame a log with every checksum, an entry per call from Python."""
-    framer = Framer()
-    entries = 0
-    started = time.process_time_ns()
-    for path in segments(Path(log)):
-        descriptor = open_segment(framer, path)
-        while framer.next_entry() == codes.ENTRY:
-            entries += 1
-        os.close(descriptor)
-    return {"entries": entries, "cpu_ns": time.process_time_ns() - started}
-
-
-def intake(log: str, schema: str) -> Measured:
-    """Read, frame, place and digest a log, and enter it into agreements that are soon dropped.
-
-    One split, one node of three, two copies needed: every entry becomes a record, and none is
-    ever agreed. Small tables of records make the agreement's own cost small. What is put down and
-    made anew between two of them is not timed.
-    """
-    known = parse_schema(Path(schema).read_text())
-    (keyspace,) = known.keyspaces.values()
-    copies = int(keyspace.replication["replication_factor"])
-    level = "QUORUM" if copies > 1 else "ONE"
-    groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
-    feed = Intake(copies, _KEY, 1)
-    routes = Routes(Catalogue(known), 0)
-    routes.treat(0, codes.SELECTED, 0)
-    framer = Framer()
-    entries = cpu_ns = 0
-    for path in segments(Path(log)):
-        descriptor = open_segment(framer, path)
-        found = codes.ENTRY
-        while found == codes.ENTRY:
-            feed.own(0, Agreement(groups))
-            feed.seat(0, 0, 0)
-            started = time.process_time_ns()
-            found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
-            cpu_ns += time.process_time_ns() - started
-            entries += feed.read_of(0, 0)
-        os.close(descriptor)
-    return {"entries": entries, "cpu_ns": cpu_ns}
 
 
 def agreement(records: int) -> Measured:
@@ -404,7 +330,20 @@ def _memory_bytes_max() -> int:
 PROBES: Final[Mapping[str, Callable[..., Measured]]] = {
     p.__name__: p
     for p in (
-        *(bare, frame, intake, agreement, look_up, fold, readers, network, encode, run, imports),
+        *(
+            bare,
+            frame,
+            intake,
+            identify,
+            agreement,
+            look_up,
+            fold,
+            readers,
+            network,
+            encode,
+            run,
+            imports,
+        ),
         *(produce, deliver, arrow, shards),
     )
 }

@@ -1,0 +1,121 @@
+"""What reading one log takes: its bytes, its frames, its digests, the names of its mutations.
+
+The loop is the live path's own. Times are CPU time of all threads, in nanoseconds.
+"""
+
+import os
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.recordings import open_segment, segments
+from headrace.sources.cassandra import codes
+from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
+from headrace.sources.cassandra.groups import Groups
+from headrace.sources.cassandra.intake import Intake, Routes
+from headrace.sources.cassandra.layout import Catalogue
+from headrace.sources.cassandra.segment import index_name, parse_index
+from headrace.sources.cassandra.topology import Node, replica_groups
+from headrace.sources.cassandra.transcode import Transcoder
+
+_KEY: Final = bytes(range(16))
+_BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 small entries.
+_BATCH_BYTES: Final = 512 * 1024  # Of mutations; what a worker of eight splits encodes at once.
+_NO_BOUND: Final = 1 << 40
+
+
+def fed(schema: str, treatment: int, *, level: str = "") -> tuple[Intake, Framer, Routes, Groups]:
+    """Return what feeds the log of one node of as many as there are replicas, to one split."""
+    known = parse_schema(Path(schema).read_text())
+    (keyspace,) = known.keyspaces.values()
+    copies = int(keyspace.replication["replication_factor"])
+    level = level or ("QUORUM" if copies > 1 else "ONE")
+    groups = replica_groups([Node(str(n)) for n in range(copies)], [keyspace], level)
+    routes = Routes(Catalogue(known), 0)
+    routes.treat(0, treatment, 0)
+    return Intake(copies, _KEY, 1), Framer(), routes, groups
+
+
+def bare(log: str) -> Mapping[str, int]:
+    """Copy the bytes of a log in memory, and take their CRC-32: what no reader can do without."""
+    copy_ns = crc_ns = 0
+    source, target = memoryview(bytearray(WINDOW_BYTES)), memoryview(bytearray(WINDOW_BYTES))
+    for path in segments(Path(log)):
+        index = parse_index((path.parent / index_name(path.name)).read_bytes())
+        left = index.offset if index else 0
+        with path.open("rb", buffering=0) as file:
+            while left > 0 and (came := file.readinto(source[: min(left, WINDOW_BYTES)])):
+                left -= came
+                started = time.process_time_ns()
+                target[:came] = source[:came]
+                copied = time.process_time_ns()
+                zlib.crc32(target[:came])
+                crc_ns += time.process_time_ns() - copied
+                copy_ns += copied - started
+    return {"copy_ns": copy_ns, "crc_ns": crc_ns}
+
+
+def frame(log: str, schema: str) -> Mapping[str, int]:
+    """Read and frame a log with every checksum, as the loop passes over what nobody asks for."""
+    feed, framer, routes, groups = fed(schema, codes.IGNORED)
+    feed.own(0, Agreement(groups))
+    feed.seat(0, 0, 0)
+    cpu_ns = 0
+    for path in segments(Path(log)):
+        descriptor = open_segment(framer, path)
+        found = codes.ENTRY
+        started = time.process_time_ns()
+        while found == codes.ENTRY:
+            found = feed.run(framer, 0, routes, _NO_BOUND, _NO_BOUND, _NO_BOUND)
+        cpu_ns += time.process_time_ns() - started
+        os.close(descriptor)
+    return {"entries": sum(feed.skipped), "cpu_ns": cpu_ns}
+
+
+def intake(log: str, schema: str) -> Mapping[str, int]:
+    """Read, frame, place and digest a log, and enter it into agreements that are soon dropped.
+
+    One split, one node of three, two copies needed: every entry becomes a record, and none is
+    ever agreed. Small tables of records make the agreement's own cost small. What is put down and
+    made anew between two of them is not timed.
+    """
+    feed, framer, routes, groups = fed(schema, codes.SELECTED)
+    entries = cpu_ns = 0
+    for path in segments(Path(log)):
+        descriptor = open_segment(framer, path)
+        found = codes.ENTRY
+        while found == codes.ENTRY:
+            feed.own(0, Agreement(groups))
+            feed.seat(0, 0, 0)
+            started = time.process_time_ns()
+            found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
+            cpu_ns += time.process_time_ns() - started
+            entries += feed.read_of(0, 0)
+        os.close(descriptor)
+    return {"entries": entries, "cpu_ns": cpu_ns}
+
+
+def identify(log: str, schema: str) -> Mapping[str, int]:
+    """Make the ids of a log's mutations, those of about as many at once as a batch has."""
+    feed, framer, routes, groups = fed(schema, codes.SELECTED, level="ONE")
+    feed.own(0, Agreement(groups))
+    feed.seat(0, 0, 0)
+    transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
+    mutations = cpu_ns = 0
+    for path in segments(Path(log)):
+        descriptor = open_segment(framer, path)
+        found = codes.ENTRY
+        while found == codes.ENTRY:
+            found = feed.run(framer, 0, routes, _NO_BOUND, _BATCH_BYTES, _NO_BOUND)
+            outbox = feed.take(0)
+            started = time.process_time_ns()
+            transcoder.identify(outbox)
+            cpu_ns += time.process_time_ns() - started
+            mutations += outbox.count
+            feed.give_back(outbox)
+        os.close(descriptor)
+    return {"mutations": mutations, "cpu_ns": cpu_ns}
