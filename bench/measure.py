@@ -43,6 +43,8 @@ def measure(
             jobs.folder.mkdir()
             for name, measured in _one_run(jobs, wide, narrow, servers):
                 samples[name].append(measured)
+                wide.warm()
+                narrow.warm()
     return samples, {"wide": wide, "narrow": narrow}
 
 
