@@ -15,7 +15,7 @@ from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
 # Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
 
-WINDOW_BYTES = 64 * 1024
+WINDOW_BYTES = 128 * 1024
 OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
 
 _VINT_EXTRA_MAX, _VINT_MORE = 8, 0x80

@@ -21,7 +21,7 @@ from headrace.sources.cassandra.places import Places
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
-_GROUP = 16  # Entries whose look-ups overlap.
+_GROUP = 32  # Entries whose look-ups overlap.
 _NOTE = 7  # Numbers of a noted entry: split, keyspace, token, start, end, position, its place.
 _SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 4
