@@ -1,12 +1,16 @@
 """Runs every probe a number of times, one after another, so that a slow minute hits them all."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, Final
 
 import yaml
@@ -18,6 +22,7 @@ HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
+_LOG_BYTES_MAX: Final = 2 << 30  # Of all recordings, with room to spare.
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
 
@@ -30,22 +35,36 @@ def measure(
     folder: Path, *, runs: int, mutations_max: int | None
 ) -> tuple[Samples, Mapping[str, Recording]]:
     """Measure in *folder*; *mutations_max* takes only the beginning of each recording."""
-    wide = prepare(
-        "wide", folder / "wide", replicas=3, consistency="QUORUM", mutations_max=mutations_max
-    )
-    narrow = prepare(
-        "narrow", folder / "narrow", replicas=1, consistency="ONE", mutations_max=mutations_max
-    )
     samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with _broker() as servers:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=_in_memory()) as logs,
+        _broker() as servers,
+    ):
+        make = partial(prepare, mutations_max=mutations_max)
+        wide = make("wide", Path(logs, "wide"), replicas=3, consistency="QUORUM")
+        long = make("wide", Path(logs, "long"), replicas=3, consistency="QUORUM", times=3)
+        narrow = make("narrow", Path(logs, "narrow"), replicas=1, consistency="ONE")
         for number in range(runs):
             jobs = Jobs(folder / f"run{number}")
             jobs.folder.mkdir()
             for name, measured in _one_run(jobs, wide, narrow, servers):
                 samples[name].append(measured)
-                wide.warm()
-                narrow.warm()
+            job = jobs.write(long, long.nodes, {"plugin": "null"})
+            warm_up = 0 if mutations_max else wide.mutations
+            measured = _complete(long, _probe("readers", job=job, warm_up=warm_up))
+            samples["long.readers"].append(measured)
     return samples, {"wide": wide, "narrow": narrow}
+
+
+def _in_memory() -> str | None:
+    """Return a folder whose files are memory, if there is one with room: logs are read from it.
+
+    Elsewhere a page that the system took back from the page cache is read from the disk.
+    """
+    found = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
+    if found.is_dir() and os.access(found, os.W_OK) and disk_usage(found).free > _LOG_BYTES_MAX:
+        return str(found)
+    return None
 
 
 class Jobs:

@@ -48,12 +48,6 @@ class Recording:
         """The log of the first node."""
         return next(iter(self.nodes.values()))
 
-    def warm(self) -> None:
-        """Read every log once, so that all lie in the page cache, as what was just written does."""
-        for folder in (*self.nodes.values(), self.lz4):
-            for path in segments(folder):
-                path.read_bytes()
-
 
 def prepare(  # noqa: PLR0913 (what a recording is made of)
     name: str,
