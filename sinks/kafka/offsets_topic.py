@@ -167,8 +167,9 @@ class OffsetsTopic:
             if error.args[0].code() in REFUSALS:
                 return
             raise
-        if _COMPACT not in policy.split(","):
-            hint = f"set it: kafka-configs --alter --topic {self.name} --add-config {_COMPACT}"
+        if policy != _COMPACT:  # Of one that deletes too, what is old goes, also if it is the last.
+            setting = f"--alter --topic {self.name} --add-config cleanup.policy={_COMPACT}"
+            hint = f"set it: kafka-configs --bootstrap-server <broker> {setting}"
             self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
 
     def _unanswered(self) -> BrokerUnreachableError:

@@ -262,15 +262,20 @@ def _change(value: bytes) -> Hashable:
     return said["mutation"], said["index"]
 
 
-def test_a_state_topic_that_forgets_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
-    """A topic whose old messages are deleted is no place for positions."""
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_state_topic_that_forgets_is_refused(
+    bootstrap_servers: str, tmp_path: Path, policy: str
+) -> None:
+    """A topic whose old messages are deleted is no place for positions, compacted or not."""
     name = f"forgets-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    wanted = NewTopic(name, 1, 1, config={"cleanup.policy": policy})
+    admin.create_topics([wanted])[name].result(30)
     stream = stream_of(bootstrap_servers, tmp_path, **{"offsets.storage.topic": name})
 
     assert 3 == stream.job.finish(), stream.job.log()
-    assert "its cleanup.policy is 'delete'" in stream.job.log()
+    assert f"its cleanup.policy is '{policy}'" in stream.job.log()
+    assert f"--alter --topic {name} --add-config cleanup.policy=compact" in stream.job.log()
 
 
 def test_its_price(
