@@ -191,6 +191,7 @@ class _Reading:
     def __init__(self, config: KafkaConfig, topic: OffsetsTopic, end: int) -> None:
         self._end = end
         self._found: dict[str, bytes] = {}
+        self._key = topic.key
         self._prefix = topic.key("")[: -len(b'"]')]
         self._done = not end
         self._consumer = Consumer(
@@ -201,6 +202,8 @@ class _Reading:
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,
+                # Not its end: what was deleted before it was compacted leaves it a later beginning.
+                "auto.offset.reset": "earliest",
             }
         )
         self._consumer.assign([TopicPartition(topic.name, topic.partition, 0)])
@@ -225,8 +228,18 @@ class _Reading:
         key, value = message.key(), message.value()
         if not isinstance(key, bytes) or not key.startswith(self._prefix):
             return
-        name = str(json.loads(key)[-1])
+        name = self._name_in(key)
+        if name is None:
+            return
         if value is None:
             self._found.pop(name, None)
         else:
             self._found[name] = bytes(value)
+
+    def _name_in(self, key: bytes) -> str | None:
+        """Return the name that *key* was made of; None: it is none of ours, whoever wrote it."""
+        try:
+            name = json.loads(key)[-1]
+        except ValueError:
+            return None
+        return name if isinstance(name, str) and self._key(name) == key else None

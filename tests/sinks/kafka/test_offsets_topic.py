@@ -1,0 +1,55 @@
+"""The topic of positions is read to its end, whatever else is in it."""
+
+from collections.abc import Mapping
+
+from confluent_kafka import Producer
+
+from deliveries import SystemClock
+from headrace.plugins import parse_config
+from headrace.sinks.kafka import KafkaConfig
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.offsets_topic import OffsetsTopic
+
+PARTITION_BYTES = 5 << 20  # What the broker in this process keeps of a partition.
+
+
+def topic_of(broker: EmbeddedBroker, name: str) -> OffsetsTopic:
+    """Return the topic *name*, looked at by one split."""
+    given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
+    config = parse_config(KafkaConfig, given | {"offsets.storage.topic": name})
+    topic = OffsetsTopic(config, SystemClock(), "job", "split")
+    topic.partition = 0  # Which `prepare` says elsewhere; this broker tells of no settings.
+    return topic
+
+
+def write(broker: EmbeddedBroker, topic: OffsetsTopic, *entries: tuple[bytes, bytes]) -> None:
+    """Write messages into the partition."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 1})
+    for key, value in entries:
+        producer.produce(topic.name, value, key, topic.partition)
+    assert not producer.flush(60)
+
+
+def read(topic: OffsetsTopic) -> Mapping[str, bytes] | None:
+    """Return the entries."""
+    return topic.read(60_000)
+
+
+def test_the_beginning_was_deleted(broker: EmbeddedBroker) -> None:
+    """What is left is read: a topic that once deleted does not begin with its first message."""
+    topic = topic_of(broker, "offsets-begun-later")
+    old = [(b"old", bytes(900_000))] * (PARTITION_BYTES // 900_000 + 3)
+    write(broker, topic, *old, (topic.key("head"), b"1"))
+
+    assert {"head": b"1"} == read(topic)
+
+
+def test_what_others_wrote(broker: EmbeddedBroker) -> None:
+    """A key that only begins as ours do is passed over, and hides nothing behind it."""
+    topic = topic_of(broker, "offsets-of-others")
+    ours = topic.key("head")
+    others = [ours[:-1], ours + b"x", ours.replace(b'"head"', b'"head","more"'), b"\xff", b""]
+    others.append(ours.replace(b'"head"', b'"a",1'))
+    write(broker, topic, *((key, b"x") for key in others), (ours, b"1"))
+
+    assert {"head": b"1"} == read(topic)
