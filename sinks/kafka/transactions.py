@@ -67,6 +67,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._why = ""
         self._end: HeadraceError | None = None
         self._refused: dict[Pair, Failure] = {}
+        self._entered: set[str] = set()  # The entries that the open transaction has by now.
         super().__init__(config, context)
         self.place = self._offsets.place
         self.window_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
@@ -103,9 +104,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         """See `TransactionalWriter.commit`."""
         if self._phase is not _Phase.DECIDING:
             self._open()
-            for name, content in entries.items():
-                self._put(self._offsets.key(name), content, deadline_ms)
-            if not self._flushed(deadline_ms):
+            if not (self._enter(entries, deadline_ms) and self._flushed(deadline_ms)):
                 return False
             self._phase = _Phase.DECIDING
         if not self._done(self._producer.commit_transaction, deadline_ms):
@@ -155,6 +154,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         except KafkaException as error:
             raise self._judged(error.args[0]) from error
         self._phase = _Phase.OPEN
+        self._entered.clear()
 
     def _done(self, call: Callable[[float], None], deadline_ms: int) -> bool:
         """Make one of librdkafka's calls; say whether it was done in time."""
@@ -185,14 +185,22 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         if self._end is not None:
             raise self._end
 
-    def _put(self, key: bytes, content: bytes | None, deadline_ms: int) -> None:
-        """Produce an entry."""
+    def _enter(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
+        """Produce each of *entries* once, however often it is tried; say whether all are."""
+        for name in entries.keys() - self._entered:
+            if not self._put(self._offsets.key(name), entries[name], deadline_ms):
+                return False
+            self._entered.add(name)
+        return True
+
+    def _put(self, key: bytes, content: bytes | None, deadline_ms: int) -> bool:
+        """Produce an entry; say whether there was room for it in time."""
         while True:
             try:
                 self._producer.produce(self._offsets.name, content, key, self._offsets.partition)
             except BufferError:
                 if self._clock.monotonic_ms() >= deadline_ms:
-                    raise
+                    return False
                 self._poll(POLL_MS)
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
@@ -205,7 +213,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
                     ) from raised
                 raise self._judged(error) from raised
             else:
-                return
+                return True
 
     def _flushed(self, deadline_ms: int) -> bool:
         """Wait until nothing is on its way; callbacks run where errors do not disturb them."""

@@ -44,6 +44,8 @@ class KafkaNode(LoopbackServer):
     """A broker on a free port of the loopback, while the `with` lasts."""
 
     users: Mapping[str, str] = field(default_factory=dict)
+    transactions_error: int = 0
+    """What those hear who begin to write in transactions."""
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -61,7 +63,8 @@ class KafkaNode(LoopbackServer):
             17: lambda _: struct.pack(">hi", _OK, 1) + _text("PLAIN"),
             18: _versions,
             19: self._create,
-            22: lambda _: struct.pack(">ihqh", 0, _OK, 1, 0),
+            22: lambda _: struct.pack(">ihqh", 0, self.transactions_error, 1, 0),
+            24: self._never,
             32: _configs,
             36: self._let_in,
         }
@@ -82,6 +85,10 @@ class KafkaNode(LoopbackServer):
         if known:
             self.let_in.append(user.decode())
         return struct.pack(">h", _OK if known else _WRONG_PASSWORD) + _text("no") + bytes(4)
+
+    def _never(self, request: "_Request") -> bytes:
+        """Leave the client without an answer for good."""
+        raise ConnectionAbortedError("no transaction is ever committed here")
 
     def _metadata(self, request: "_Request") -> bytes:
         (count,) = request.take(">i")

@@ -1,6 +1,7 @@
 """Exactly once, as far as the options decide: where states are kept, and under which id."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_where_states_are_kept() -> None:
 
     assert ["own"] == list(node.ordered)
     assert f"mine-{sink_context.job}-s1" in node.transactional_ids
+
+
+def test_brokers_that_do_not_answer_fill_no_queue() -> None:
+    """A commit that is tried again has its entries on their way once, whatever room there is."""
+    sink_context = context()
+    with KafkaNode() as node:
+        given = {"bootstrap.servers": node.bootstrap_servers, "topic": "changes"}
+        config = parse_config(KafkaConfig, given | {"queue.buffering.max.messages": "2"})
+        with closing(KafkaSink(config, sink_context).open_split("s1")) as writer:
+            writer.begin(sink_context.clock.monotonic_ms() + 1_000)
+            tried = [writer.commit({"head": b"1"}, 0) for _ in range(4)]
+            more = [writer.commit({"head": b"1", "a": b"1", "b": b"1"}, 0) for _ in range(2)]
+
+    assert not any(tried + more)
 
 
 @pytest.mark.parametrize(("exactly_once", "expected"), [(False, ""), (True, OFFSETS)])
