@@ -106,7 +106,7 @@ class OffsetsTopicError(MissingRequirementError):
 
 
 class TransactionsRefusedError(MissingRequirementError):
-    """The brokers have no transactions for this user."""
+    """The brokers have no transactions for this user, or none as long as they are to be."""
 
     code = "kafka_transactions"
 

@@ -176,10 +176,18 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             return AbortedError(self._why, place=self._place)
         self._phase = _Phase.DEAD
         self._end = FencedError(self._why, place=self._place)
-        if error.code() in TRANSACTION_REFUSALS:
-            hint = f"give this user the right to write and describe transactional id {self._id}"
+        hint = self._hint(error)
+        if hint:
             self._end = TransactionsRefusedError(self._why, place=self._place, hint=hint)
         return self._end
+
+    def _hint(self, error: KafkaError) -> str:
+        """Say what to do where the brokers refuse transactions as they are asked for."""
+        if error.code() in TRANSACTION_REFUSALS:
+            return f"give this user the right to write and describe transactional id {self._id}"
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return "lower transaction.timeout.ms, or raise the brokers' transaction.max.timeout.ms"
+        return ""
 
     def _check_alive(self) -> None:
         if self._end is not None:

@@ -5,12 +5,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from deliveries import context
 from headrace.connector.cli import main
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from headrace.sinks.kafka.failures import TransactionsRefusedError
 from kafka_node import KafkaNode
 
 OFFSETS = "topic=headrace-offsets: no broker answered within 300 ms"
@@ -28,6 +30,19 @@ def test_where_states_are_kept() -> None:
 
     assert ["own"] == list(node.ordered)
     assert f"mine-{sink_context.job}-s1" in node.transactional_ids
+
+
+def test_a_transaction_longer_than_brokers_allow() -> None:
+    """It is a mistake that has a name and a hint, and no later owner of the split."""
+    sink_context = context()
+    with KafkaNode(transactions_error=KafkaError.INVALID_TRANSACTION_TIMEOUT) as node:
+        given = {"bootstrap.servers": node.bootstrap_servers, "topic": "changes"}
+        config = parse_config(KafkaConfig, given)
+        with closing(KafkaSink(config, sink_context).open_split("s1")) as writer:
+            with pytest.raises(TransactionsRefusedError) as refused:
+                writer.begin(sink_context.clock.monotonic_ms() + 60_000)
+
+    assert "lower transaction.timeout.ms" in refused.value.hint
 
 
 def test_brokers_that_do_not_answer_fill_no_queue() -> None:
