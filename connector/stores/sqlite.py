@@ -48,7 +48,7 @@ from headrace.connector.stores.sqlite_state import (
     replace_positions,
     thaw,
 )
-from headrace.connector.stores.stored import PLAN, document
+from headrace.connector.stores.stored import PARTED, PLAN, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
 
 __all__ = ["COPIED", "SqliteStore", "connect", "transaction"]
@@ -301,7 +301,9 @@ class SqliteStore(Store):
                     (self._job, of),
                 )
             # I3: what the other job did before is in its own books.
-            self._connection.execute("UPDATE heads SET counters = '{}' WHERE job = ?", (self._job,))
+            self._connection.execute(
+                "UPDATE heads SET counters = '{}', kept_in = ? WHERE job = ?", (PARTED, self._job)
+            )
         return True
 
     def begin_beside(self, job: str) -> None:

@@ -6,11 +6,13 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.connector.stores import LeaseRow, Owner, StateLostError, WorkerRow
+from headrace.connector.stores.board import FORK_MARK
 from headrace.connector.stores.sqlite_file import file_of, named_errors, snapshot, transaction
 from headrace.connector.stores.sqlite_shape import RESTORE
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
     JOB_KEY_BYTES,
+    PARTED,
     PLAN,
     UnreadableError,
     check_plan,
@@ -156,9 +158,9 @@ def add_splits(connection: sqlite3.Connection, job: str, new: Sequence[str]) -> 
         [(job, split) for split in new],
     )
     connection.executemany(
-        "INSERT INTO heads (job, split, plan, token, seq, chunks, counters) "
-        "VALUES (?, ?, ?, 0, 0, ?, '{}')",
-        [(job, split, plan, BEGINS_ANEW) for split in new],
+        "INSERT INTO heads (job, split, plan, token, seq, chunks, counters, kept_in) "
+        "VALUES (?, ?, ?, 0, 0, ?, '{}', ?)",
+        [(job, split, plan, BEGINS_ANEW, PARTED if FORK_MARK in job else "") for split in new],
     )
     connection.execute(
         "UPDATE jobs SET splits = ? WHERE job = ?", (json.dumps([*known, *new]), job)

@@ -21,6 +21,7 @@ from headrace.connector.stores.sqlite_jobs import is_known, lost, splits_of
 from headrace.connector.stores.sqlite_losses import Losses
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
+    PARTED,
     UnreadableError,
     check_plan,
     check_position,
@@ -89,12 +90,13 @@ def replace_positions(
         connection.execute(  # I2: what a former owner still has under way changes nothing.
             "UPDATE heads SET token = token + 1, owner = NULL, seq = seq + 1, head = ?, "
             "chunks = ?, counters = CASE WHEN ? THEN counters ELSE '{}' END, "
-            "moved = moved + 1, kept_in = '' "
+            "moved = moved + 1, kept_in = CASE kept_in WHEN ? THEN kept_in ELSE '' END "
             "WHERE job = ? AND split = ?",
             (
                 position.head if position else None,
                 json.dumps(list(position.chunks)) if position else BEGINS_ANEW,
                 position is not None,
+                PARTED,
                 *place,
             ),
         )
@@ -218,6 +220,15 @@ class StateWriter:
         """Let the losses of the commits up to *seq* be seen, and forget those of later ones."""
         with transaction(self._connection):
             self._losses.cover(split, seq)
+
+    def outrank(self, split: str, moved: int) -> None:
+        """Let the head of a job that has parted go before what is kept elsewhere as *moved*."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE heads SET moved = max(moved, ? + 1), kept_in = '' "
+                "WHERE job = ? AND split = ?",
+                (moved, self._job, split),
+            )
 
     def raise_token(self, split: str, token: int) -> None:
         """Have the next claim of *split* exceed *token*."""

@@ -18,6 +18,8 @@ E = TypeVar("E", bound=StrEnum)
 PLAN: Final = 1  # The first plan generation: it grows when a job has other splits.
 JOB_KEY_BYTES: Final = 16
 BEGINS_ANEW: Final = "null"  # In place of the names of chunks, beside a head that is NULL.
+# In place of where a head is kept besides: what a sink has of the name is of a job that is gone.
+PARTED: Final = "parted"
 _WITHOUT_REPEATS: Final = 5  # Numbers of a table's counts.
 _WITH_REPEATS: Final = 8
 

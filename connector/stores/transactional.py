@@ -23,7 +23,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_state import Copied
-from headrace.connector.stores.stored import counters_of, counters_text
+from headrace.connector.stores.stored import PARTED, counters_of, counters_text
 from headrace.plugins import (
     Clock,
     EncodedPosition,
@@ -158,6 +158,9 @@ class TransactionalStore(SqliteStore):
         """Return the state to go on from: the sink's, or that of the file where it is newer."""
         split = mine.split
         copied = self._heads.copied(split)
+        if copied.kept_in == PARTED and (kept is None or kept.token <= mine.token):
+            self._heads.outrank(split, kept.moved if kept else -1)
+            copied = self._heads.copied(split)
         self._moved[split] = copied.moved
         if kept is None:
             if copied.kept_in == place:

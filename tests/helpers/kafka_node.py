@@ -88,6 +88,7 @@ class KafkaNode(LoopbackServer):
 
     def _never(self, request: "_Request") -> bytes:
         """Leave the client without an answer for good."""
+        del request
         raise ConnectionAbortedError("no transaction is ever committed here")
 
     def _metadata(self, request: "_Request") -> bytes:

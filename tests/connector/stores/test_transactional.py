@@ -1,5 +1,7 @@
 """A store whose truth is with the sink: which state goes first, and what becomes of losses."""
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,12 +79,12 @@ def sink() -> TransactionalSink:
 class Process:
     """A worker process: a store of its own over the same file and the same sink."""
 
-    def __init__(self, path: Path, sink: TransactionalSink) -> None:
+    def __init__(self, path: Path, sink: TransactionalSink, job: str = "job") -> None:
         """Claim the one split."""
         clock = DrivenClock()
         self.writers = Writers(sink, clock)
         self.store = TransactionalStore(
-            connect(path), "job", writer_of=self.writers.claimed, clock=clock
+            connect(path), job, writer_of=self.writers.claimed, clock=clock
         )
         self.store.register(["a"])
         self.claim()
@@ -279,3 +281,47 @@ def test_two_owners_of_one_state(process: Process, path: Path, sink: Transaction
     second.store.close()
 
     assert {"head"} == set(sink.entries["a"])
+
+
+def part(connection: sqlite3.Connection, moves: int) -> None:
+    """Let a job part from the first one, and be set so often before it runs."""
+    assert SqliteStore(connection, "job~s").become_copy("job", busy=())
+    with transaction(connection):
+        for _ in range(moves):
+            replace_positions(connection, "job~s", {"a": EncodedPosition(b"set", {})})
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_a_job_that_parts_again(path: Path, sink: TransactionalSink, moves: int) -> None:
+    """It begins where it parted, or was set: what the sink has of its name is of one long gone."""
+    base = Process(path, TransactionalSink(ChaosConfig(), context()))
+    base.found()
+    base.commit(0, 1)
+    with contextlib.closing(connect(path)) as connection:
+        part(connection, moves)
+        first = Process(path, sink, "job~s")
+        begun, _ = first.found()
+        first.commit(begun, begun + 1)
+        first.commit(begun + 1, begun + 2)
+        part(connection, moves)
+
+    again = Process(path, sink, "job~s")
+    seq, position = again.found()
+    assert (1 + moves, b"set" if moves else b"1") == (seq, position and position.head)
+    sink.outcomes.append(Outcome.DEAD)  # What it commits now is there, and has no copy yet.
+    with pytest.raises(FencedError):
+        again.commit(seq, seq + 1)
+    again.claim()
+    assert seq + 1 == again.found()[0]
+
+
+def test_a_job_that_begins_beside_again(path: Path, sink: TransactionalSink) -> None:
+    """It begins anew each time, whatever the sink has of its name."""
+    Process(path, TransactionalSink(ChaosConfig(), context()))
+    for _ in range(2):
+        with contextlib.closing(connect(path)) as connection:
+            SqliteStore(connection, "job~s").begin_beside("job")
+        beside = Process(path, sink, "job~s")
+        assert (0, None) == beside.found()
+        beside.commit(0, 1)
+        assert 1 == Process(path, sink, "job~s").found()[0]

@@ -38,9 +38,9 @@ def test_a_transaction_longer_than_brokers_allow() -> None:
     with KafkaNode(transactions_error=KafkaError.INVALID_TRANSACTION_TIMEOUT) as node:
         given = {"bootstrap.servers": node.bootstrap_servers, "topic": "changes"}
         config = parse_config(KafkaConfig, given)
-        with closing(KafkaSink(config, sink_context).open_split("s1")) as writer:
-            with pytest.raises(TransactionsRefusedError) as refused:
-                writer.begin(sink_context.clock.monotonic_ms() + 60_000)
+        writer = KafkaSink(config, sink_context).open_split("s1")
+        with closing(writer), pytest.raises(TransactionsRefusedError) as refused:
+            writer.begin(sink_context.clock.monotonic_ms() + 60_000)
 
     assert "lower transaction.timeout.ms" in refused.value.hint
 
