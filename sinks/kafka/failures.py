@@ -44,6 +44,10 @@ UNANSWERED: Final = frozenset(
 )
 
 
+# What says that another broker is about to answer.
+MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+
+
 # What says that this user may not.
 REFUSALS: Final = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
+    MOVING,
     REFUSALS,
     UNANSWERED,
     BrokerUnreachableError,
@@ -106,6 +107,8 @@ class OffsetsTopic:
             entries = self._reading.go_on(self._clock, deadline_ms)
         except KafkaException as error:
             self.stop_reading()
+            if error.args[0].code() in MOVING:  # As with a topic that was made just now.
+                return None
             self._refuse(error.args[0], "give this user the right to read and describe it")
         except TimeoutError as late:
             raise self._unanswered() from late

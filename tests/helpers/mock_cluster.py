@@ -7,7 +7,8 @@ from typing import Final, Self
 
 import confluent_kafka
 
-PRODUCE: Final = 0  # The API key of the request.
+PRODUCE: Final = 0  # The API keys of requests.
+LIST_OFFSETS: Final = 2
 
 
 def _library() -> ctypes.CDLL:
@@ -35,11 +36,11 @@ class MockCluster:
         servers = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
         self.bootstrap_servers: str = servers.decode()
 
-    def answer(self, *errors: int) -> None:
-        """Answer the next requests to produce with these errors, then well again."""
+    def answer(self, *errors: int, request: int = PRODUCE) -> None:
+        """Answer the next requests of a kind with these errors, then well again."""
         array = (ctypes.c_int * len(errors))(*errors)
         self._library.rd_kafka_mock_push_request_errors_array(
-            self._cluster, ctypes.c_int16(PRODUCE), ctypes.c_size_t(len(errors)), array
+            self._cluster, ctypes.c_int16(request), ctypes.c_size_t(len(errors)), array
         )
 
     def delay(self, ms: int) -> None:

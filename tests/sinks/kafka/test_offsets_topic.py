@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 
-from confluent_kafka import Producer
+import pytest
+from confluent_kafka import KafkaError, Producer
 
 from deliveries import SystemClock
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
+from mock_cluster import LIST_OFFSETS, MockCluster
 
 PARTITION_BYTES = 5 << 20  # What the broker in this process keeps of a partition.
 
 
-def topic_of(broker: EmbeddedBroker, name: str) -> OffsetsTopic:
+def topic_of(broker: EmbeddedBroker | MockCluster, name: str) -> OffsetsTopic:
     """Return the topic *name*, looked at by one split."""
     given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
     config = parse_config(KafkaConfig, given | {"offsets.storage.topic": name})
@@ -22,7 +24,9 @@ def topic_of(broker: EmbeddedBroker, name: str) -> OffsetsTopic:
     return topic
 
 
-def write(broker: EmbeddedBroker, topic: OffsetsTopic, *entries: tuple[bytes, bytes]) -> None:
+def write(
+    broker: EmbeddedBroker | MockCluster, topic: OffsetsTopic, *entries: tuple[bytes, bytes]
+) -> None:
     """Write messages into the partition."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 1})
     for key, value in entries:
@@ -53,3 +57,17 @@ def test_what_others_wrote(broker: EmbeddedBroker) -> None:
     write(broker, topic, *((key, b"x") for key in others), (ours, b"1"))
 
     assert {"head": b"1"} == read(topic)
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+)
+def test_no_leader_yet(error: int) -> None:
+    """It is read a little later: a topic that was just made has none, or one that moves."""
+    with MockCluster() as cluster:
+        topic = topic_of(cluster, "offsets-no-leader")
+        write(cluster, topic, (topic.key("head"), b"1"))
+        cluster.answer(error, request=LIST_OFFSETS)
+
+        assert read(topic) is None
+        assert {"head": b"1"} == read(topic)
