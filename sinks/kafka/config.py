@@ -180,6 +180,7 @@ class KafkaConfig(SinkOptions):
             _codec_problem("key.format", self.key_format or "avro"),
             _key_problem(self.key),
             self._size_problem(),
+            self._offsets_problem(),
             _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
         ]
@@ -231,6 +232,13 @@ class KafkaConfig(SinkOptions):
             f"found {self.large_bytes}",
             f"give {_MESSAGE_BYTES}: {self.large_bytes + ROOM_BYTES}, if the topics take as much",
         )
+
+    def _offsets_problem(self) -> Problem | None:
+        taken = {self.topic, *self.topic_map.values(), self.errors_topic}
+        if not self.exactly_once or self.offsets_topic not in taken:
+            return None
+        what = f"{self.offsets_topic} is a topic of records, whose consumers would get positions"
+        return Problem("offsets.storage.topic", what, "keep the positions in a topic of their own")
 
     @property
     def hosts(self) -> Sequence[str]:

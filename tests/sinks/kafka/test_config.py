@@ -46,6 +46,16 @@ GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
         pytest.param({"schema.store.url": "http://h"}, "schema.store.url", id="no schema store"),
         pytest.param({"schema.framing": "confluent"}, "schema.framing", id="no numbers"),
         pytest.param({"test.mock.num.brokers": "3"}, "test.mock.num.brokers", id="the mock"),
+        pytest.param(
+            {"exactly.once": "true", "offsets.storage.topic": "changes"},
+            "offsets.storage.topic",
+            id="positions among records",
+        ),
+        pytest.param(
+            {"exactly.once": "true", "topic.map.shop.orders": "headrace-offsets"},
+            "offsets.storage.topic",
+            id="records among positions",
+        ),
     ],
 )
 def test_one_wrong_option_is_one_problem(given: dict[str, str], key: str) -> None:
