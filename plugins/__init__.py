@@ -32,27 +32,29 @@ from headrace.plugins.errors import (
     RetriableError,
 )
 from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
+from headrace.plugins.positions import (
+    EncodedPosition,
+    Gap,
+    NumberPosition,
+    Position,
+    offset_numbers,
+)
 from headrace.plugins.records import (
     OPERATIONS,
     Batch,
     Delivery,
     Document,
-    EncodedPosition,
     EncodedRecords,
     FactColumns,
     Facts,
-    Gap,
     Headers,
     Notice,
-    NumberPosition,
     Operation,
-    Position,
     Quarantined,
     Record,
     RecordBatch,
     RecordSchema,
     Stored,
-    offset_numbers,
 )
 from headrace.plugins.references import (
     SecretProvider,

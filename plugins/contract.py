@@ -16,16 +16,8 @@ from headrace.plugins.context import Context
 from headrace.plugins.errors import ConfigError, HeadraceError, Problem
 from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
 from headrace.plugins.measures import Measure
-from headrace.plugins.records import (
-    Batch,
-    Delivery,
-    Document,
-    EncodedPosition,
-    NumberPosition,
-    Position,
-    Quarantined,
-    Stored,
-)
+from headrace.plugins.positions import EncodedPosition, NumberPosition, Position
+from headrace.plugins.records import Batch, Delivery, Document, Quarantined, Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Final, Self
 
 from headrace.plugins.errors import FatalError, HeadraceError, RetriableError
 from headrace.plugins.notes import ALL_JOBS, Notes, Publications, Seen
-from headrace.plugins.records import Document, EncodedPosition, Headers, RecordSchema
+from headrace.plugins.positions import EncodedPosition
+from headrace.plugins.records import Document, Headers, RecordSchema
 
 QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
 

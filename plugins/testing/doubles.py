@@ -32,16 +32,8 @@ from headrace.plugins.contract import (
 )
 from headrace.plugins.errors import Disposition, FatalError, RetriableError
 from headrace.plugins.findings import Failure
-from headrace.plugins.records import (
-    Batch,
-    Delivery,
-    NumberPosition,
-    Operation,
-    Position,
-    Record,
-    RecordBatch,
-    RecordSchema,
-)
+from headrace.plugins.positions import NumberPosition, Position
+from headrace.plugins.records import Batch, Delivery, Operation, Record, RecordBatch, RecordSchema
 
 Mutation = Sequence[Record]
 

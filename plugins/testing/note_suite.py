@@ -7,7 +7,8 @@ import pytest
 
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.notes import Observed, Publication, PublicationState, Seen
-from headrace.plugins.records import EncodedPosition, RecordSchema
+from headrace.plugins.positions import EncodedPosition
+from headrace.plugins.records import RecordSchema
 from headrace.plugins.testing.store_driver import (
     COUNTS,
     LEASE_MS,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.plugins.errors import LeaseLostError
-from headrace.plugins.records import EncodedPosition
+from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.stores import SplitState, Store, Successor
 from headrace.plugins.testing.store_driver import (
     COUNTS,

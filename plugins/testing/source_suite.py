@@ -5,13 +5,16 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
 from headrace.plugins.codecs import Codec
 from headrace.plugins.contract import CloseReason, Demand, Done, Idle, Reader, Source
-from headrace.plugins.records import Batch, Position, Record, RecordSchema
+from headrace.plugins.records import Batch, Record, RecordSchema
+
+if TYPE_CHECKING:
+    from headrace.plugins.positions import Position
 
 ROUNDS_MAX: Final = 10_000  # A source that is still busy after so many never comes to rest.
 IDLE_READS: Final = 20

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.plugins.notes import Notes
-from headrace.plugins.records import EncodedPosition
+from headrace.plugins.positions import EncodedPosition
 from headrace.plugins.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,

@@ -7,7 +7,8 @@ from typing import ClassVar
 import pytest
 
 from headrace.plugins.errors import LeaseLostError
-from headrace.plugins.records import EncodedPosition, RecordSchema
+from headrace.plugins.positions import EncodedPosition
+from headrace.plugins.records import RecordSchema
 from headrace.plugins.stores import (
     PlanChangedError,
     QuarantineFullError,

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.plugins.contract import TransactionalWriter
 from headrace.plugins.errors import HeadraceError
-from headrace.plugins.records import Delivery, EncodedRecords, NumberPosition, RecordBatch
+from headrace.plugins.positions import NumberPosition
+from headrace.plugins.records import Delivery, EncodedRecords, RecordBatch
 from headrace.plugins.testing.sink_suite import Verdicts
 
 CALL_MS: Final = 60_000

@@ -1,0 +1,153 @@
+"""Where reading stopped and goes on: positions, as a source makes them and as stores keep them."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.plugins.errors import ConfigError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPosition:
+    """A position as bytes: a head, and immutable chunks that the head refers to by name.
+
+    A store writes only the chunks it lacks, then replaces the head, then drops the chunks the new
+    head no longer lists. The same name always stands for the same bytes within one split.
+    """
+
+    head: bytes
+    chunks: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A part of a source that was lost before it was read (I10).
+
+    `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
+    stops the split, `accepted` by somebody, `passed`, or `mended`: it was there again. `policy` is
+    how it was passed. Gaps of several splits with one `name` are the same.
+    """
+
+    name: str
+    partition: Mapping[str, str]
+    begin: Mapping[str, int | str]
+    end: Mapping[str, int | str]
+    kind: str
+    state: str
+    policy: str
+    noticed_ms: int
+
+
+class Position(ABC):
+    """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
+
+    @abstractmethod
+    def encode(self) -> EncodedPosition:
+        """Return the bytes that the source's `decode_position` reads back."""
+
+    @abstractmethod
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return pairs of a partition map and an offset map, as Kafka Connect shows offsets."""
+
+    def moved(
+        self,
+        partition: Mapping[str, str],  # noqa: ARG002 (for those that override this)
+        offset: Mapping[str, int | str] | None,  # noqa: ARG002
+    ) -> "Position":
+        """Return this position with a part that `describe` shows moved to *offset*.
+
+        None moves the part to where a new split begins. Numbers may come as strings.
+
+        Raises:
+            ConfigError: there is no such part, or *offset* is none of its offsets.
+
+        """
+        raise ConfigError([Problem("offset", "positions of this source cannot be moved")])
+
+    def books(self) -> Mapping[str, int]:
+        """Return the source's own counters as of here (I3); names are dotted, lower case."""
+        return {}
+
+    def meeting(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
+        """Return the first place that both jobs of this and the *other* position come to.
+
+        None where that is far, or cannot be told.
+        """
+        return None
+
+    def joined(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
+        """Return one position for the tables of two jobs that stand at the same place.
+
+        None while they do not, or while what they know of it differs.
+        """
+        return None
+
+    def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
+        """Return, as `describe` does, where reading began; None is the beginning."""
+        return ()
+
+    def contradictions(self) -> Sequence[str]:
+        """Return in words what this position holds that its own `books` deny (I3)."""
+        return ()
+
+    def gaps(self) -> Sequence[Gap]:
+        """Return the gaps that were met on the way here, the newest last; old ones go."""
+        return ()
+
+    def without_gaps(
+        self,
+        names: Collection[str],  # noqa: ARG002 (for those that override this)
+        policy: str,  # noqa: ARG002
+    ) -> "Position":
+        """Return this position behind its open gaps of these *names*, to be passed by *policy*."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPosition(Position):
+    """A position that is one number: bytes, lines or rows already read."""
+
+    number: int
+
+    def encode(self) -> EncodedPosition:
+        """Return the number in decimal."""
+        return EncodedPosition(b"%d" % self.number)
+
+    @classmethod
+    def decode(cls, encoded: EncodedPosition) -> "NumberPosition":
+        """Read the number back."""
+        return cls(int(encoded.head))
+
+    def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
+        """Return the number as an offset."""
+        return [({}, {"offset": self.number})]
+
+    def moved(
+        self, partition: Mapping[str, str], offset: Mapping[str, int | str] | None
+    ) -> "NumberPosition":
+        """Take another number."""
+        if partition:
+            raise ConfigError([Problem("partition", f"has no part {dict(partition)}")])
+        return NumberPosition(offset_numbers(offset or {"offset": 0}, "offset")[0])
+
+
+def offset_numbers(offset: Mapping[str, int | str], *names: str) -> Sequence[int]:
+    """Return the numbers of an offset map, which has just these names.
+
+    Raises:
+        ConfigError: with what is missing, unknown or no whole number from 0 to 2^63 - 1.
+
+    """
+    problems = [Problem(name, "is required") for name in names if name not in offset]
+    problems += [Problem(name, "is not known here") for name in offset if name not in names]
+    numbers = []
+    for name in names:
+        text = str(offset.get(name, 0))
+        if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) >= 1 << 63:
+            problems.append(Problem(name, f"expected a whole number, found {text[:48]!r}"))
+        else:
+            numbers.append(int(text))
+    if problems:
+        raise ConfigError(problems)
+    return numbers
