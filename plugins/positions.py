@@ -13,11 +13,19 @@ class EncodedPosition:
     """A position as bytes: a head, and immutable chunks that the head refers to by name.
 
     A store writes only the chunks it lacks, then replaces the head, then drops the chunks the new
-    head no longer lists. The same name always stands for the same bytes within one split.
+    head no longer lists. The same name always stands for the same bytes within one split. Of the
+    chunks named in `kept` the split's own state in the store has the bytes, and nobody else needs
+    to: only what is committed after a `Reader.release` has any. What a store returns is whole.
     """
 
     head: bytes
     chunks: Mapping[str, bytes] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all its chunks."""
+        return (*self.chunks, *self.kept.difference(self.chunks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,9 @@ class Gap:
 
 class Position(ABC):
     """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
+
+    size_bytes: int = 0
+    """About how much memory it holds until it is durable; large ones are committed early."""
 
     @abstractmethod
     def encode(self) -> EncodedPosition:

@@ -140,7 +140,7 @@ class SplitRun:
         self.ledger = Ledger(lease.split, last_seq=0)
         self._offer: Offer | None = None
         self._plan = self._seq = 0
-        self._stored: EncodedPosition | None = None
+        self._stored: tuple[bytes, frozenset[str]] | None = None  # Head, and names of chunks.
         self._restarting = False
         self._read_last: Batch | None = None  # Read, but not yet in the ledger.
         self._transactional = around.writers.transactional
@@ -281,7 +281,7 @@ class SplitRun:
         """Note that *offer* is durable; the source may forget what is before it."""
         self._offer = None
         self.commit_due = False
-        self._seq, self._stored = offer.commit.seq, offer.commit.position
+        self._seq, self._stored = offer.commit.seq, _named(offer.commit.position)
         self.counters = offer.commit.counters
         self.position = offer.settled.end
         self.ledger.committed(offer.settled)
@@ -337,7 +337,7 @@ class SplitRun:
             resume = around.source.decode_position(state.position)
         self._plan, self._seq, self.counters = state.plan, state.seq, state.counters
         self.position = resume
-        self._stored = state.position
+        self._stored = None if state.position is None else _named(state.position)
         self._offer = None
         self._restarting = self.commit_due = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
@@ -434,11 +434,9 @@ class SplitRun:
             )
 
     def _unchanged(self, encoded: EncodedPosition, settled: Settled) -> bool:
-        stored = self._stored
-        return (
-            stored is not None
-            and not settled.counters
-            and not settled.losses
-            and stored.head == encoded.head
-            and stored.chunks.keys() == encoded.chunks.keys()
-        )
+        return not settled.counters and not settled.losses and self._stored == _named(encoded)
+
+
+def _named(encoded: EncodedPosition) -> tuple[bytes, frozenset[str]]:
+    """Return what tells a position from others; it is less than the position."""
+    return encoded.head, frozenset(encoded.names)

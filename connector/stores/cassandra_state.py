@@ -8,6 +8,7 @@ import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from headrace.connector.stores.stored import (
     chunks_of,
     counters_of,
     counters_text,
+    not_kept,
 )
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
@@ -75,6 +77,7 @@ class CassandraHeads:
         self._job = job
         self._losses = losses
         self._listed: dict[tuple[str, int], dict[str, int]] = {}  # By split and my token.
+        self._sizes: dict[str, dict[str, int]] = {}  # In bytes, of those chunks, by split.
         self._shown: dict[str, float] = {}  # When `cdc_state` last had a split's state.
 
     def load(self, split: str, token: int) -> SplitState:
@@ -88,6 +91,8 @@ class CassandraHeads:
             raise LeaseLostError(f"plan {-state.plan} has ended", place=f"split {split}")
         self._listed = {key: names for key, names in self._listed.items() if key[0] != split}
         self._listed[split, token] = listed
+        chunks = state.position.chunks if state.position else {}
+        self._sizes[split] = {name: len(content) for name, content in chunks.items()}
         self._losses.forget_after(split, state.seq)
         self._sweep(split, token, listed)
         return state
@@ -149,14 +154,14 @@ class CassandraHeads:
                 refused[commit.split] = full
             if before is None:
                 continue
-            chunks = commit.position.chunks
-            after = {name: before.get(name, commit.token) for name in chunks}
+            position = commit.position
+            if gone := position.kept - before.keys():
+                refused[commit.split] = self._lost(commit.split, not_kept(gone))
+                continue
+            after = {name: before.get(name, commit.token) for name in position.names}
             writes += [
-                (
-                    PUT_CHUNK,
-                    (self._job, commit.split, commit.token, name, chunks[name]),
-                )
-                for name in chunks
+                (PUT_CHUNK, (self._job, commit.split, commit.token, name, content))
+                for name, content in position.chunks.items()
                 if name not in before
             ]
             writes += self._losses.writes(commit)
@@ -227,7 +232,12 @@ class CassandraHeads:
             if name not in after:
                 self._drop(commit.split, token, name)
         self._listed[key] = after
-        self._show(commit)
+        sizes, chunks = self._sizes.get(commit.split, {}), commit.position.chunks
+        self._sizes[commit.split] = {
+            name: len(chunks[name]) if name in chunks else sizes.get(name, 0) for name in after
+        }
+        with suppress(StoreUnavailableError):  # Only those who look miss something.
+            self._show(commit)
 
     def _judge(self, commit: Commit, row: Row | None) -> HeadraceError | None:
         """Say why the head that is there is neither this commit's nor the one before it."""
@@ -307,16 +317,21 @@ class CassandraHeads:
 
     def _show(self, commit: Commit) -> None:
         """Write the state as CEP-44 has it, now and then, for those who look there."""
-        now = time.monotonic()
-        if now - self._shown.get(commit.split, -SNAPSHOT_SECONDS) < SNAPSHOT_SECONDS:
+        now, split, position = time.monotonic(), commit.split, commit.position
+        if now - self._shown.get(split, -SNAPSHOT_SECONDS) < SNAPSHOT_SECONDS:
             return
-        self._shown[commit.split] = now
-        document = (commit.seq, commit.position.head, dict(commit.position.chunks))
+        self._shown[split] = now
+        if sum(self._sizes[split].values()) > SNAPSHOT_BYTES_MAX:
+            return
+        listed = self._listed[split, commit.token]
+        keys = [(self._job, split, listed[name], name) for name in position.kept]
+        kept = {row["name"]: row["content"] for row in self._session.rows_of(_CHUNK, keys)}
+        document = (commit.seq, position.head, {**position.chunks, **kept})
         blob = zlib.compress(msgspec.msgpack.encode(document), 1)
         if len(blob) <= SNAPSHOT_BYTES_MAX:
             self._session.write_later(
                 'INSERT INTO cdc_state (job_id, split, start, "end", state) VALUES (?, ?, ?, ?, ?)',
-                *(self._job, *token_range(commit.split), blob),
+                *(self._job, *token_range(split), blob),
             )
 
     def _lost(self, split: str, what: str) -> StateLostError:

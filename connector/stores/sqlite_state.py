@@ -28,6 +28,7 @@ from headrace.connector.stores.stored import (
     chunks_of,
     counters_of,
     counters_text,
+    not_kept,
 )
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
@@ -252,7 +253,8 @@ class StateWriter:
             token = row[1]
             if token != state.token:
                 raise _replaced(state.split, token, state.token)
-            self._write(state.split, state.seq, position, state.counters)
+            self._put_chunks(state.split, self._stored(state.split), position)
+            self._put_head(state.split, state.seq, position, state.counters)
             self._note_copied(state.split, state.seq, copied)
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
@@ -295,41 +297,50 @@ class StateWriter:
         applied, error = self._judge(commit)
         if applied or error:
             return error
+        stored = self._stored(commit.split)
+        if gone := commit.position.kept - stored:
+            return lost(self._connection, self._job, not_kept(gone), commit.split)
         full = self._losses.keep(commit.split, commit.losses, bytes_max=self._quarantine_bytes_max)
         if full:
             return full
-        self._write(commit.split, commit.seq, commit.position, commit.counters)
+        self._put_chunks(commit.split, stored, commit.position)
+        self._put_head(commit.split, commit.seq, commit.position, commit.counters)
         return None
 
-    def _write(self, split: str, seq: int, position: EncodedPosition, counters: Counters) -> None:
-        place = (self._job, split)
-        self._put_chunks(place, position.chunks)
+    def _put_head(
+        self, split: str, seq: int, position: EncodedPosition, counters: Counters
+    ) -> None:
         self._connection.execute(
             "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = '' "
             "WHERE job = ? AND split = ?",
             (
                 seq,
                 position.head,
-                json.dumps(list(position.chunks)),
+                json.dumps(position.names),
                 counters_text(counters),
-                *place,
+                self._job,
+                split,
             ),
         )
 
-    def _put_chunks(self, place: tuple[str, str], chunks: Mapping[str, bytes]) -> None:
-        rows = self._connection.execute(
-            "SELECT name FROM chunks WHERE job = ? AND split = ?", place
-        )
-        stored = {name for (name,) in rows}
+    def _put_chunks(self, split: str, stored: set[str], position: EncodedPosition) -> None:
+        place = (self._job, split)
         self._connection.executemany(
             "INSERT INTO chunks VALUES (?, ?, ?, ?)",
-            [(*place, name, chunks[name]) for name in chunks if name not in stored],
+            [(*place, *chunk) for chunk in position.chunks.items() if chunk[0] not in stored],
         )
         crash.reached("commit_chunks")
         self._connection.executemany(
             "DELETE FROM chunks WHERE job = ? AND split = ? AND name = ?",
-            [(*place, name) for name in stored if name not in chunks],
+            [(*place, name) for name in stored.difference(position.names)],
         )
+
+    def _stored(self, split: str) -> set[str]:
+        """Return the names of the chunks that a split has."""
+        rows = self._connection.execute(
+            "SELECT name FROM chunks WHERE job = ? AND split = ?", (self._job, split)
+        )
+        return {name for (name,) in rows}
 
     def _was_applied(self, commits: Sequence[Commit]) -> bool:
         """Learn whether a commit that failed took effect all the same (agreement line 30).

@@ -132,5 +132,10 @@ def check_position(
     raise UnreadableError(f"columns head, chunks: found {_kind(head)} without names of chunks")
 
 
+def not_kept(names: Collection[str]) -> str:
+    """Say what is lost where a position rests on chunks that the store has not got."""
+    return f"chunk {min(names)}, kept from an earlier commit, is missing"
+
+
 def _kind(value: object) -> str:
     return "NULL" if value is None else type(value).__name__

@@ -23,7 +23,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_state import Copied
-from headrace.connector.stores.stored import PARTED, counters_of, counters_text
+from headrace.connector.stores.stored import PARTED, counters_of, counters_text, not_kept
 from headrace.plugins import (
     Clock,
     EncodedPosition,
@@ -58,7 +58,7 @@ class _Kept:
             "seq": self.seq,
             "moved": self.moved,
             "counters": counters_text(self.counters),
-            "chunks": list(self.position.chunks),
+            "chunks": self.position.names,
             "head": base64.b64encode(self.position.head).decode(),
         }
         return json.dumps(document, separators=(",", ":")).encode()
@@ -132,7 +132,9 @@ class TransactionalStore(SqliteStore):
             )
         kept = _Kept.of(entries, f"{writer.place}, split {split}")
         chosen = self._chosen(mine, kept, writer.place)
-        self._chunks[split] = frozenset(n for n in entries if n.startswith(_CHUNK))
+        self._chunks[split] = frozenset(
+            name.removeprefix(_CHUNK) for name in entries if name.startswith(_CHUNK)
+        )
         self._loaded[split] = token
         return chosen
 
@@ -194,29 +196,34 @@ class TransactionalStore(SqliteStore):
         writer = self._writer_of(split, commit.token)
         moved = self._moved[split]
         if self._decided.get(split) != commit.seq:
-            names = frozenset(_CHUNK + name for name in commit.position.chunks)
+            if gone := commit.position.kept - self._chunks[split]:
+                return _lost(f"{writer.place}, split {split}", not_kept(gone))
             until_ms = self._clock.monotonic_ms() + CALL_MS
             if not writer.commit(self._entries(commit, moved), until_ms):
                 raise StoreUnavailableError(
                     "whether a transaction was committed is not known yet", place=writer.place
                 )
-            self._decided[split], self._chunks[split] = commit.seq, names
+            self._decided[split] = commit.seq
+            self._chunks[split] = frozenset(commit.position.names)
         return self._heads.copy(commit, Copied(writer.place, moved))
 
     def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
         """Return what changes: the head, chunks that are new, and those that are gone."""
-        chunks = {_CHUNK + name: content for name, content in commit.position.chunks.items()}
-        known = self._chunks[commit.split]
+        position, known = commit.position, self._chunks[commit.split]
         kept = _Kept(
             key=self._key,
             token=commit.token,
             seq=commit.seq,
             moved=moved,
-            position=commit.position,
+            position=position,
             counters=commit.counters,
         )
-        entries: dict[str, bytes | None] = dict.fromkeys(known - chunks.keys())
-        entries |= {name: chunks[name] for name in chunks.keys() - known}
+        entries: dict[str, bytes | None] = {
+            _CHUNK + n: None for n in known.difference(position.names)
+        }
+        for name, content in position.chunks.items():
+            if name not in known:
+                entries[_CHUNK + name] = content
         return entries | {_HEAD: kept.head()}
 
 

@@ -1,7 +1,7 @@
 """What the suites of stores are told, and what they do again and again."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.plugins.notes import Notes
@@ -82,6 +82,7 @@ def commit_of(  # noqa: PLR0913 (each with its default)
     seq: int = 1,
     head: bytes = b"head",
     chunks: Mapping[str, bytes] | None = None,
+    kept: Iterable[str] = (),
     losses: Sequence[Loss] = (),
 ) -> Commit:
     """Return a commit."""
@@ -92,7 +93,7 @@ def commit_of(  # noqa: PLR0913 (each with its default)
         owner=worker,
         previous=previous,
         seq=seq,
-        position=EncodedPosition(head, chunks or {}),
+        position=EncodedPosition(head, chunks or {}, frozenset(kept)),
         counters=COUNTS,
         losses=losses,
     )

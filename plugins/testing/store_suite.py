@@ -33,7 +33,7 @@ from headrace.plugins.testing.store_driver import (
 class StoreSuite(PlanSuite, NoteSuite):
     """Subclass it, and give it a fixture `driver` that returns a `StoreDriver`."""
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     @pytest.fixture
     def driver(self) -> StoreDriver:
@@ -152,6 +152,55 @@ class StoreSuite(PlanSuite, NoteSuite):
                 commit(store, commit_of(token, previous=number, seq=number + 1, chunks=chunks))
 
             assert EncodedPosition(b"head", {"one": b"1"}) == store.load("a", token).position
+
+    def test_chunks_that_are_named_only_are_kept(self, driver: StoreDriver) -> None:
+        """A commit may name chunks of the one before: they stay, and a state has their bytes."""
+        with closing(registered(driver)) as store:
+            token = claim(store)
+            commit(store, commit_of(token, chunks={"one": b"1", "two": b"2"}))
+            for number, kept in enumerate((["one", "two"], ["two"]), start=1):
+                chunks = {"three": b"3"}
+                later = commit_of(token, previous=number, seq=number + 1, chunks=chunks, kept=kept)
+                commit(store, later)
+                commit(store, later)  # Its outcome was not known.
+                expected = {"one": b"1", "two": b"2", "three": b"3"}
+                whole = {name: expected[name] for name in (*chunks, *kept)}
+                assert EncodedPosition(b"head", whole) == store.states()[0].position
+
+            assert EncodedPosition(b"head", whole) == store.load("a", token).position
+            commit(store, commit_of(token, previous=3, seq=4, kept=["two", "three"]))
+            whole = {"two": b"2", "three": b"3"}
+            assert EncodedPosition(b"head", whole) == store.load("a", token).position
+
+    def test_a_successor_names_what_it_loaded(self, driver: StoreDriver) -> None:
+        """Chunks stay that a former owner wrote, and that his successor names after loading."""
+        with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
+            commit(store, commit_of(claim(store), chunks={"one": b"1", "two": b"2"}))
+            token = claim(other, "w2")
+            other.load("a", token)
+            commit(other, commit_of(token, worker="w2", previous=1, seq=2, kept=["two"]))
+
+            again = claim(store, "w1")
+            assert EncodedPosition(b"head", {"two": b"2"}) == store.load("a", again).position
+
+    def test_a_named_chunk_that_is_missing_is_refused(self, driver: StoreDriver) -> None:
+        """What the store has not got is lost: the state that is there stays as it is (I2)."""
+        with closing(registered(driver)) as store:
+            token, mine = claim(store, split="a"), claim(store, split="b")
+            commit(store, commit_of(token, chunks={"one": b"1", "two": b"2"}))
+            commit(store, commit_of(token, previous=1, seq=2, kept=["two"]))
+            chunks = {"three": b"3"}
+            gone = commit_of(token, previous=2, seq=3, chunks=chunks, kept=["one", "two"])
+            gone = replace(gone, losses=[LOSS])
+            refused = store.commit([gone, commit_of(mine, split="b")])
+
+            assert ["a"] == list(refused)
+            assert isinstance(refused["a"], StateLostError)
+            assert "chunk one, kept from an earlier commit, is missing" in str(refused["a"])
+            state = store.load("a", token)
+            assert (2, EncodedPosition(b"head", {"two": b"2"})) == (state.seq, state.position)
+            assert [] == list(store.losses())
+            assert 1 == store.load("b", mine).seq
 
     def test_a_large_state_is_kept(self, driver: StoreDriver) -> None:
         """A head of 64 KiB and chunks of 256 KiB come back as they were."""

@@ -21,7 +21,7 @@ CHUNK_BYTES_MAX: Final = 256 * 1024  # Of what a store keeps as one; larger chun
 HEAD_BYTES_MAX: Final = 64 * 1024  # Of what is compared and set; a larger head lies in pieces.
 CHUNKS_PER_PART_MAX: Final = 40  # More of them are the remains of rounds that crashes ended.
 ROUND: Final = 32  # A commit with changes also stores so many parts less of what did not change.
-_UNSEALED_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
+_FRESH_BYTES_MAX: Final = 1 << 20  # Of a split's rows between two commits; sealed they are half.
 _CHUNK: Final = b"HRSC"
 _PREFIX_BYTES: Final = 14  # Magic, version, CRC, length.
 _LEVEL: Final = -3  # Two thirds of the time of 1, for a tenth more bytes.
@@ -33,10 +33,10 @@ class Chunk:
     """Rows of records as `Agreement.changed_rows` makes them, or of a schema.
 
     Sealed when it is stored, or before. Keeps one form only, since the rows of all chunks are about
-    as large as the records in memory.
+    as large as the records in memory; and none once the store has it (`kept`).
     """
 
-    __slots__ = ("_name", "_rows", "_sealed")
+    __slots__ = ("_name", "_rows", "_sealed", "kept")
 
     def __init__(self, rows: bytes = b"", *, sealed: bytes = b"", name: str = "") -> None:
         """Take *rows*, or what `sealed` returned, whose rows are decompressed only when needed.
@@ -50,6 +50,8 @@ class Chunk:
         self._rows: bytes | None = rows
         self._sealed = sealed
         self._name = ""
+        self.kept: tuple[str, ...] = ()
+        """The pieces that the store has, of a chunk of which only the name is left."""
         if sealed:
             self._name = name or _chunk_name(sealed)
             _check(_CHUNK, sealed, f"chunk {self._name}")
@@ -57,7 +59,14 @@ class Chunk:
 
     @property
     def rows(self) -> bytes:
-        """The rows."""
+        """The rows.
+
+        Raises:
+            StateError: only the store has them.
+
+        """
+        if self.kept:
+            raise damaged(f"chunk {self._name}", "its name", "its rows, which only the store has")
         if self._rows is None:
             return unseal(_CHUNK, self._sealed, f"chunk {self._name}")
         return self._rows
@@ -82,6 +91,12 @@ class Chunk:
             self._name = _chunk_name(self._sealed)
             self._rows = None
 
+    def forget(self) -> None:
+        """Keep the name only: the store has the rest."""
+        if not self.kept:
+            self.kept = tuple(name for name, _ in pieces_of(self.sealed, self._name))
+            self._sealed = b""
+
     @property
     def sealed(self) -> bytes:
         """The bytes that are stored."""
@@ -91,7 +106,13 @@ class Chunk:
     @property
     def name(self) -> str:
         """Its name: the same content has the same name everywhere."""
-        return self._name if self.sealed else ""
+        self.seal()
+        return self._name
+
+    @property
+    def size_bytes(self) -> int:
+        """So much memory it takes."""
+        return len(self._sealed if self._rows is None else self._rows)
 
     def __eq__(self, other: object) -> bool:
         """Compare the rows."""
@@ -129,12 +150,15 @@ class RecordChunks:
         self._round_begins = len(self.chunks)
         self._parts = parts
         self._next = 0  # The first record that this round has not stored.
-        self._unsealed_bytes = 0  # At most: a commit has sealed some of them since.
+        self.fresh_bytes = 0
+        """Of rows that were taken and that, as far as is known here, no store has yet."""
 
     def take(self, records: Changing) -> tuple[Chunk, ...]:
         """Return the chunks that hold *records* as they are now."""
         if records.has_changed():
-            self._seal_some()
+            if self.fresh_bytes > _FRESH_BYTES_MAX:
+                for chunk in self.chunks:  # But who takes once, and stores nothing, seals nothing.
+                    chunk.seal()
             is_long = len(self.chunks) > CHUNKS_PER_PART_MAX * self._parts
             self._next = records.touch(self._next, 1 if is_long else self._parts)
             pieces = records.changed_pieces(PIECE_WORDS)
@@ -142,15 +166,14 @@ class RecordChunks:
             if self._next == 0:
                 self.chunks = self.chunks[self._round_begins :]
                 self._round_begins = len(self.chunks)
-            self._unsealed_bytes += sum(map(len, pieces))
+            self.fresh_bytes += sum(map(len, pieces))
         return self.chunks
 
-    def _seal_some(self) -> None:
-        """Seal what was taken before; whoever takes once, and commits nothing, seals nothing."""
-        if self._unsealed_bytes > _UNSEALED_BYTES_MAX:
-            self._unsealed_bytes = 0
-            for chunk in self.chunks:
-                chunk.seal()
+    def stored(self, chunks: Sequence[Chunk]) -> None:
+        """Keep of *chunks*, which the store has, the names only."""
+        for chunk in chunks:
+            chunk.forget()
+        self.fresh_bytes = sum(chunk.size_bytes for chunk in self.chunks)
 
 
 def pieces_of(sealed: bytes, name: str = "") -> list[tuple[str, bytes]]:

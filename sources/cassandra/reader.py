@@ -275,8 +275,9 @@ class CassandraReader(Reader):
         self._memory.judge_again()
 
     def release(self, position: Position) -> None:
-        """Let go of the segments before *position* that no copy in it lies in (I5)."""
+        """Let go of what *position* stored, and of segments that no copy in it lies in (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
+        self._chunks.stored(position.chunks)
         if self._only_aged(position):
             return
         for node in self._left.difference(position.hosts):
@@ -396,6 +397,7 @@ class CassandraReader(Reader):
                 node: agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
                 for node in self._seats.nodes
             }
+        chunks = self._chunks.take(agreement)
         return CdcState(
             tau=agreement.tau,
             number=agreement.number,
@@ -403,7 +405,7 @@ class CassandraReader(Reader):
             keyspaces=tuple(self._parts.replicas.keyspaces),
             markers=dict(markers),
             counters=self._counters(),
-            chunks=self._chunks.take(agreement),
+            chunks=chunks,
             needs=needs,
             schemas=self._schemas(markers),
             met_gaps=self._gaps.gaps,
@@ -415,6 +417,7 @@ class CassandraReader(Reader):
             ahead=self._pump.ahead(self._number),
             manifests={node: self._parts.logs[node].manifest.stored() for node in markers},
             absences=self._pump.absences(self._number),
+            size_bytes=self._chunks.fresh_bytes,
         )
 
     def _damaged(self) -> Sequence[Quarantined]:

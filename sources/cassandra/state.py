@@ -168,6 +168,7 @@ class CdcState(Position):
     more has been read than `markers` say: all of the state is as of there.
     `manifests` are what was listed of each log: by it a lower id is old, or another incarnation.
     `absences` are the logs that could not be read to their ends of late (line 8).
+    `size_bytes` are those of rows that no store has yet; they are not stored.
     """
 
     tau: int
@@ -190,18 +191,25 @@ class CdcState(Position):
     ahead: tuple[Ahead, ...] = ()
     manifests: Mapping[str, Stored] = field(default_factory=dict, repr=False)
     absences: Mapping[str, Absence] = field(default_factory=dict)
+    size_bytes: int = field(default=0, compare=False, repr=False)
 
     def encode(self) -> EncodedPosition:
-        """Return the head and the chunks it lists, none larger than its bound (line 29)."""
+        """Return the head and the chunks it lists, none larger than its bound (line 29).
+
+        Chunks that were released are named only: the split's store has them.
+        """
         versions = [version.chunk for each in self.schemas.values() for version in each]
         versions += [each.chunk for each in self.topologies]
         chunks: dict[str, bytes] = {}
+        kept: set[str] = set()
         parted: dict[str, tuple[str, ...]] = {}
         for chunk in (*self.chunks, *versions):
-            pieces = pieces_of(chunk.sealed, chunk.name)
+            pieces = [] if chunk.kept else pieces_of(chunk.sealed, chunk.name)
+            names = chunk.kept or tuple(name for name, _ in pieces)
             chunks |= pieces
-            if len(pieces) > 1:
-                parted[chunk.name] = tuple(name for name, _ in pieces)
+            kept.update(chunk.kept)
+            if len(names) > 1:
+                parted[chunk.name] = names
         head = _Head(
             self.tau,
             self.number,
@@ -230,7 +238,7 @@ class CdcState(Position):
             pieces = pieces_of(sealed)
             chunks |= pieces
             sealed = seal(_HEAD, msgspec.msgpack.encode([n for n, _ in pieces]), PIECES_VERSION)
-        return EncodedPosition(sealed, chunks)
+        return EncodedPosition(sealed, chunks, frozenset(kept.difference(chunks)))
 
     @classmethod
     def decode(cls, encoded: EncodedPosition) -> "CdcState":

@@ -1,5 +1,6 @@
 """The pipeline when all goes well: pace, bounds, order, leases."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from headrace.plugins import (
     CloseReason,
     Demand,
     Done,
+    EncodedPosition,
     Idle,
     Position,
     RetriableError,
@@ -45,6 +47,21 @@ def test_delivers_and_commits_everything(rig: Rig) -> None:
     assert [25] == rig.source.released["a"]
     state = rig.store.states()[0]
     assert 25 == state.counters["shop.orders"].cut == state.counters["shop.orders"].delivered
+
+
+def test_what_is_stored_is_not_held(rig: Rig) -> None:
+    """When a position is durable, its bytes are the store's alone: they may be many."""
+
+    def held() -> int:
+        gc.collect()
+        return sum(isinstance(each, EncodedPosition) for each in gc.get_objects())
+
+    before = held()
+    rig.open({"a": 25, "b": 25})
+    rig.gain()
+    rig.until(lambda: 25 == rig.committed() == rig.committed("b"))
+
+    assert before == held()
 
 
 def test_more_goes_on_at_once(rig: Rig) -> None:

@@ -28,9 +28,9 @@ def read(
     return sorted(values), at
 
 
-def add(folder: Path, node: str, raws: list[bytes]) -> None:
-    """Write the second segment of a node."""
-    number = SEGMENT_ID + 1
+def add(folder: Path, node: str, raws: list[bytes], later: int = 0) -> None:
+    """Write the second segment of a node, or a *later* one."""
+    number = SEGMENT_ID + 1 + later
     write_segment(folder / node, segment([raws], segment_id=number).content, segment_id=number)
 
 
@@ -57,6 +57,36 @@ def test_a_pending_mutation_waits_in_the_state(tmp_path: Path) -> None:
     assert expected(ROWS[4:9]) == found
     assert (7, 5) == (total(at, "mutations.pending"), total(at, "mutations.agreed"))
     assert ([], at) == read(options, at)
+
+
+def test_a_state_that_is_stored_is_not_held(tmp_path: Path) -> None:
+    """After a release no rows are left of what was stored, also not of what was loaded before.
+
+    A state that was made in between names them; what it alone has, it gives.
+    """
+    options = forged_nodes(tmp_path, {"n1": ROWS[:9], "n2": [], "n3": []}) | {"splits": 1}
+    _, at = read(options)
+    made = source(options)
+    readers = open_all(made, at)
+    (reader,) = readers.values()
+    states = []
+    for rows in (ROWS[9:12], ROWS[12:]):
+        add(tmp_path, "n2", rows, len(states))
+        (batch,) = batches([reader])
+        assert isinstance(batch.end, CdcState)
+        states.append(batch.end)
+    first, later = states
+    stored = first.encode()
+    assert 80 * len(ROWS[9:12]) <= first.size_bytes < later.size_bytes
+    assert not stored.kept
+    reader.release(first)
+
+    names = {chunk.name for chunk in first.chunks}
+    assert {0} == {chunk.size_bytes for chunk in first.chunks}
+    assert names == later.encode().kept
+    assert {chunk.name for chunk in later.chunks} - names < later.encode().chunks.keys()
+    assert names < set(stored.names)
+    made.close()
 
 
 def test_nodes_may_be_listed_in_another_order(tmp_path: Path) -> None:

@@ -77,6 +77,27 @@ def test_a_chunk_is_named_after_its_content() -> None:
     assert {c.name for c in sample().chunks} == sample().encode().chunks.keys()
 
 
+def test_what_was_released_is_named_only() -> None:
+    """A chunk that the store has is in the head, and its bytes are not given again."""
+    large = Chunk(Random(6).randbytes(3 * CHUNK_BYTES_MAX))  # noqa: S311 (a test's dice)
+    state = replace(sample(), chunks=(*sample().chunks, large))
+    whole = state.encode()
+    for chunk in state.chunks[1:]:
+        chunk.forget()
+        chunk.forget()
+    named = state.encode()
+
+    assert (whole.head, set(whole.names)) == (named.head, set(named.names))
+    assert set(whole.names) - named.chunks.keys() == named.kept
+    assert 1 + 4 == len(named.kept)  # The large one lies in pieces.
+    assert state.chunks[0].name in named.chunks
+    assert [0, 0] == [chunk.size_bytes for chunk in state.chunks[1:]]
+    with pytest.raises(StateError, match="expected its rows, which only the store has"):
+        _ = state.chunks[1].words
+    restored = {name: whole.chunks[name] for name in named.names}
+    assert CdcState.decode(EncodedPosition(named.head, restored)).encode() == whole
+
+
 def test_every_flipped_bit_of_the_head_is_refused() -> None:
     """One wrong bit anywhere is a named error."""
     encoded = sample().encode()
