@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import Wake
 from headrace.connector.runtime.dead_letters import DeadLetters
+from headrace.connector.runtime.faults import kind_of, named
 from headrace.connector.runtime.messages import (
     Closed,
     Command,
@@ -43,15 +44,9 @@ T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
 POSITIONS_MS: Final = 250  # So long before a commit batches have positions; sinks mostly settle.
+ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
-
-
-class PluginBrokenError(FatalError):
-    """A plugin raised something that is no named error, again and again."""
-
-    code = "internal"
-    restartable = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +241,7 @@ class Pipeline:
         )
         progress = self._guard(run, partial(run.step, demand))
         self._take_verdicts()
+        self._commit_if_large()
         return progress or Progress.WAITING
 
     def _guard(self, run: SplitRun, call: Callable[[], T]) -> T | None:
@@ -258,7 +254,7 @@ class Pipeline:
 
     def _judge(self, run: SplitRun, error: Exception) -> None:
         """Do about an error what its kind asks for (R11)."""
-        self.stats.errors[_kind(error)] += 1
+        self.stats.errors[kind_of(error)] += 1
         if isinstance(error, LeaseLostError):
             self._log(run, "split_lost", error)
             self._begin_close(run, CloseReason.LEASE_LOST)
@@ -334,7 +330,7 @@ class Pipeline:
         now_ms = self._around.clock.monotonic_ms()
         if now_ms < self._store_not_before_ms:
             return
-        runs = [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
+        runs = self._leased()
         window = self._limits.commit_bytes_max
         due = (
             at_once
@@ -347,6 +343,19 @@ class Pipeline:
                 run.hold_for_commit()
         if due or any(r.commit_due for r in runs):
             self._commit(runs)
+
+    def _commit_if_large(self) -> None:
+        """Commit at once where the ends that wait for it take much memory, and let it go."""
+        runs, now_ms = self._leased(), self._around.clock.monotonic_ms()
+        if now_ms < self._store_not_before_ms:
+            return
+        if sum(run.end_bytes for run in runs) > ENDS_BYTES_MAX:
+            self._commit(runs)
+            self._release()
+
+    def _leased(self) -> Sequence[SplitRun]:
+        """Return the splits whose work may still be committed."""
+        return [r for r in self._runs.values() if r.closing is not CloseReason.LEASE_LOST]
 
     def _is_commit_due(self, now_ms: int, *, ahead_ms: int = 0) -> bool:
         """Say whether a commit is due in *ahead_ms*, or in half the time between two of them."""
@@ -436,7 +445,7 @@ class Pipeline:
         except Exception as error:
             self._around.log.exception("plugin_broken")
             for run in self._runs.values():
-                self._fail(run, _named(error))
+                self._fail(run, named(error))
         self._take_verdicts()
         if self._sent() and self._around.clock.monotonic_ms() - before_ms < SINK_WAIT_MS:
             self._wake.wait(SINK_WAIT_MS)  # A writer that does not wait must not make us spin.
@@ -481,20 +490,3 @@ class Pipeline:
 
     def _log(self, run: SplitRun, event: str, error: Exception) -> None:
         self._around.log.warning(event, split=run.split, error=told(error))
-
-
-def _kind(error: Exception) -> tuple[str, str]:
-    """Return what is done about an error, and its code."""
-    if isinstance(error, LeaseLostError):
-        done = "lost"
-    elif isinstance(error, RetriableError) or not isinstance(error, HeadraceError):
-        done = "retried"
-    else:
-        done = "failed"
-    return done, error.code if isinstance(error, HeadraceError) else PluginBrokenError.code
-
-
-def _named(error: Exception) -> HeadraceError:
-    if isinstance(error, HeadraceError):
-        return error
-    return PluginBrokenError(told(error), hint="this is a bug of the plugin; see the log")

@@ -161,6 +161,12 @@ class SplitRun:
         """The size of what was read and is not in the ledger yet."""
         return 0 if self._read_last is None else self._read_last.size_bytes
 
+    @property
+    def end_bytes(self) -> int:
+        """What the position holds that could be committed now, but for exactly once."""
+        settled = None if self._transactional else self.ledger.settled
+        return 0 if settled is None or settled.end is None else settled.end.size_bytes
+
     def begin(self) -> None:
         """Open the reader if there is none and there may be one. Raises as `step`.
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.connector.runtime.messages import Lose
 from headrace.connector.stores import Commit
 from headrace.connector.stores.transactional import TransactionalStore
-from headrace.plugins import FencedError, HeadraceError
+from headrace.plugins import FencedError, HeadraceError, NumberPosition
 from headrace.plugins.testing.doubles import Verdict
 from rig import Rig, expected
 from transactions import Outcome, TransactionalSink
@@ -51,6 +51,18 @@ def test_nothing_is_seen_before_its_commit(rig: Rig) -> None:
 
     assert rig.committed() == len(seen(rig)) > 0
     finished(rig)
+    assert list(expected(COUNT)) == seen(rig)
+
+
+def test_large_ends_wait_for_what_was_sent(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a position is, a transaction has all that was sent, and ends when it is due."""
+    monkeypatch.setattr(NumberPosition, "size_bytes", 1 << 30, raising=False)
+    rig.open({"a": COUNT})
+    rig.gain()
+    rig.passes(2)
+    assert 0 == rig.committed()
+    finished(rig)
+
     assert list(expected(COUNT)) == seen(rig)
 
 

@@ -1,19 +1,24 @@
 """The pipeline when all goes well: pace, bounds, order, leases."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
+from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX
+from headrace.connector.stores import Commit, StoreUnavailableError
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import (
     Batch,
     CloseReason,
     Demand,
     Done,
     EncodedPosition,
+    HeadraceError,
     Idle,
+    NumberPosition,
     Position,
     RetriableError,
     Split,
@@ -119,6 +124,54 @@ def test_commits_at_most_every_commit_max_seconds(rig: Rig) -> None:
     assert 1 == rig.committed()
     rig.passes(50)
     assert 1 == rig.pipeline.stats.commits
+
+
+@pytest.mark.parametrize(("size_bytes", "together"), [(ENDS_BYTES_MAX // 2, 3), (1 << 10, 6)])
+def test_large_ends_are_committed_before_the_pass_is_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, size_bytes: int, together: int
+) -> None:
+    """More than a MiB of them does not wait for the other splits; small ones share a commit."""
+    monkeypatch.setattr(NumberPosition, "size_bytes", size_bytes, raising=False)
+    seen: list[list[str]] = []
+    stored = SqliteStore.commit
+
+    def commit(store: SqliteStore, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        seen.append([commit.split for commit in commits])
+        refused = stored(store, commits)
+        assert not any(rig.source.released.get(commit.split) for commit in commits)
+        return refused
+
+    monkeypatch.setattr(SqliteStore, "commit", commit)
+    splits = list("abcdef")
+    rig.open(dict.fromkeys(splits, 5))
+    rig.gain()
+    rig.until(lambda: 5 == rig.committed("f"))
+
+    assert [splits[:together], splits[together:]] == (seen if together < 6 else [*seen, []])
+    assert {split: [5] for split in splits} == rig.source.released
+
+
+def test_large_ends_wait_for_a_store_that_failed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot commit is left in peace for a while, however much waits."""
+    monkeypatch.setattr(NumberPosition, "size_bytes", 2 * ENDS_BYTES_MAX, raising=False)
+    tried = 0
+    stored = SqliteStore.commit
+
+    def commit(store: SqliteStore, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise StoreUnavailableError("disk full")
+        return stored(store, commits)
+
+    monkeypatch.setattr(SqliteStore, "commit", commit)
+    rig.open(dict.fromkeys("abc", 5))
+    rig.gain()
+    rig.passes(1)
+    assert 1 == tried
+    rig.until(lambda: [5] * 3 == [rig.committed(split) for split in "abc"])
+
+    assert 3 * [expected(5)[0]] == [v for v in rig.written() if v == expected(5)[0]]
 
 
 def test_ends_are_asked_for_when_a_commit_is_near(
