@@ -98,6 +98,7 @@ class Pipeline:
         self._quiet_passes = 0
         self._uncommitted: dict[str, int] = {}  # In bytes, of splits that ended amid their work.
         self._committed_ms = 0
+        self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
         self._told_ms = 0
@@ -334,22 +335,24 @@ class Pipeline:
         window = self._limits.commit_bytes_max
         due = (
             at_once
+            or self._commit_begun
             or self._is_commit_due(now_ms)
             or any(r.closing or r.ledger.settled_bytes * 2 >= window for r in runs)
         )
         if due:
-            self._committed_ms = started_ms
+            self._committed_ms, self._commit_begun = started_ms, False
             for run in runs:
                 run.hold_for_commit()
         if due or any(r.commit_due for r in runs):
             self._commit(runs)
 
     def _commit_if_large(self) -> None:
-        """Commit at once where the ends that wait for it take much memory, and let it go."""
+        """Begin the commit where the ends that wait for it take much memory, and let it go."""
         runs, now_ms = self._leased(), self._around.clock.monotonic_ms()
         if now_ms < self._store_not_before_ms:
             return
         if sum(run.end_bytes for run in runs) > ENDS_BYTES_MAX:
+            self._commit_begun = True
             self._commit(runs)
             self._release()
 
