@@ -13,7 +13,11 @@ from cassandra.cluster import Session
 from servers.cassandra import Cassandra
 from servers.proxy import Proxy
 
-from headrace.connector.stores import QUARANTINE_BYTES_MAX, StoreUnavailableError
+from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
+    StoreUnavailableError,
+    cassandra_state,
+)
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import (
     ADDED,
@@ -147,14 +151,21 @@ def test_an_outage_stops_commits_not_reading(
             store.close()
 
 
-def test_the_tables_are_those_of_cep_44(config: CassandraStoreConfig, session: Session) -> None:
-    """`cdc_state` has a split's range and compressed state, and a time to live; no head has one."""
+def test_the_tables_are_those_of_cep_44(
+    config: CassandraStoreConfig, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cdc_state` has a split's range and compressed state, and a time to live; no head has one.
+
+    The state is whole, also where the last commit only named a chunk.
+    """
     job = f"job-{uuid.uuid4()}"
     split = "3-of-8"
     with closing(CassandraStore.open_job(config, job)) as store:
         store.register([split])
-        chunks = {"one": b"1"}
-        store.commit([commit_of(claim(store, split=split), split=split, chunks=chunks)])
+        token, chunks = claim(store, split=split), {"one": b"1"}
+        store.commit([commit_of(token, split=split, chunks=chunks)])
+        monkeypatch.setattr(cassandra_state, "SNAPSHOT_SECONDS", 0)
+        store.commit([commit_of(token, split=split, previous=1, seq=2, kept=chunks)])
     session.set_keyspace(KEYSPACE)
     (state,) = session.execute(
         'SELECT split, start, "end", state, TTL(state) AS ttl FROM cdc_state '
@@ -171,7 +182,7 @@ def test_the_tables_are_those_of_cep_44(config: CassandraStoreConfig, session: S
     }
 
     assert (3, -(2**62), -(2**61)) == (state.split, state.start, state.end)
-    assert (1, b"head", chunks) == tuple(msgspec.msgpack.decode(zlib.decompress(state.state)))
+    assert (2, b"head", chunks) == tuple(msgspec.msgpack.decode(zlib.decompress(state.state)))
     assert 0 < state.ttl <= 30 * 24 * 3600
     assert (30 * 24 * 3600, 0) == options["cdc_state"]
     assert {0} == {ttl for table, (ttl, _) in options.items() if table != "cdc_state"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cql_node import BIGINT, BLOB, BOOLEAN, INT, SMALLINT, TEXT, VARINT, VOID, CqlNode, rows
-from headrace.connector.stores import Commit, StateLostError, TableCounts
+from headrace.connector.stores import Commit, StateLostError, TableCounts, cassandra_state
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra_state import CassandraHeads
@@ -38,6 +38,7 @@ BINDS = {
     "UPDATE heads": (BIGINT, BLOB, TEXT, TEXT, TEXT, TEXT, INT, BIGINT, TEXT, BIGINT),
     "INSERT INTO chunks": (TEXT, TEXT, BIGINT, TEXT, BLOB),
     "INSERT INTO cdc_state": (TEXT, SMALLINT, VARINT, VARINT, BLOB),
+    "SELECT name, content": (TEXT, TEXT, BIGINT, TEXT),
 }
 
 
@@ -79,6 +80,39 @@ def test_a_commit_of_time_alone_is_one_statement() -> None:
     asked = Counter(" ".join(each.split()[:3]) for each in node.executed)
     heads_only = {"SELECT plan, fence,": 2, "INSERT INTO chunks": 2, "UPDATE heads SET": 2 + 2}
     assert heads_only == {each: n for each, n in asked.items() if each not in BESIDE}
+
+
+def test_a_chunk_that_is_named_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays in the list of the head; only the copy for those who look asks for its bytes."""
+    monkeypatch.setattr(cassandra_state, "SNAPSHOT_SECONDS", 0)
+    found = rows({"name": TEXT, "content": BLOB}, [b"c1", b"records"])
+    answers = {**ANSWERS, "SELECT name, content": found}
+    with CqlNode(answers=answers, binds=BINDS) as node:
+        session = CassandraSession(CassandraStoreConfig(contact_points=(node.point,)), create=False)
+        heads = CassandraHeads(session, "job", CassandraLosses(session, "job", bytes_max=0))
+        first = commit("1-of-2")
+        assert {} == heads.commit([first], SPLITS)
+        later = replace(
+            first,
+            previous=first.seq,
+            seq=first.seq + 1,
+            position=EncodedPosition(b"tau 2", {}, frozenset({"c1"})),
+        )
+        assert {} == heads.commit([later], SPLITS)
+        gone = replace(
+            later,
+            previous=later.seq,
+            seq=later.seq + 1,
+            position=EncodedPosition(b"tau 3", {}, frozenset({"c0", "c1"})),
+        )
+        refused = heads.commit([gone], SPLITS)["1-of-2"]
+        session.close()
+
+    assert isinstance(refused, StateLostError)
+    assert "chunk c0, kept from an earlier commit, is missing" in str(refused)
+    asked = Counter(" ".join(each.split()[:3]) for each in node.executed)
+    statements = ("INSERT INTO chunks", "UPDATE heads SET", "SELECT name, content")
+    assert (1, 2, 1) == tuple(asked[each] for each in statements)
 
 
 @pytest.mark.parametrize(
