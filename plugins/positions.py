@@ -15,7 +15,8 @@ class EncodedPosition:
     A store writes only the chunks it lacks, then replaces the head, then drops the chunks the new
     head no longer lists. The same name always stands for the same bytes within one split. Of the
     chunks named in `kept` the split's own state in the store has the bytes, and nobody else needs
-    to: only what is committed after a `Reader.release` has any. What a store returns is whole.
+    to: only what is committed after a `Reader.release` has any. A store refuses a commit that keeps
+    what is not there (StateLostError). What it returns is whole.
     """
 
     head: bytes

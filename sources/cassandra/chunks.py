@@ -156,8 +156,8 @@ class RecordChunks:
     def take(self, records: Changing) -> tuple[Chunk, ...]:
         """Return the chunks that hold *records* as they are now."""
         if records.has_changed():
-            if self.fresh_bytes > _FRESH_BYTES_MAX:
-                for chunk in self.chunks:  # But who takes once, and stores nothing, seals nothing.
+            if self.fresh_bytes > _FRESH_BYTES_MAX:  # Not before: much of it is never stored.
+                for chunk in self.chunks:
                     chunk.seal()
             is_long = len(self.chunks) > CHUNKS_PER_PART_MAX * self._parts
             self._next = records.touch(self._next, 1 if is_long else self._parts)
