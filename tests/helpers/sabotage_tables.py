@@ -34,15 +34,19 @@ def moves_a_marker_of_anothers_job(patch: Patch) -> None:
         for each in commits:
             if each.split in refused:
                 continue
+            mine = sqlite_state.load(self._connection, self._job, each.split)
+            assert mine.position is not None
             others = self._connection.execute(_OTHERS, (each.split, self._job)).fetchall()
             for (job,) in others:
                 theirs = sqlite_state.load(self._connection, job, each.split)
                 assert theirs.position is not None
                 state = CdcState.decode(theirs.position)
-                made = replace(state, markers=furthest(state, CdcState.decode(each.position)))
+                made = replace(state, markers=furthest(state, CdcState.decode(mine.position)))
+                encoded = made.encode()
                 writer = Writer(self._connection, job, quarantine_bytes_max=0)
                 with transaction(self._connection):
-                    writer._write(each.split, theirs.seq, made.encode(), theirs.counters)
+                    writer._put_chunks(each.split, writer._stored(each.split), encoded)
+                    writer._put_head(each.split, theirs.seq, encoded, theirs.counters)
         return refused
 
     patch.setattr(Writer, "commit", commit)
