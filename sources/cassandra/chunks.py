@@ -7,6 +7,7 @@ length, then a zstd frame. A chunk is named after its content and is written onc
 import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from threading import local
 from typing import Final, Protocol
 
 import cramjam
@@ -224,13 +225,30 @@ def _chunk_name(sealed: bytes) -> str:
 
 def seal(magic: bytes, content: bytes, version: int = VERSION) -> bytes:
     """Return what is stored of *content*; *magic* says what it is, *version* of which form."""
-    made = bytearray(_PREFIX_BYTES + len(content) + len(content) // 128 + _FRAME_BYTES)
+    size = _sealed_bytes_max(len(content))
+    made = _scratch.room if size <= len(_scratch.room) else bytearray(size)
     frame = memoryview(made)[_PREFIX_BYTES:]
     end = _PREFIX_BYTES + cramjam.zstd.compress_into(content, frame, level=_LEVEL)
     made[10:14] = len(content).to_bytes(4, "big")
     whole = memoryview(made)[:end]
     made[:10] = magic + version.to_bytes(2, "big") + zlib.crc32(whole[10:]).to_bytes(4, "big")
     return bytes(whole)
+
+
+def _sealed_bytes_max(length: int) -> int:
+    """Return the most that a content of *length* takes when it is sealed."""
+    return _PREFIX_BYTES + length + length // 128 + _FRAME_BYTES
+
+
+class _Scratch(local):
+    """Room for one sealed piece of records, kept: new pages cost more than their use."""
+
+    def __init__(self) -> None:
+        """Take it, on the thread that seals first."""
+        self.room = bytearray(_sealed_bytes_max(PIECE_WORDS * _WORD_BYTES))
+
+
+_scratch: Final = _Scratch()
 
 
 def version_of(sealed: bytes) -> int:
