@@ -54,7 +54,7 @@ class RuntimeConfig:
         default=200_000,
         minimum=1,
     )
-    batch_bytes_max: int = option("The bound of one batch.", default=4 * _MIB, minimum=1)
+    batch_bytes_max: int = option("The bound of one batch.", default=2 * _MIB, minimum=1)
     batch_records_max: int = option("The bound of one batch.", default=5_000, minimum=1)
     lease_seconds: float = option(
         "A split whose owner falls silent has another one after so long at most.",

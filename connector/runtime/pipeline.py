@@ -242,7 +242,8 @@ class Pipeline:
         )
         progress = self._guard(run, partial(run.step, demand))
         self._take_verdicts()
-        self._commit_if_large()
+        if run.end_bytes:
+            self._commit_if_large()
         return progress or Progress.WAITING
 
     def _guard(self, run: SplitRun, call: Callable[[], T]) -> T | None:

@@ -22,6 +22,7 @@ from headrace.connector.stores.stored import UnreadableError
 
 APPLICATION_ID: Final = 0x68647263  # "hdrc"
 BUSY_TIMEOUT_MS: Final = 5_000
+CACHE_KIB: Final = 512  # Of a connection: what it writes is never read again, by it.
 WAL_ATTEMPTS_MAX: Final = 100
 WAL_PAUSE_SECONDS: Final = 0.02
 _FILE_SERVERS: Final = ("9p", "cifs", "coda", "ncpfs", "smb3", "smbfs", "nfs", "nfs4", "afs")
@@ -307,6 +308,7 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
         )
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     with transaction(connection):
         version = _identity(connection)[1]  # Asked again: another process may have made it.
         if version < VERSION:
