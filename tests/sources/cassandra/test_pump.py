@@ -321,12 +321,14 @@ def test_what_waits_keeps_its_segment_over_a_restart(tmp_path: Path) -> None:
             write(tmp_path, node, number, range(9 * number, 9 * number + 9))
     readers = open_all(source(options))
     at = positions(readers)
+    stored = {split: position.encode() for split, position in at.items()}
     for split, position in at.items():
         readers[split].release(position)
     assert waiting.exists()
 
-    again = open_all(source(options), at)
-    for split, position in at.items():
+    loaded = {split: CdcState.decode(encoded) for split, encoded in stored.items()}
+    again = open_all(source(options), loaded)
+    for split, position in loaded.items():
         again[split].release(position)
         assert waiting.exists(), split
 
