@@ -72,10 +72,10 @@ cdef class Intake(Places):
     cpdef read_further(self, int split, further)
     cpdef Outbox take(self, int split)
     cpdef give_back(self, Outbox outbox)
-    @cython.locals(stop_at=int64_t, found=int, wide=bint, group=int)
+    @cython.locals(stop_at=int64_t, found=int, group=int)
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
-    cdef int _gather(self, Framer framer, int host, int group) except -1
+    cdef int _gather(self, Framer framer, int host, int group, int64_t room) except -1
     cpdef again(self, Framer framer, int host, Routes routes)
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef int _route(self, Framer framer, int host) except -1

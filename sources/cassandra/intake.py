@@ -248,28 +248,28 @@ class Intake(Places):
             and self.held < held_max
             and self.fullest < mutations_max
         ):
-            # Near a bound one by one: it is passed by one mutation at most.
-            wide = held_max - self.held >= framer.window_bytes
-            group = min(_GROUP, mutations_max - self.fullest) if wide else 1
+            group = min(_GROUP, mutations_max - self.fullest)
             try:
-                found = self._gather(framer, host, group)
+                found = self._gather(framer, host, group, held_max - self.held)
             finally:  # Also what stood before an entry that cannot be framed.
                 self._decide(framer, host)
         return found
 
-    def _gather(self, framer: Framer, host: int, group: int) -> int:
+    def _gather(self, framer: Framer, host: int, group: int, room: int) -> int:
         """Frame a *group* of entries that the window holds, and let memory fetch their records.
 
-        A look-up misses the cache twice; asked for together, the misses of a group overlap.
+        A look-up misses the cache twice; asked for together, the misses of a group overlap. It ends
+        with the entry that goes beyond *room* bytes: a bound is passed by one mutation at most.
         """
         self.waiting = 0
+        room += framer.at
         while True:
             found = framer.next_entry()
             if found == codes.ENTRY:
                 found = self._route(framer, host)
             if found != codes.ENTRY:
                 return found
-            if self.waiting == group or not framer.has_next():
+            if self.waiting == group or framer.at >= room or not framer.has_next():
                 return codes.ENTRY
 
     def again(self, framer: Framer, host: int, routes: Routes) -> None:

@@ -56,7 +56,7 @@ class Log:
             self.intake.own(split, agreement)
             self.intake.seat(split, 0, 0)
 
-    def feed(self, raws: Sequence[bytes], version: int = 7) -> int:
+    def feed(self, raws: Sequence[bytes], version: int = 7, *, held_max: int = NO_BOUND) -> int:
         """Feed a segment of these mutations; return what the framer found last."""
         content = segment([raws], version=version).content
 
@@ -75,7 +75,7 @@ class Log:
             place="node1: segment",
         )
         while True:
-            found = self.intake.run(framer, 0, self.routes, NO_BOUND, NO_BOUND, NO_BOUND)
+            found = self.intake.run(framer, 0, self.routes, NO_BOUND, held_max, NO_BOUND)
             if found != codes.UNKNOWN_TABLE:
                 return found
             table_id = first_table_id(framer.entry(), framer.messaging)
@@ -202,6 +202,23 @@ def test_bytes_held_are_bounded(tmp_path: Path) -> None:
     found = everything(options | {"consistency": "ONE", "splits": 3})
 
     assert 60 == sum(len(list(batch.records())) for batch in found)
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 50, 3_000, 200_000]), max_size=80),
+    held_max=st.integers(1, 20_000),
+)
+def test_a_bound_on_bytes_is_passed_by_one_mutation(sizes: list[int], held_max: int) -> None:
+    """Whatever stands beside it in the window; and what is below the bound is read."""
+    log = Log(3)
+    raws = [insert(b"%d" % i, bytes(size)) for i, size in enumerate(sizes)]
+
+    log.feed(raws, held_max=held_max)
+
+    held = [raw for outbox in log.taken() for raw in outbox]
+    fits = sum(map(len, raws)) < held_max
+    assert fits == (sum(map(len, held)) < held_max)
+    assert not held or sum(map(len, held)) - len(raws[len(held) - 1]) < held_max
 
 
 def test_an_outbox_grows_while_what_it_had_is_read() -> None:
