@@ -131,7 +131,10 @@ HR_UNUSED static uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t
 /* A message's last word: its last bytes, fewer than 8, and its length. */
 static inline uint64_t hr_sip_last(const uint8_t *p, Py_ssize_t n) {
     uint64_t last = 0;
-    for (Py_ssize_t i = n & ~7; i < n; i++) last |= (uint64_t)p[i] << (8 * (i & 7));
+    if (n < 8)
+        for (int i = 0; i < n; i++) last |= (uint64_t)p[i] << (8 * i);
+    else if (n & 7)
+        last = hr_le64(p + n - 8) >> (64 - 8 * (n & 7));
     return last | (uint64_t)n << 56;
 }
 
@@ -153,42 +156,85 @@ HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, ui
 #define HR_LANES 8
 typedef uint64_t hr_lanes __attribute__((vector_size(8 * HR_LANES)));
 
-/* Eight messages side by side; beyond the end of the shortest, those that have ended stand still. */
-__attribute__((target("avx512f"))) static void hr_siphash8(const uint8_t *const *p,
-                                                           const Py_ssize_t *n, uint64_t k0,
-                                                           uint64_t k1, uint64_t *out) {
-    hr_lanes v0 = (hr_lanes){0} + (0x736f6d6570736575ull ^ k0);
-    hr_lanes v1 = (hr_lanes){0} + (0x646f72616e646f6dull ^ k1 ^ 0xee);
-    hr_lanes v2 = (hr_lanes){0} + (0x6c7967656e657261ull ^ k0);
-    hr_lanes v3 = (hr_lanes){0} + (0x7465646279746573ull ^ k1);
+/* Eight or, in two `groups`, sixteen messages side by side; two groups hide the latency of each
+   other's rounds. Beyond the end of the shortest, those that have ended stand still. */
+__attribute__((target("avx512f"), always_inline)) static inline void
+hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n, uint64_t k0,
+                 uint64_t k1, uint64_t *out) {
+    hr_lanes a[2], b[2], c[2], d[2], m[2], on[2];
     Py_ssize_t least = n[0], most = n[0], at = 0;
-    for (int i = 1; i < HR_LANES; i++) {
+#define HR_EACH _Pragma("GCC unroll 2") for (int g = 0; g < groups; g++)
+#define HR_LANE _Pragma("GCC unroll 8") for (int i = 0; i < HR_LANES; i++)
+#define v0 a[g]
+#define v1 b[g]
+#define v2 c[g]
+#define v3 d[g]
+    for (int i = 1; i < groups * HR_LANES; i++) {
         least = n[i] < least ? n[i] : least;
         most = n[i] > most ? n[i] : most;
     }
+    HR_EACH {
+        v0 = (hr_lanes){0} + (0x736f6d6570736575ull ^ k0);
+        v1 = (hr_lanes){0} + (0x646f72616e646f6dull ^ k1 ^ 0xee);
+        v2 = (hr_lanes){0} + (0x6c7967656e657261ull ^ k0);
+        v3 = (hr_lanes){0} + (0x7465646279746573ull ^ k1);
+    }
     for (; least - at >= 8; at += 8) {
-        const hr_lanes m = {hr_le64(p[0] + at), hr_le64(p[1] + at), hr_le64(p[2] + at),
-                            hr_le64(p[3] + at), hr_le64(p[4] + at), hr_le64(p[5] + at),
-                            hr_le64(p[6] + at), hr_le64(p[7] + at)};
-        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
+        HR_EACH {
+            const uint8_t *const *q = p + HR_LANES * g;
+            m[g] = (hr_lanes){hr_le64(q[0] + at), hr_le64(q[1] + at), hr_le64(q[2] + at),
+                              hr_le64(q[3] + at), hr_le64(q[4] + at), hr_le64(q[5] + at),
+                              hr_le64(q[6] + at), hr_le64(q[7] + at)};
+        }
+        HR_EACH v3 ^= m[g];
+        HR_EACH HR_SIP_ROUND;
+        HR_EACH HR_SIP_ROUND;
+        HR_EACH v0 ^= m[g];
     }
     for (; at <= most; at += 8) {
-        const hr_lanes s0 = v0, s1 = v1, s2 = v2, s3 = v3;
-        hr_lanes m = {0}, on = {0};
-        for (int i = 0; i < HR_LANES; i++)
-            if (at <= n[i]) {
-                m[i] = n[i] - at >= 8 ? hr_le64(p[i] + at) : hr_sip_last(p[i], n[i]);
-                on[i] = ~0ull;
+        hr_lanes s0[2], s1[2], s2[2], s3[2];
+        HR_EACH {
+            s0[g] = v0, s1[g] = v1, s2[g] = v2, s3[g] = v3;
+            m[g] = on[g] = (hr_lanes){0};
+            HR_LANE {
+                const int l = HR_LANES * g + i;
+                if (at > n[l]) continue;
+                m[g][i] = n[l] - at >= 8 ? hr_le64(p[l] + at) : hr_sip_last(p[l], n[l]);
+                on[g][i] = ~0ull;
             }
-        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
-        v0 = (v0 & on) | (s0 & ~on), v1 = (v1 & on) | (s1 & ~on);
-        v2 = (v2 & on) | (s2 & ~on), v3 = (v3 & on) | (s3 & ~on);
+        }
+        HR_EACH v3 ^= m[g];
+        HR_EACH HR_SIP_ROUND;
+        HR_EACH HR_SIP_ROUND;
+        HR_EACH {
+            v0 ^= m[g];
+            v0 = (v0 & on[g]) | (s0[g] & ~on[g]), v1 = (v1 & on[g]) | (s1[g] & ~on[g]);
+            v2 = (v2 & on[g]) | (s2[g] & ~on[g]), v3 = (v3 & on[g]) | (s3[g] & ~on[g]);
+        }
     }
-    v2 ^= 0xee, HR_SIP_FINAL;
-    const hr_lanes first = v0 ^ v1 ^ v2 ^ v3;
-    v1 ^= 0xdd, HR_SIP_FINAL;
-    const hr_lanes second = v0 ^ v1 ^ v2 ^ v3;
-    for (int i = 0; i < HR_LANES; i++) out[2 * i] = first[i], out[2 * i + 1] = second[i];
+    HR_EACH {
+        v2 ^= 0xee, HR_SIP_FINAL;
+        const hr_lanes first = v0 ^ v1 ^ v2 ^ v3;
+        v1 ^= 0xdd, HR_SIP_FINAL;
+        const hr_lanes second = v0 ^ v1 ^ v2 ^ v3;
+        uint64_t *made = out + 2 * HR_LANES * g;
+        for (int i = 0; i < HR_LANES; i++) made[2 * i] = first[i], made[2 * i + 1] = second[i];
+    }
+#undef v0
+#undef v1
+#undef v2
+#undef v3
+#undef HR_LANE
+#undef HR_EACH
+}
+
+__attribute__((target("avx512f"))) static void
+hr_siphash_wide(int groups, const uint8_t *const *p, const Py_ssize_t *n, uint64_t k0, uint64_t k1,
+                uint64_t *out) {
+    if (groups == 2)
+        hr_siphash_lanes(2, p, n, k0, k1, out);
+    else
+        hr_siphash_lanes(1, p, n, k0, k1, out);
 }
 #endif
 
@@ -198,17 +244,19 @@ HR_UNUSED static void hr_siphash_all(const uint8_t *base, const int64_t *ranges,
     int i = 0;
 #ifdef HR_X86
     /* From three on, lanes that repeat the last message cost less than going one by one. */
-    for (; hr_have_avx512 && count - i >= 3; i += HR_LANES) {
-        const uint8_t *p[HR_LANES];
-        Py_ssize_t n[HR_LANES];
-        uint64_t made[2 * HR_LANES];
-        const int lanes = count - i < HR_LANES ? count - i : HR_LANES;
-        for (int j = 0; j < HR_LANES; j++) {
+    while (hr_have_avx512 && count - i >= 3) {
+        const uint8_t *p[2 * HR_LANES];
+        Py_ssize_t n[2 * HR_LANES];
+        uint64_t made[4 * HR_LANES];
+        const int groups = count - i > HR_LANES ? 2 : 1, room = groups * HR_LANES;
+        const int lanes = count - i < room ? count - i : room;
+        for (int j = 0; j < room; j++) {
             const int64_t *range = ranges + (i + (j < lanes ? j : lanes - 1)) * stride;
             p[j] = base + range[0], n[j] = range[1] - range[0];
         }
-        hr_siphash8(p, n, k0, k1, made);
+        hr_siphash_wide(groups, p, n, k0, k1, made);
         memcpy(out + 2 * i, made, 16 * (size_t)lanes);
+        i += lanes;
     }
 #endif
     for (; i < count; i++) {

@@ -121,7 +121,7 @@ def test_an_entry_goes_to_the_split_of_its_token(keys: list[bytes], splits: int)
     assert expected == log.taken()
 
 
-@given(keys=st.lists(st.binary(max_size=70), unique=True, max_size=20))
+@given(keys=st.lists(st.binary(max_size=70), unique=True, max_size=60))
 def test_records_have_the_drivers_token_and_the_keyed_digest(keys: list[bytes]) -> None:
     """What is stored of an entry is its exact token and its digest under the job's key."""
     log = Log(1)
