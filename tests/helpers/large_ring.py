@@ -15,6 +15,7 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.state import CdcState
 from node_logs import batches, source
+from shelf import Shelf
 
 if TYPE_CHECKING:
     from headrace.plugins import Reader
@@ -48,7 +49,7 @@ def replicas(tokens: Tokens, key: bytes) -> list[str]:
 
 
 class LargeRing:
-    """The job. `came` counts the keys that came out, `states` are what is committed."""
+    """The job. `came` counts the keys that came out."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class LargeRing:
         self.folder, self.tokens = folder, dict(tokens)
         self.clock = DrivenClock()
         self.came: Counter[bytes] = Counter()
-        self.states: dict[str, CdcState] = {}
+        self.shelf = Shelf()
         self._segment_id = SEGMENT_ID
         (folder / "schema.cql").write_text(SCHEMA)
         nodes = [*tokens, *more]
@@ -83,6 +84,11 @@ class LargeRing:
         self.readers: dict[str, Reader]
         self.open(only)
 
+    @property
+    def states(self) -> dict[str, CdcState]:
+        """What is committed."""
+        return self.shelf.states()
+
     def ring(self, tokens: Tokens) -> None:
         """Let the ring be of these nodes."""
         self.tokens = dict(tokens)
@@ -92,10 +98,8 @@ class LargeRing:
     def open(self, only: slice = slice(None)) -> None:
         """Start after what is committed, with *only* these splits, or all."""
         self.source = source(self.options, self.clock)
-        splits = self.source.plan()[only]
-        self.readers = {
-            s.split_id: self.source.open(s, self.states.get(s.split_id)) for s in splits
-        }
+        states, splits = self.states, self.source.plan()[only]
+        self.readers = {s.split_id: self.source.open(s, states.get(s.split_id)) for s in splits}
 
     def log(self, keys: Iterable[bytes], copies: slice = slice(None)) -> None:
         """Let the replicas of *keys* log them, or some of the replicas, in a further segment."""
@@ -120,7 +124,10 @@ class LargeRing:
         made = source(self.options, self.clock)
         states = made.resplit(self.states) or {}
         made.close()
-        self.states = {n: CdcState.decode(s.encode()) for n, s in states.items() if s is not None}
+        self.shelf = Shelf()
+        for split, state in states.items():
+            if state is not None:
+                self.shelf.put(split, state)
         self.open()
 
     def read(self) -> None:
@@ -129,8 +136,7 @@ class LargeRing:
         for batch in batches(self.readers.values()):
             for record in batch.records():
                 self.came[bytes.fromhex(str(record.document()["key"]["k"])[2:])] += 1
-            assert isinstance(batch.end, CdcState)
-            self.states[batch.split] = CdcState.decode(batch.end.encode())
+            self.shelf.put(batch.split, batch.end)
             self.readers[batch.split].release(batch.end)
 
     def wait(self, seconds: int) -> None:

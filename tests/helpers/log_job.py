@@ -8,12 +8,14 @@ from typing import Final
 import msgspec
 
 from forged import SCHEMA
-from headrace.plugins import Batch, Position, Quarantined, Reader
+from headrace.plugins import Batch, Quarantined, Reader
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
 from headrace.sources.cassandra.needs import FOLDER
+from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.streams import FILE, Stream
 from node_logs import batches, forged_nodes, open_all, source
+from shelf import Shelf
 
 EXPIRY_S: Final = 60
 REST_S: Final = 5
@@ -37,7 +39,7 @@ class Job:
         self.clock = DrivenClock()
         self.events: list[Mapping[str, object]] = []
         self.aside: list[Quarantined] = []
-        self.positions: dict[str, Position] = {}
+        self.shelf = Shelf()
         self._logged: Counter[str] = Counter()
         paths = {node: {"path": str(folder / node)} for node in nodes}
         for node in paths:
@@ -53,6 +55,11 @@ class Job:
         self._options = given
         self.source = source(given, self.clock)
         self.readers: Mapping[str, Reader] = open_all(self.source)
+
+    @property
+    def positions(self) -> Mapping[str, CdcState]:
+        """What is committed."""
+        return self.shelf.states()
 
     def restart(self, **options: object) -> None:
         """Die, and go on with other *options* after what was committed."""
@@ -97,7 +104,7 @@ class Job:
         return total
 
     def _release(self, batch: Batch) -> None:
-        self.positions[batch.split] = batch.end
+        self.shelf.put(batch.split, batch.end)
         self.readers[batch.split].release(batch.end)
 
 

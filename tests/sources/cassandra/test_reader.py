@@ -69,7 +69,7 @@ def test_a_state_that_is_stored_is_not_held(tmp_path: Path) -> None:
     made = source(options)
     readers = open_all(made, at)
     (reader,) = readers.values()
-    states = []
+    states: list[CdcState] = []
     for rows in (ROWS[9:12], ROWS[12:]):
         add(tmp_path, "n2", rows, len(states))
         (batch,) = batches([reader])
