@@ -22,7 +22,7 @@ cdef class StoredRecords(Records):
     @cython.locals(size=Py_ssize_t, loc=int)
     cdef Py_ssize_t _row_size(self, int slot) noexcept
     @cython.locals(base=Py_ssize_t, count=int, end=Py_ssize_t, loc=int, i=int)
-    cdef Py_ssize_t _write_row(self, uint64_t[::1] rows, Py_ssize_t at, int slot) noexcept
+    cdef Py_ssize_t _write_row(self, Py_ssize_t at, int slot) noexcept
     @cython.locals(at=Py_ssize_t, slot=int, kind=int, misfit=Py_ssize_t)
     cpdef restore(self, const uint64_t[::1] rows, list host_map, list keyspace_map)
     @cython.locals(kind=int, signed=int64_t, keyspace=uint64_t, group=uint64_t, number=uint64_t, base=Py_ssize_t, seen=uint64_t, field=int, i=int, loc=Py_ssize_t, host=int, old=int)

@@ -63,7 +63,7 @@ class StoredRecords(Records):
                     at = 0
                 if size > len(rows):  # It has been joined by very many.
                     rows = self.scratch = Block("Q", size).view()
-                at = self._write_row(rows, at, slot)
+                at = self._write_row(at, slot)
         self.dirty_count = 0
         self.dropped_count = 0
         if at:
@@ -93,12 +93,13 @@ class StoredRecords(Records):
             loc = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
         return size
 
-    def _write_row(self, rows: memoryview, at: int, slot: int) -> int:
+    def _write_row(self, at: int, slot: int) -> int:
+        """Write a record to `scratch`: to hand over a view costs as much as a row."""
         base = slot * codes.RECORD_WORDS
         self.words[base + codes.META] |= _PERSISTED
         for i in range(codes.RECORD_WORDS):
-            rows[at + i] = self.words[base + i]
-        rows[at + codes.META] &= _STORED_BITS
+            self.scratch[at + i] = self.words[base + i]
+        self.scratch[at + codes.META] &= _STORED_BITS
         end = at + codes.RECORD_WORDS
         if not self._has_locations(slot):
             return end
@@ -106,11 +107,11 @@ class StoredRecords(Records):
         loc = self._first_location(slot)
         while loc:
             for i in range(codes.LOCATION_WORDS - 1):
-                rows[end + i] = self.locs[(loc - 1) * codes.LOCATION_WORDS + i]
+                self.scratch[end + i] = self.locs[(loc - 1) * codes.LOCATION_WORDS + i]
             end += codes.LOCATION_WORDS - 1
             count += 1
             loc = self.locs[(loc - 1) * codes.LOCATION_WORDS + 4]
-        rows[at + codes.LOCATIONS] = count
+        self.scratch[at + codes.LOCATIONS] = count
         return end
 
     def restore(self, rows: memoryview, host_map: list[int], keyspace_map: list[int]) -> None:
