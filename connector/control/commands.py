@@ -36,6 +36,7 @@ from headrace.connector.shell.statements import (
 )
 from headrace.connector.states import Desired, Observed
 from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
+from headrace.connector.stores.notes import behind
 from headrace.connector.stores.parting import separate
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
 from headrace.plugins.config_forms import CheckedOption, check_options
@@ -311,7 +312,7 @@ class Commands(SinkCommands):
 
         Raises as `alter_offsets` does.
         """
-        job = self._stopped(name, dry_run=dry_run)
+        job = self._stopped(name, dry_run=dry_run, anew=True)
         return self._offsets.reset(job, self._plugin(name), dry_run=dry_run)
 
     @needs(Role.ADMIN)
@@ -361,8 +362,11 @@ class Commands(SinkCommands):
     def _plugin(self, name: str) -> type[Source]:
         return source_of_class(self._catalogue.source(name).config[CLASS_KEY])[1]
 
-    def _stopped(self, name: str, *, dry_run: bool) -> str:
-        """Return the job of a source that is stopped, alone, and owned by nobody."""
+    def _stopped(self, name: str, *, dry_run: bool, anew: bool = False) -> str:
+        """Return the job of a source that is stopped, alone, and owned by nobody.
+
+        Where it stands must be known, unless it begins *anew*.
+        """
         status = self.status(name)
         if dry_run:
             return status.job
@@ -370,8 +374,13 @@ class Commands(SinkCommands):
             raise NotStoppedError(
                 "table", f"{name} is {status.state}, not STOPPED", "stop it first"
             )
-        if not separate(self._connection, status.job, busy=self._offsets.live(status.job)):
-            raise NotStoppedError("table", f"{name} is still stopping", "wait a moment")
+        unknown = behind(self._connection, status.job)
+        is_alone = separate(self._connection, status.job, busy=self._offsets.live(status.job))
+        if not is_alone or (unknown and not anew):
+            hint = "wait a moment"
+            if unknown:
+                hint += "; if nothing runs the job, run it: the sink may have a newer position"
+            raise NotStoppedError("table", f"{name} is still stopping", hint)
         return self.status(name).job
 
     def _want(self, name: str, state: Desired) -> None:

@@ -10,7 +10,7 @@ from headrace.connector.control.status import live_workers
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
 from headrace.connector.stores.board import Board
-from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.notes import behind, job_store
 from headrace.connector.stores.sqlite_file import transaction
 from headrace.plugins import Gap, LeaseLostError, Position, Source
 
@@ -71,7 +71,8 @@ class Gaps:
 
         Raises:
             NotFoundError: a name that is none of an open gap.
-            NotStoppedError: one of the splits is owned by a live worker.
+            NotStoppedError: one of the splits is owned by a live worker, or its sink may have a
+                newer position.
 
         """
         store = job_store(self._connection, wish.job)
@@ -83,6 +84,10 @@ class Gaps:
                 split: positions[split].without_gaps(wish.names, wish.policy).encode()
                 for split in splits
             }
+            if unknown := behind(self._connection, wish.job).intersection(splits):
+                message = f"split {min(unknown)} is still stopping"
+                hint = "wait a moment; if nothing runs the job, run it"
+                raise NotStoppedError("gap", message, hint)
             try:
                 store.reposition(moved, busy=live_workers(store, self._dead))
             except LeaseLostError as error:

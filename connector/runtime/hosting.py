@@ -7,6 +7,7 @@ is settled and committed. The next one starts with what the board and the job fi
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from headrace.connector.control.status import live_workers
 from headrace.connector.job import FILE_SUFFIXES, Job, read_job, state_of
 from headrace.connector.notes import open_notes
 from headrace.connector.replay.checkpoint import checkpoint_of
+from headrace.connector.runtime.catching_up import catch_up
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.replanning import Wish
@@ -27,12 +29,13 @@ from headrace.connector.runtime.report import Outcome, Report
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Desired
 from headrace.connector.stores.board import FORK_MARK, Board, Wanted
-from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.notes import behind, job_store
 from headrace.connector.stores.parting import separate
 from headrace.plugins import ConfigError, HeadraceError, Position, Problem
 from headrace.plugins.measures import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
+CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before a sink that could not be asked is asked again.
 
 
 class Host:
@@ -55,6 +58,7 @@ class Host:
         self._worker: Worker | None = None
         self._joining: Joining | None = None
         self._wish = Wish()
+        self._next_catch_up = 0.0
 
     def stop(self) -> None:
         """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
@@ -146,7 +150,7 @@ class Host:
         told = False
         while not self._stopped.is_set():
             is_held = self._joining is not None and state.exists() and self._joining.must_wait()
-            wanted = None if is_held else _separated(state, name)
+            wanted = None if is_held else self._separated(state, name, until_idle=until_idle)
             if wanted is not None and _is_over(state, name):
                 return None
             if wanted is not None and wanted.state is not Desired.STOPPED:
@@ -159,6 +163,37 @@ class Host:
             self._wait(self._stopped, LOOK_EVERY_SECONDS)
         return None
 
+    def _separated(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+        """Return what is wanted of the job, or None while its parts cannot be separated yet."""
+        if not state.exists():
+            return Wanted()  # There is no file yet: the run makes it.
+        with contextlib.closing(open_notes(state)) as connection:
+            adopt_sources(connection, name)
+            store, wanted = job_store(connection, name), Board(connection).wanted(name)
+            busy = live_workers(store, is_dead)
+            # A job that runs finds out by itself.
+            if (wanted.mixed or wanted.state is Desired.STOPPED) and behind(connection, name):
+                is_owned = any(row.owner in busy for row in store.leases())
+                if not is_owned and not self._caught_up(name, wanted, until_idle=until_idle):
+                    return None
+            if not separate(connection, name, busy=busy):
+                return None
+            return Board(connection).wanted(name)
+
+    def _caught_up(self, name: str, wanted: Wanted, *, until_idle: bool) -> bool:
+        """Have the file know what the sink has; a job that is stopped waits for it in peace."""
+        if time.monotonic() < self._next_catch_up:
+            return False
+        try:
+            return catch_up(self._read(name), self._log)
+        except HeadraceError as error:
+            _record(self._path, name, error)
+            if wanted.mixed or until_idle:
+                raise
+            self._log.warning("catch_up_failed", job=name, error=str(error))
+            self._next_catch_up = time.monotonic() + CATCH_UP_PAUSE_SECONDS
+            return False
+
 
 def _is_over(state: Path, name: str) -> bool:
     """Say whether a job that had parted from another is one with it again."""
@@ -166,18 +201,6 @@ def _is_over(state: Path, name: str) -> bool:
         return False
     with contextlib.closing(open_notes(state)) as connection:
         return not Board(connection).routes(name)
-
-
-def _separated(state: Path, name: str) -> Wanted | None:
-    """Return what is wanted of the job, or None while its parts cannot be separated yet."""
-    if not state.exists():
-        return Wanted()  # There is no file yet: the run makes it.
-    with contextlib.closing(open_notes(state)) as connection:
-        adopt_sources(connection, name)
-        busy = live_workers(job_store(connection, name), is_dead)
-        if not separate(connection, name, busy=busy):
-            return None
-        return Board(connection).wanted(name)
 
 
 def _record(path: Path, name: str, error: HeadraceError) -> None:

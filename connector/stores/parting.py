@@ -32,7 +32,8 @@ def separate(connection: sqlite3.Connection, job: str, *, busy: Collection[str])
 
     The new job begins with a copy of what *job* has committed, so nothing is lost or repeated: from
     here on both go their ways. *busy* are the workers that are not known to be dead. Returns False
-    while one of them owns a split, or the job and another become one: then it is to be repeated.
+    while one of them owns a split, a sink may have committed more (see `notes.behind`), or the job
+    and another become one: then it is to be repeated.
     """
     board = Board(connection)
     with transaction(connection):

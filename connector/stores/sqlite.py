@@ -42,6 +42,7 @@ from headrace.connector.stores.sqlite_notes import SqlitePublications, see, seen
 from headrace.connector.stores.sqlite_plans import SqlitePlans
 from headrace.connector.stores.sqlite_state import (
     StateWriter,
+    behind,
     freeze,
     is_frozen,
     load,
@@ -291,7 +292,7 @@ class SqliteStore(Store):
         """See `Store.become_copy`."""
         with transaction(self._connection):
             owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (of,))
-            if {owner for (owner,) in owners} & set(busy):
+            if {owner for (owner,) in owners} & set(busy) or behind(self._connection, of):
                 return False
             self._forget()
             for table, columns in COPIED.items():

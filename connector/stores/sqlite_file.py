@@ -107,6 +107,10 @@ CREATE TABLE IF NOT EXISTS publications (
     PRIMARY KEY (job, subject, schema_id, part)
 ) STRICT;
 """,
+    """
+ALTER TABLE heads ADD COLUMN behind INTEGER NOT NULL DEFAULT 0;
+UPDATE heads SET behind = 1 WHERE kept_in NOT IN ('', 'parted');
+""",
 )
 VERSION: Final = len(_STEPS)
 # What SQLite says of a file that lacks what it should have. Waiting mends none of it.

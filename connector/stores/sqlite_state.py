@@ -91,7 +91,7 @@ def replace_positions(
         connection.execute(  # I2: what a former owner still has under way changes nothing.
             "UPDATE heads SET token = token + 1, owner = NULL, seq = seq + 1, head = ?, "
             "chunks = ?, counters = CASE WHEN ? THEN counters ELSE '{}' END, "
-            "moved = moved + 1, kept_in = CASE kept_in WHEN ? THEN kept_in ELSE '' END "
+            "moved = moved + 1, kept_in = CASE kept_in WHEN ? THEN kept_in ELSE '' END, behind = 0 "
             "WHERE job = ? AND split = ?",
             (
                 position.head if position else None,
@@ -156,6 +156,19 @@ def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
         return connection.execute(query, (job,)).fetchone() is not None
 
 
+def behind(connection: sqlite3.Connection, job: str) -> frozenset[str]:
+    """Return the splits of which a sink may have a newer state than the one here."""
+    query = "SELECT split FROM heads WHERE job = ? AND behind != 0"
+    with named_errors(connection):
+        return frozenset(split for (split,) in connection.execute(query, (job,)))
+
+
+def believe(connection: sqlite3.Connection, job: str) -> None:
+    """Take the states here for the newest: no sink keeps those of the job any more."""
+    with transaction(connection):
+        connection.execute("UPDATE heads SET behind = 0 WHERE job = ?", (job,))
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """Of which place a head is a copy, if any, and how often its position was set by command."""
@@ -218,9 +231,23 @@ class StateWriter:
             )
 
     def cover(self, split: str, seq: int) -> None:
-        """Let the losses of the commits up to *seq* be seen, and forget those of later ones."""
+        """Go on from *seq*: the losses up to it are seen, those of later ones are forgotten.
+
+        From here on the head may be behind; see `released`.
+        """
         with transaction(self._connection):
             self._losses.cover(split, seq)
+            self._connection.execute(
+                "UPDATE heads SET behind = 1 WHERE job = ? AND split = ?", (self._job, split)
+            )
+
+    def released(self, split: str, token: int) -> None:
+        """Note that the head is what the sink has, as its owner knows."""
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE heads SET behind = 0 WHERE job = ? AND split = ? AND token = ?",
+                (self._job, split, token),
+            )
 
     def outrank(self, split: str, moved: int) -> None:
         """Let the head of a job that has parted go before what is kept elsewhere as *moved*."""
@@ -271,7 +298,7 @@ class StateWriter:
     def _note_copied(self, split: str, seq: int, copied: Copied) -> None:
         self._losses.cover(split, seq)
         self._connection.execute(
-            "UPDATE heads SET kept_in = ?, moved = ? WHERE job = ? AND split = ?",
+            "UPDATE heads SET kept_in = ?, moved = ?, behind = 1 WHERE job = ? AND split = ?",
             (copied.kept_in, copied.moved, self._job, split),
         )
 
@@ -311,8 +338,8 @@ class StateWriter:
         self, split: str, seq: int, position: EncodedPosition, counters: Counters
     ) -> None:
         self._connection.execute(
-            "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = '' "
-            "WHERE job = ? AND split = ?",
+            "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = '', "
+            "behind = 0 WHERE job = ? AND split = ?",
             (
                 seq,
                 position.head,

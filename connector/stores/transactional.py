@@ -25,6 +25,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_state import Copied
 from headrace.connector.stores.stored import PARTED, counters_of, counters_text, not_kept
 from headrace.plugins import (
+    AbortedError,
     Clock,
     EncodedPosition,
     FencedError,
@@ -113,6 +114,7 @@ class TransactionalStore(SqliteStore):
         self._moved: dict[str, int] = {}
         self._loaded: dict[str, int] = {}  # Under which token.
         self._decided: dict[str, int] = {}
+        self._doubtful: set[str] = set()  # Splits with a commit that is not copied, if it was one.
 
     def load(self, split: str, token: int) -> SplitState:
         """See `Store.load`. First keeps out every earlier owner of the split.
@@ -136,7 +138,14 @@ class TransactionalStore(SqliteStore):
             name.removeprefix(_CHUNK) for name in entries if name.startswith(_CHUNK)
         )
         self._loaded[split] = token
+        self._doubtful.discard(split)
         return chosen
+
+    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
+        """See `Store.release`. Whoever finds the file says that its copy can be relied on."""
+        if self._loaded.get(split) == token and split not in self._doubtful:
+            self._heads.released(split, token)
+        super().release(owner, split, token, problem)
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`; each split is a transaction of its own."""
@@ -198,14 +207,26 @@ class TransactionalStore(SqliteStore):
         if self._decided.get(split) != commit.seq:
             if gone := commit.position.kept - self._chunks[split]:
                 return _lost(f"{writer.place}, split {split}", not_kept(gone))
-            until_ms = self._clock.monotonic_ms() + CALL_MS
-            if not writer.commit(self._entries(commit, moved), until_ms):
+            if not self._is_decided(writer, commit, moved):
                 raise StoreUnavailableError(
                     "whether a transaction was committed is not known yet", place=writer.place
                 )
             self._decided[split] = commit.seq
             self._chunks[split] = frozenset(commit.position.names)
-        return self._heads.copy(commit, Copied(writer.place, moved))
+        refusal = self._heads.copy(commit, Copied(writer.place, moved))
+        if refusal is None:
+            self._doubtful.discard(split)
+        return refusal
+
+    def _is_decided(self, writer: TransactionalWriter, commit: Commit, moved: int) -> bool:
+        """Have the sink commit; say whether it did so in time."""
+        self._doubtful.add(commit.split)
+        try:
+            until_ms = self._clock.monotonic_ms() + CALL_MS
+            return writer.commit(self._entries(commit, moved), until_ms)
+        except AbortedError:
+            self._doubtful.discard(commit.split)
+            raise
 
     def _entries(self, commit: Commit, moved: int) -> dict[str, bytes | None]:
         """Return what changes: the head, chunks that are new, and those that are gone."""

@@ -2,8 +2,9 @@
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from headrace.plugins import (
     Backlog,
     CheckResult,
     ConfigError,
+    Context,
     Delivery,
     Finding,
     MissingRequirementError,
@@ -25,9 +27,11 @@ from headrace.plugins import (
     Writer,
     option,
 )
+from headrace.plugins.testing.doubles import ChaosConfig, ChaosWriter
 from headrace.sinks.files import FileSink
 from headrace.sinks.files.options import FileSinkConfig
 from headrace.sources.files import FileSource, FileSourceConfig
+from transactions import Pair, TransactionalSink
 
 ENTRY_POINTS = """\
 [headrace.sources]
@@ -37,6 +41,7 @@ brook = toys:BrookSource
 bus = toys:BusSink
 pond = toys:PondSink
 mud = toys:MudSink
+vault = toys:VaultSink
 torn-sink = no_such_module:TornSink
 """
 
@@ -152,6 +157,54 @@ class MudSink(Sink):
         """Take anything."""
         del host, path
         return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultConfig:
+    """Options of a sink that keeps positions."""
+
+    number: str = option("Which vault.")
+    shut: str = option("A file; while it is there, nobody is let in.", default="")
+
+
+@dataclass
+class Vault:
+    """What is in a vault: what consumers see, and the states of the jobs' splits."""
+
+    seen: list[Pair] = field(default_factory=list)
+    kept: dict[str, tuple[dict[str, dict[str, bytes]], dict[str, int]]] = field(
+        default_factory=dict
+    )
+
+
+VAULTS: defaultdict[str, Vault] = defaultdict(Vault)
+
+
+class VaultSink(TransactionalSink):
+    """`vault://number`: exactly once, in this process's memory."""
+
+    schemes = ("vault",)
+    config_class = VaultConfig
+
+    def __init__(self, config: VaultConfig, context: Context) -> None:
+        """Go on with what is there."""
+        super().__init__(ChaosConfig(), context)
+        vault = VAULTS[config.number]
+        self.seen = vault.seen
+        self.entries, self.epochs = vault.kept.setdefault(context.job, ({}, {}))
+        self._shut = Path(config.shut)
+
+    def open(self) -> ChaosWriter:
+        """Open, unless it is shut."""
+        if self._shut.is_file():
+            raise MissingRequirementError("the vault is shut")
+        return super().open()
+
+    @classmethod
+    def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
+        """Take the host as the number."""
+        del path
+        return {"number": host}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

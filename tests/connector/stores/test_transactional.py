@@ -18,7 +18,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
-from headrace.connector.stores.sqlite_state import replace_positions
+from headrace.connector.stores.sqlite_state import behind, replace_positions
 from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import AbortedError, EncodedPosition, FencedError, LeaseLostError
 from headrace.plugins.testing import StoreSuite
@@ -283,6 +283,38 @@ def test_two_owners_of_one_state(process: Process, path: Path, sink: Transaction
     assert {"head"} == set(sink.entries["a"])
 
 
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [(Outcome.DONE, set()), (Outcome.ABORTED, set()), (Outcome.LATE, {"a"}), (Outcome.DEAD, {"a"})],
+)
+def test_a_copy_that_may_be_behind(
+    process: Process, path: Path, sink: TransactionalSink, outcome: Outcome, expected: set[str]
+) -> None:
+    """It may be while somebody owns the split, and after one who did not hear of his commit."""
+    sink.outcomes.append(outcome)
+    with contextlib.closing(connect(path)) as other:
+        assert {"a"} == behind(other, "job")
+        with contextlib.suppress(StoreUnavailableError, AbortedError, FencedError):
+            process.commit(1, 2)
+        process.store.release("w", "a", process.token)
+        assert expected == behind(other, "job")
+
+        is_copied = SqliteStore(other, "job~s").become_copy("job", busy=())
+        assert is_copied is not bool(expected)
+
+
+def test_a_position_set_by_command_is_not_behind(process: Process, path: Path) -> None:
+    """It goes before whatever the sink has."""
+    with contextlib.closing(connect(path)) as other:
+        with transaction(other):
+            replace_positions(other, "job", {"a": None})
+        assert not behind(other, "job")
+    process.claim()
+    process.found()
+    with contextlib.closing(connect(path)) as other:
+        assert {"a"} == behind(other, "job")
+
+
 def part(connection: sqlite3.Connection, moves: int) -> None:
     """Let a job part from the first one, and be set so often before it runs."""
     assert SqliteStore(connection, "job~s").become_copy("job", busy=())
@@ -297,6 +329,7 @@ def test_a_job_that_parts_again(path: Path, sink: TransactionalSink, moves: int)
     base = Process(path, TransactionalSink(ChaosConfig(), context()))
     base.found()
     base.commit(0, 1)
+    base.store.release("w", "a", base.token)
     with contextlib.closing(connect(path)) as connection:
         part(connection, moves)
         first = Process(path, sink, "job~s")

@@ -1,0 +1,58 @@
+"""Brings the positions in the state file up to those in the sink, of a job that does not run.
+
+Exactly once, a worker that dies between a commit and the copy of it leaves the file behind. A run
+finds that out by itself; whoever reads positions without one, as parts of a job do that begin from
+a copy of it, must be sure of them before.
+"""
+
+import contextlib
+
+import structlog
+
+from headrace.connector.job import Job
+from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.processes import this_process
+from headrace.connector.runtime.starting import lease_times, planning_store
+from headrace.connector.stores import Store, StoreUnavailableError
+from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.sqlite_state import believe
+from headrace.plugins import Context, FencedError, LeaseLostError, Sink
+
+
+def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
+    """Have the file know all that was committed; say whether it does. Else it is to be repeated.
+
+    No worker that lives may own a split of the job.
+
+    Raises:
+        HeadraceError: the sink cannot be asked, or what it kept is lost.
+
+    """
+    clock = SystemClock()
+    with contextlib.closing(job.open_store()) as store:
+        context = Context(job=job.name, clock=clock, job_key=store.job_key(), log=log)
+        sink: Sink = job.sink(job.sink_config, context)
+        if not sink.is_transactional:  # Any more: what it has kept does not count.
+            with contextlib.closing(connect(job.state)) as connection:
+                believe(connection, job.name)
+            return True
+        with planning_store(job, sink, store) as known:
+            return _load_all(job, known, log)
+
+
+def _load_all(job: Job, store: Store, log: structlog.stdlib.BoundLogger) -> bool:
+    owner = this_process()
+    store.enroll(owner)
+    try:
+        rows = store.leases()
+        tokens = store.claim(owner.worker, rows, lease_times(job)[0])
+        for split, token in tokens.items():
+            store.load(split, token)
+            store.release(owner.worker, split, token)
+    except (StoreUnavailableError, LeaseLostError, FencedError) as error:
+        log.info("catching_up_waits", job=job.name, reason=str(error))
+        return False
+    finally:
+        store.dismiss(owner.worker)
+    log.info("caught_up", job=job.name)
+    return len(tokens) == len(rows)
