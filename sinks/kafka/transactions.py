@@ -5,6 +5,9 @@ failed in a transaction ends it: librdkafka takes nothing more until it is abort
 """
 
 import contextlib
+import hashlib
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -36,7 +39,21 @@ from headrace.sinks.kafka.writer import POLL_MS, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
 ABORT_SECONDS_AT_CLOSE: Final = 1.0
+_NUMBERED: Final = re.compile(r"[0-9]+-of-[0-9]+", re.ASCII)
 Pair = tuple[bytes | None, bytes | None]
+
+
+def _id_of(job: str, split: str) -> str:
+    """Return what no other job and split have: joined by a dash or, with others in it, marked.
+
+    Readable first, so that a right by prefix is one to all of a job. What is unmarked may never
+    become marked: under another id, brokers do not keep out who lived under the old one.
+    """
+    joined = f"{job}-{split}"
+    if joined.count("-") == 1 or _NUMBERED.fullmatch(split):  # Where the split begins is seen.
+        return joined
+    mark = hashlib.sha256(json.dumps([job, split]).encode()).hexdigest()[:16]
+    return f"{joined}-{mark}"
 
 
 class _Phase(Enum):
@@ -61,7 +78,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             ConfigError: librdkafka refuses a value.
 
         """
-        self._id = f"{config.transactional_id_prefix}-{context.job}-{split}"
+        self._id = f"{config.transactional_id_prefix}-{_id_of(context.job, split)}"
         self._offsets = OffsetsTopic(config, context.clock, context.job, split)
         self._phase = _Phase.NEW
         self._why = ""

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,31 @@ def test_where_states_are_kept() -> None:
 
     assert ["own"] == list(node.ordered)
     assert f"mine-{sink_context.job}-s1" in node.transactional_ids
+
+
+def test_no_two_splits_have_one_id() -> None:
+    """They would fence each other; what cannot be confused is the plain name of both."""
+    pairs = {
+        ("a", "b-in"): "",
+        ("a-b", "in"): "",
+        ("a", "in"): "headrace-a-in",
+        ("a-b", "3-of-8"): "headrace-a-b-3-of-8",
+        ("a-b-3", "of-8"): "",
+    }
+    with KafkaNode() as node:
+        given = {"bootstrap.servers": node.bootstrap_servers, "topic": "changes"}
+        config = parse_config(KafkaConfig, given)
+        for job, split in pairs:
+            sink_context = replace(context(), job=job)
+            with closing(KafkaSink(config, sink_context).open_split(split)) as writer:
+                writer.begin(sink_context.clock.monotonic_ms() + 1_000)
+        asked = dict.fromkeys(node.transactional_ids)
+        ids = [each for each in asked if each != "headrace-states"]  # The readers' group.
+
+    assert len(pairs) == len(ids)
+    for (job, split), expected in zip(pairs, ids, strict=True):
+        assert expected.startswith(f"headrace-{job}-{split}")
+    assert {plain for plain in pairs.values() if plain} <= set(ids)
 
 
 def test_a_transaction_longer_than_brokers_allow() -> None:
