@@ -184,7 +184,7 @@ class VaultSink(TransactionalSink):
     """`vault://number`: exactly once, in this process's memory."""
 
     schemes = ("vault",)
-    config_class = VaultConfig
+    config_class = VaultConfig  # type: ignore[assignment]  # It has other options.
 
     def __init__(self, config: VaultConfig, context: Context) -> None:
         """Go on with what is there."""
