@@ -39,13 +39,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 def allow(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    """Let the writer do *operations* to what has *name*."""
+    """Let the writer do *operations* to what has *name*; transactional ids begin with it."""
     admin = AdminClient({"bootstrap.servers": kafka.internal_servers})
+    begins = kind is ResourceType.TRANSACTIONAL_ID
     bindings = [
         AclBinding(
             kind,
             name,
-            ResourcePatternType.LITERAL,
+            ResourcePatternType.PREFIXED if begins else ResourcePatternType.LITERAL,
             f"User:{WRITER}",
             "*",
             operation,
@@ -106,9 +107,8 @@ def test_who_may_write_writes(kafka: Kafka, tmp_path: Path, *, exactly_once: boo
         options = {"exactly.once": True, "offsets.storage.topic": f"{topic}-positions"}
         rights = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE)
         allow(kafka, ResourceType.TOPIC, f"{topic}-positions", *rights)
-        split = f"headrace-{topic}-in0.jsonl"
         own = (AclOperation.WRITE, AclOperation.DESCRIBE)
-        allow(kafka, ResourceType.TRANSACTIONAL_ID, split, *own)
+        allow(kafka, ResourceType.TRANSACTIONAL_ID, f"headrace-{topic}-", *own)
     job = job_of(kafka, tmp_path, topic, **options)
 
     assert 0 == job.finish(), job.log()
@@ -135,8 +135,7 @@ def test_who_may_not_write_is_told(kafka: Kafka, tmp_path: Path, *, exactly_once
     if exactly_once:
         options = {"exactly.once": True, "offsets.storage.topic": f"{topic}-positions"}
         allow(kafka, ResourceType.TOPIC, f"{topic}-positions", AclOperation.ALL)
-        split = f"headrace-{topic}-in0.jsonl"
-        allow(kafka, ResourceType.TRANSACTIONAL_ID, split, AclOperation.ALL)
+        allow(kafka, ResourceType.TRANSACTIONAL_ID, f"headrace-{topic}-", AclOperation.ALL)
     job = job_of(kafka, tmp_path, topic, **options)
 
     assert 1 == job.finish(), job.log()
