@@ -3,14 +3,13 @@
 The loop is the live path's own. Times are CPU time of all threads, in nanoseconds.
 """
 
-import os
 import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.recordings import open_segment, segments
+from bench.recordings import each_segment, segments
 from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.ddl import parse_schema
@@ -28,7 +27,7 @@ _BATCH_BYTES: Final = 512 * 1024  # Of mutations; what a worker of eight splits 
 _NO_BOUND: Final = 1 << 40
 
 
-def fed(schema: str, treatment: int, *, level: str = "") -> tuple[Intake, Framer, Routes, Groups]:
+def _fed(schema: str, treatment: int, *, level: str = "") -> tuple[Intake, Framer, Routes, Groups]:
     """Return what feeds the log of one node of as many as there are replicas, to one split."""
     known = parse_schema(Path(schema).read_text())
     (keyspace,) = known.keyspaces.values()
@@ -61,18 +60,16 @@ def bare(log: str) -> Mapping[str, int]:
 
 def frame(log: str, schema: str) -> Mapping[str, int]:
     """Read and frame a log with every checksum, as the loop passes over what nobody asks for."""
-    feed, framer, routes, groups = fed(schema, codes.IGNORED)
+    feed, framer, routes, groups = _fed(schema, codes.IGNORED)
     feed.own(0, Agreement(groups))
     feed.seat(0, 0, 0)
     cpu_ns = 0
-    for path in segments(Path(log)):
-        descriptor = open_segment(framer, path)
+    for _ in each_segment(framer, Path(log)):
         found = codes.ENTRY
         started = time.process_time_ns()
         while found == codes.ENTRY:
             found = feed.run(framer, 0, routes, _NO_BOUND, _NO_BOUND, _NO_BOUND)
         cpu_ns += time.process_time_ns() - started
-        os.close(descriptor)
     return {"entries": sum(feed.skipped), "cpu_ns": cpu_ns}
 
 
@@ -83,10 +80,9 @@ def intake(log: str, schema: str) -> Mapping[str, int]:
     ever agreed. Small tables of records make the agreement's own cost small. What is put down and
     made anew between two of them is not timed.
     """
-    feed, framer, routes, groups = fed(schema, codes.SELECTED)
+    feed, framer, routes, groups = _fed(schema, codes.SELECTED)
     entries = cpu_ns = 0
-    for path in segments(Path(log)):
-        descriptor = open_segment(framer, path)
+    for _ in each_segment(framer, Path(log)):
         found = codes.ENTRY
         while found == codes.ENTRY:
             feed.own(0, Agreement(groups))
@@ -95,19 +91,17 @@ def intake(log: str, schema: str) -> Mapping[str, int]:
             found = feed.run(framer, 0, routes, _BYTES_PER_AGREEMENT, _NO_BOUND, _NO_BOUND)
             cpu_ns += time.process_time_ns() - started
             entries += feed.read_of(0, 0)
-        os.close(descriptor)
     return {"entries": entries, "cpu_ns": cpu_ns}
 
 
 def identify(log: str, schema: str) -> Mapping[str, int]:
     """Make the ids of a log's mutations, those of about as many at once as a batch has."""
-    feed, framer, routes, groups = fed(schema, codes.SELECTED, level="ONE")
+    feed, framer, routes, groups = _fed(schema, codes.SELECTED, level="ONE")
     feed.own(0, Agreement(groups))
     feed.seat(0, 0, 0)
     transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
     mutations = cpu_ns = 0
-    for path in segments(Path(log)):
-        descriptor = open_segment(framer, path)
+    for _ in each_segment(framer, Path(log)):
         found = codes.ENTRY
         while found == codes.ENTRY:
             found = feed.run(framer, 0, routes, _NO_BOUND, _BATCH_BYTES, _NO_BOUND)
@@ -117,5 +111,4 @@ def identify(log: str, schema: str) -> Mapping[str, int]:
             cpu_ns += time.process_time_ns() - started
             mutations += outbox.count
             feed.give_back(outbox)
-        os.close(descriptor)
     return {"mutations": mutations, "cpu_ns": cpu_ns}

@@ -7,17 +7,19 @@ other ids, in an order a little different, as replicas have them.
 import os
 import random
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra import codes, opening
+from headrace.sources.cassandra import codes
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.forge.segments import SegmentWriter, write_log, write_segment
 from headrace.sources.cassandra.forge.wrapping import compression
 from headrace.sources.cassandra.frame import Framer
 from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.wrapped import Workspace
 
@@ -100,17 +102,23 @@ def segments(folder: Path) -> list[Path]:
     return [path for _, path in sorted(named)]
 
 
-def open_segment(framer: Framer, path: Path) -> int:
-    """Let *framer* begin to read *path*; return the descriptor, to be closed."""
-    descriptor = os.open(path, os.O_RDONLY)
-    opening.open_segment(
-        framer,
-        lambda offset, buffer: os.preadv(descriptor, [buffer], offset),
-        keys=_NO_KEYS,
-        place=path.name,
-        workspace=_WORKSPACE,
-    )
-    return descriptor
+def each_segment(framer: Framer, folder: Path) -> Iterator[None]:
+    """Let *framer* begin to read each segment in *folder*, one after another."""
+    for path in segments(folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        open_segment(
+            framer,
+            partial(_read_into, descriptor),
+            keys=_NO_KEYS,
+            place=path.name,
+            workspace=_WORKSPACE,
+        )
+        yield
+        os.close(descriptor)
+
+
+def _read_into(descriptor: int, offset: int, buffer: memoryview) -> int:
+    return os.preadv(descriptor, [buffer], offset)
 
 
 def mutations_of(schema: Path) -> list[bytes]:
@@ -118,13 +126,11 @@ def mutations_of(schema: Path) -> list[bytes]:
     (table,) = parse_schema(schema.read_text()).tables
     found = []
     framer = Framer()
-    for path in segments(schema.parent / "segments" / "node1"):
-        descriptor = open_segment(framer, path)
+    for _ in each_segment(framer, schema.parent / "segments" / "node1"):
         while framer.next_entry() == codes.ENTRY:
             entry = framer.entry()
             if entry[1:17] == table.bytes:  # After the count of updates, which is 1.
                 found.append(entry)
-        os.close(descriptor)
     return found
 
 
