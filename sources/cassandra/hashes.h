@@ -153,8 +153,8 @@ HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, ui
 }
 
 #ifdef HR_X86
-#define HR_LANES 8
-typedef uint64_t hr_lanes __attribute__((vector_size(8 * HR_LANES)));
+#define HR_SIP_LANES 8
+typedef uint64_t hr_lanes __attribute__((vector_size(8 * HR_SIP_LANES)));
 
 /* Eight or, in two `groups`, sixteen messages side by side; two groups hide the latency of each
    other's rounds. Beyond the end of the shortest, those that have ended stand still. */
@@ -164,12 +164,12 @@ hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n,
     hr_lanes a[2], b[2], c[2], d[2], m[2], on[2];
     Py_ssize_t least = n[0], most = n[0], at = 0;
 #define HR_EACH _Pragma("GCC unroll 2") for (int g = 0; g < groups; g++)
-#define HR_LANE _Pragma("GCC unroll 8") for (int i = 0; i < HR_LANES; i++)
+#define HR_LANE _Pragma("GCC unroll 8") for (int i = 0; i < HR_SIP_LANES; i++)
 #define v0 a[g]
 #define v1 b[g]
 #define v2 c[g]
 #define v3 d[g]
-    for (int i = 1; i < groups * HR_LANES; i++) {
+    for (int i = 1; i < groups * HR_SIP_LANES; i++) {
         least = n[i] < least ? n[i] : least;
         most = n[i] > most ? n[i] : most;
     }
@@ -181,7 +181,7 @@ hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n,
     }
     for (; least - at >= 8; at += 8) {
         HR_EACH {
-            const uint8_t *const *q = p + HR_LANES * g;
+            const uint8_t *const *q = p + HR_SIP_LANES * g;
             m[g] = (hr_lanes){hr_le64(q[0] + at), hr_le64(q[1] + at), hr_le64(q[2] + at),
                               hr_le64(q[3] + at), hr_le64(q[4] + at), hr_le64(q[5] + at),
                               hr_le64(q[6] + at), hr_le64(q[7] + at)};
@@ -197,7 +197,7 @@ hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n,
             s0[g] = v0, s1[g] = v1, s2[g] = v2, s3[g] = v3;
             m[g] = on[g] = (hr_lanes){0};
             HR_LANE {
-                const int l = HR_LANES * g + i;
+                const int l = HR_SIP_LANES * g + i;
                 if (at > n[l]) continue;
                 m[g][i] = n[l] - at >= 8 ? hr_le64(p[l] + at) : hr_sip_last(p[l], n[l]);
                 on[g][i] = ~0ull;
@@ -217,8 +217,8 @@ hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n,
         const hr_lanes first = v0 ^ v1 ^ v2 ^ v3;
         v1 ^= 0xdd, HR_SIP_FINAL;
         const hr_lanes second = v0 ^ v1 ^ v2 ^ v3;
-        uint64_t *made = out + 2 * HR_LANES * g;
-        for (int i = 0; i < HR_LANES; i++) made[2 * i] = first[i], made[2 * i + 1] = second[i];
+        uint64_t *made = out + 2 * HR_SIP_LANES * g;
+        for (int i = 0; i < HR_SIP_LANES; i++) made[2 * i] = first[i], made[2 * i + 1] = second[i];
     }
 #undef v0
 #undef v1
@@ -245,10 +245,10 @@ HR_UNUSED static void hr_siphash_all(const uint8_t *base, const int64_t *ranges,
 #ifdef HR_X86
     /* From three on, lanes that repeat the last message cost less than going one by one. */
     while (hr_have_avx512 && count - i >= 3) {
-        const uint8_t *p[2 * HR_LANES];
-        Py_ssize_t n[2 * HR_LANES];
-        uint64_t made[4 * HR_LANES];
-        const int groups = count - i > HR_LANES ? 2 : 1, room = groups * HR_LANES;
+        const uint8_t *p[2 * HR_SIP_LANES];
+        Py_ssize_t n[2 * HR_SIP_LANES];
+        uint64_t made[4 * HR_SIP_LANES];
+        const int groups = count - i > HR_SIP_LANES ? 2 : 1, room = groups * HR_SIP_LANES;
         const int lanes = count - i < room ? count - i : room;
         for (int j = 0; j < room; j++) {
             const int64_t *range = ranges + (i + (j < lanes ? j : lanes - 1)) * stride;

@@ -1,5 +1,5 @@
-/* SHA-256, of which the public mutation id is the first half; native.h gives it to Cython. Nothing is
-   checked here. */
+/* SHA-256, of which the public mutation id is the first half; native.h gives it to Cython. Nothing
+   is checked here. */
 #ifndef HEADRACE_SHA256_H
 #define HEADRACE_SHA256_H
 
@@ -122,6 +122,7 @@ hr_sha_block16(uint32_t (*s)[HR_SHA_LANES], const uint8_t *const *p, __mmask16 o
     __m512i w[16], v[8];
 #define HR_XOR3(x, y, z) _mm512_ternarylogic_epi32(x, y, z, 0x96)
 #define HR_ROR(x, b) _mm512_ror_epi32(x, b)
+#define HR_SHR(x, b) _mm512_srli_epi32(x, b)
 #define HR_ADD(x, y) _mm512_add_epi32(x, y)
 #define HR_V(i) v[((i) - j) & 7]
     for (int i = 0; i < 16; i++) w[i] = _mm512_shuffle_epi8(_mm512_loadu_si512(p[i]), swap);
@@ -130,19 +131,20 @@ hr_sha_block16(uint32_t (*s)[HR_SHA_LANES], const uint8_t *const *p, __mmask16 o
     for (int i = 0; i < 64; i += 16) {
 #pragma GCC unroll 16
         for (int j = 0; j < 16; j++) {
-            const __m512i a = HR_V(8), e = HR_V(12), next = w[(j + 1) & 15], last = w[(j + 14) & 15];
+            const __m512i a = HR_V(8), e = HR_V(12);
+            const __m512i next = w[(j + 1) & 15], last = w[(j + 14) & 15];
             /* What is known before comes first: a round waits for three operations of the last. */
-            const __m512i early = HR_ADD(HR_ADD(w[j], _mm512_set1_epi32((int)hr_sha_k[i + j])), HR_V(15));
+            const __m512i key = _mm512_set1_epi32((int)hr_sha_k[i + j]);
+            const __m512i early = HR_ADD(HR_ADD(w[j], key), HR_V(15));
             const __m512i sum = HR_XOR3(HR_ROR(e, 6), HR_ROR(e, 11), HR_ROR(e, 25));
             const __m512i chosen = _mm512_ternarylogic_epi32(e, HR_V(13), HR_V(14), 0xca);
             const __m512i most = _mm512_ternarylogic_epi32(a, HR_V(9), HR_V(10), 0xe8);
             const __m512i t = HR_ADD(HR_ADD(early, chosen), sum);
             HR_V(11) = HR_ADD(HR_ADD(HR_ADD(early, HR_V(11)), chosen), sum);
             HR_V(15) = HR_ADD(HR_ADD(t, most), HR_XOR3(HR_ROR(a, 2), HR_ROR(a, 13), HR_ROR(a, 22)));
-            w[j] = HR_ADD(HR_ADD(w[j], w[(j + 9) & 15]),
-                          HR_ADD(HR_XOR3(HR_ROR(next, 7), HR_ROR(next, 18), _mm512_srli_epi32(next, 3)),
-                                 HR_XOR3(HR_ROR(last, 17), HR_ROR(last, 19),
-                                         _mm512_srli_epi32(last, 10))));
+            const __m512i low = HR_XOR3(HR_ROR(next, 7), HR_ROR(next, 18), HR_SHR(next, 3));
+            const __m512i high = HR_XOR3(HR_ROR(last, 17), HR_ROR(last, 19), HR_SHR(last, 10));
+            w[j] = HR_ADD(HR_ADD(w[j], w[(j + 9) & 15]), HR_ADD(low, high));
         }
     }
     for (int i = 0; i < 8; i++) {
@@ -151,6 +153,7 @@ hr_sha_block16(uint32_t (*s)[HR_SHA_LANES], const uint8_t *const *p, __mmask16 o
     }
 #undef HR_V
 #undef HR_ADD
+#undef HR_SHR
 #undef HR_ROR
 #undef HR_XOR3
 }
