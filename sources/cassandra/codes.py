@@ -142,6 +142,22 @@ COMPLEX_OTHER = 0
 COMPLEX_SET = 1
 COMPLEX_UDT = 2
 
+# Fields of a plain row, for `native.put_plain`.
+PLAIN_WIDTH = 6
+PLAIN_COLUMN = 0  # How many of the columns that it lists are written.
+PLAIN_SIMPLE = 1  # Where the next simple cell is.
+PLAIN_COMPLEX = 2  # Where the next complex column is; -1: where the next simple one would be.
+PLAIN_BASE_US = 3  # What its times count from.
+PLAIN_ROW_US = 4  # Its write time.
+PLAIN_DELETIONS = 5  # Whether its complex columns have a deletion.
+# A column's form: what it becomes in Avro, its cells' length or -1, and, if it is complex, what
+# paths and values become; 0 for none.
+FORM_WIDTH = 4
+FORM_TYPE = 0
+FORM_FIXED = 1
+FORM_PATH = 2
+FORM_CELL = 3
+
 # A record of agreement: 64-bit words in a flat table.
 RECORD_WORDS = 10
 D0 = 0

@@ -7,8 +7,8 @@ from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
 
 cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL, _PLAIN_ROW
-cdef uint64_t _MASK, _LOW, _EPOCH_US
-cdef int64_t _EPOCH_S, _LIVE, _FOREVER
+cdef uint64_t _MASK, _LOW
+cdef int64_t _EPOCH_US, _EPOCH_S, _LIVE, _FOREVER
 
 
 @cython.final
@@ -22,8 +22,8 @@ cdef class Cutter:
     cdef readonly int64_t oldest, newest
     cdef Py_ssize_t room, start, end, lists
     cdef int messaging
-    cdef uint64_t min_timestamp, min_ldt, min_ttl
-    cdef int64_t row_timestamp, row_ttl, row_ldt, deleted_us, deleted_s
+    cdef uint64_t min_ldt, min_ttl
+    cdef int64_t min_timestamp, row_timestamp, row_ttl, row_ldt, deleted_us, deleted_s
     cdef Py_ssize_t key_start, key_length
     cdef int row_flags
 

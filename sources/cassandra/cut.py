@@ -172,7 +172,8 @@ class Cutter:
 
     def _minima(self) -> None:
         """Read what times and TTLs of the update count from."""
-        self.min_timestamp = (self.uvint() + _EPOCH_US) & _MASK
+        self.min_timestamp = _EPOCH_US
+        self.min_timestamp = self._timestamp()
         self.min_ldt = ((self.uvint() & _LOW) + _EPOCH_S) & _LOW
         self.min_ttl = self.uvint() & _LOW
 

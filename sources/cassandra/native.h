@@ -6,40 +6,33 @@
 
 #include "hashes.h"
 #include "sha256.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define hr_at(view, position) ((uint8_t *)(view).data + (position))
 
-HR_UNUSED static int hr_is_ascii(const uint8_t *p, Py_ssize_t n) {
-    uint64_t seen = 0;
-    if (n >= 8) {
-        seen = hr_le64(p + n - 8);
-        for (; n > 8; p += 8, n -= 8) seen |= hr_le64(p);
-    } else {
-        while (n-- > 0) seen |= *p++;
-    }
-    return (seen & 0x8080808080808080ull) == 0;
-}
-
 /* An Avro int or long at base[at], where there is room for ten bytes: zigzag, then seven bits a
-   byte, the lowest first. */
-static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
+   byte, the lowest first. One whose length is anyone's guess is best written by the second. */
+static inline Py_ssize_t hr_put_number(uint8_t *base, Py_ssize_t at, int64_t number) {
     uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
-    if (rest < 0x80) {
-        base[at] = (uint8_t)rest;
-        return at + 1;
-    }
-    if (rest >> 56 == 0) { /* Halves, quarters, bytes apart: a write time has no loop. */
-        int last = (63 - __builtin_clzll(rest)) / 7;
+    if (rest >> 56 == 0) { /* Halves, quarters, bytes apart: no loop. */
+        int last = (63 - __builtin_clzll(rest | 1)) / 7;
         rest = (rest & 0x000000000fffffffull) | (rest & 0x00fffffff0000000ull) << 4;
         rest = (rest & 0x00003fff00003fffull) | (rest & 0x0fffc0000fffc000ull) << 2;
         rest = (rest & 0x007f007f007f007full) | (rest & 0x3f803f803f803f80ull) << 1;
         rest |= 0x8080808080808080ull & ((1ull << 8 * last) - 1);
-        for (int i = 0; i < 8; i++) base[at + i] = (uint8_t)(rest >> 8 * i); /* One store. */
+        memcpy(base + at, &rest, 8);
         return at + last + 1;
     }
     for (; rest > 0x7f; rest >>= 7) base[at++] = (uint8_t)(rest | 0x80);
     base[at++] = (uint8_t)rest;
     return at;
+}
+static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
+    if ((uint64_t)number >= 0x40) return hr_put_number(base, at, number);
+    base[at] = (uint8_t)(number << 1);
+    return at + 1;
 }
 
 /* memmove, without its call for the few bytes that names and most values are. */
@@ -79,29 +72,60 @@ HR_UNUSED static void hr_put_uuid(uint8_t *out, const uint8_t *p) {
     out[8] = out[13] = out[18] = out[23] = '-';
 }
 
+/* Copies a value, or so many bytes in its place if they can be read and are enough: values of many
+   lengths are copied without a branch that is foretold wrongly. There is room for as many. */
+#define HR_SPILL 48
+static inline void hr_spill(uint8_t *out, const uint8_t *p, Py_ssize_t n, const uint8_t *edge) {
+    if (n <= HR_SPILL && edge - p >= HR_SPILL)
+        memcpy(out, p, HR_SPILL);
+    else
+        memcpy(out, p, (size_t)n);
+}
+
+/* Copies text while it looks at it: returns whether all of it is ASCII. */
+static inline int hr_spill_ascii(uint8_t *out, const uint8_t *p, Py_ssize_t n, const uint8_t *edge) {
+    uint64_t seen = 0, word;
+#ifdef __SSE2__
+    if (n <= HR_SPILL && edge - p >= HR_SPILL) {
+        for (int i = 0; i < HR_SPILL; i += 16) {
+            __m128i part = _mm_loadu_si128((const __m128i *)(p + i));
+            _mm_storeu_si128((__m128i *)(out + i), part);
+            seen |= (uint64_t)(uint32_t)_mm_movemask_epi8(part) << i;
+        }
+        return (seen & ((1ull << n) - 1)) == 0;
+    }
+#endif
+    for (; n >= 8; p += 8, out += 8, n -= 8) {
+        memcpy(&word, p, 8), memcpy(out, &word, 8);
+        seen |= word;
+    }
+    for (; n > 0; n--) seen |= *out++ = *p++;
+    return (seen & 0x8080808080808080ull) == 0;
+}
+
 /* A value that takes no thought, as Avro at out[at]: returns where it ends, -1 for any other one.
    The numbers of the types are those of codes.py. */
 HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, const uint8_t *p,
-                                         Py_ssize_t n) {
+                                         Py_ssize_t n, const uint8_t *edge) {
     uint64_t word;
     uint32_t half;
     switch (type) {
     case 1:
     case 2: /* Text, ASCII. */
-        if (!hr_is_ascii(p, n)) return -1;
-        /* Falls through. */
+        at = hr_put_long(out, at, n);
+        return hr_spill_ascii(out + at, p, n, edge) ? at + n : -1;
     case 3: /* Bytes. */
         at = hr_put_long(out, at, n);
-        hr_copy(out + at, p, (size_t)n);
+        hr_spill(out + at, p, n, edge);
         return at + n;
     case 4: /* Boolean. */
         if (n != 1) return -1;
         out[at] = *p != 0;
         return at + 1;
-    case 5: return n == 1 ? hr_put_long(out, at, (int8_t)*p) : -1;
-    case 6: return n == 2 ? hr_put_long(out, at, (int16_t)(p[0] << 8 | p[1])) : -1;
-    case 7: return n == 4 ? hr_put_long(out, at, (int32_t)hr_be32(p)) : -1;
-    case 8: return n == 8 ? hr_put_long(out, at, (int64_t)hr_be64(p)) : -1;
+    case 5: return n == 1 ? hr_put_number(out, at, (int8_t)*p) : -1;
+    case 6: return n == 2 ? hr_put_number(out, at, (int16_t)(p[0] << 8 | p[1])) : -1;
+    case 7: return n == 4 ? hr_put_number(out, at, (int32_t)hr_be32(p)) : -1;
+    case 8: return n == 8 ? hr_put_number(out, at, (int64_t)hr_be64(p)) : -1;
     case 9: /* Float; Avro is little-endian. */
         if (n != 4) return -1;
         half = hr_be32(p);
@@ -112,7 +136,7 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
         word = hr_be64(p);
         memcpy(out + at, &word, 8);
         return at + 8;
-    case 11: return n == 4 ? hr_put_long(out, at, (int64_t)hr_be32(p) - 0x80000000ll) : -1;
+    case 11: return n == 4 ? hr_put_number(out, at, (int64_t)hr_be32(p) - 0x80000000ll) : -1;
     case 12: /* UUID, as text. */
         if (n != 16) return -1;
         out[at] = 72;
@@ -121,32 +145,103 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
     case 14: /* Decimal: scale, unscaled. */
         if (n <= 4) return -1;
         at = hr_put_long(out, hr_put_long(out, at, (int32_t)hr_be32(p)), n - 4);
-        hr_copy(out + at, p + 4, (size_t)n - 4);
+        hr_spill(out + at, p + 4, n - 4, edge);
         return at + n - 4;
     }
     return -1;
 }
 
-/* Writes plain cells (see native.py) of columns[stand[0]] on as Avro at out[at], from p[stand[1]]
-   on, and moves both; nulls stand for the columns between. Returns where it ends. */
-HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, int64_t *stand, int column,
-                                         const int *columns, int count, const int *types,
-                                         const int *fixed, const int *complex_, const uint8_t *p,
-                                         Py_ssize_t end) {
-    Py_ssize_t begin = stand[1], ended;
-    int i = (int)stand[0];
+/* An unsigned vint at p[*at], which is moved behind it; 0 if it is not all there. */
+static inline int hr_uvint(const uint8_t *p, Py_ssize_t *at, Py_ssize_t end, uint64_t *value) {
+    Py_ssize_t left = end - *at;
+    if (left <= 0) return 0;
+    uint64_t first = p[*at];
+    if (first < 0x80) {
+        *value = first;
+        *at += 1;
+        return 1;
+    }
+    int extra = __builtin_clzll(~(first << 56)); /* Its leading ones. */
+    if (left <= extra) return 0;
+    *value = extra < 8 ? first & (0x7f >> extra) : 0;
+    for (int i = 1; i <= extra; i++) *value = *value << 8 | p[*at + i];
+    *at += 1 + extra;
+    return 1;
+}
+
+/* As in codes.py: what is known of a plain row, and of a column. */
+enum { HR_COLUMN, HR_SIMPLE, HR_COMPLEX, HR_BASE_US, HR_ROW_US, HR_DELETIONS };
+enum { HR_TYPE, HR_FIXED, HR_PATH, HR_CELL, HR_FORM };
+
+/* The plain cells of a complex column, from p[*begin] on, as Avro at out[at], where each must begin
+   before `limit`; returns where they end, -1 if there is another one. */
+static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, const int64_t *row,
+                                 const int *form, const uint8_t *p, Py_ssize_t *begin,
+                                 Py_ssize_t end, const uint8_t *edge) {
+    uint64_t deleted = 0, seconds, count, n;
+    if (row[HR_DELETIONS]) {
+        if (!hr_uvint(p, begin, end, &deleted) || !hr_uvint(p, begin, end, &seconds)) return -1;
+        deleted += (uint64_t)row[HR_BASE_US];
+    }
+    int replaces = row[HR_DELETIONS] && deleted != 1ull << 63; /* Nothing is as old as that. */
+    if (!hr_uvint(p, begin, end, &count) || (count == 0 && !replaces)) return -1;
+    out[at++] = replaces ? 0 : 2;
+    out[at++] = replaces ? 2 : 0;
+    if (replaces) at = hr_put_long(out, at, (int64_t)deleted);
+    if (count) at = hr_put_long(out, at, (int64_t)count);
+    for (; count; count--) {
+        if (*begin >= end || at > limit) return -1;
+        int flags = p[(*begin)++];
+        if ((flags & ~4) != 8) return -1; /* HAS_EMPTY_VALUE, USE_ROW_TIMESTAMP. */
+        if (!hr_uvint(p, begin, end, &n) || n == 0 || n > (uint64_t)(end - *begin)) return -1;
+        at = hr_put_value(out, at, form[HR_PATH], p + *begin, (Py_ssize_t)n, edge);
+        *begin += (Py_ssize_t)n;
+        n = 0;
+        if (at < 0 || (!(flags & 4) && !hr_uvint(p, begin, end, &n))) return -1;
+        if (n > (uint64_t)(end - *begin)) return -1;
+        if (form[HR_CELL]) {
+            if (n == 0) return -1;
+            out[at] = 2;
+            at = hr_put_value(out, at + 1, form[HR_CELL], p + *begin, (Py_ssize_t)n, edge);
+            if (at < 0) return -1;
+        }
+        *begin += (Py_ssize_t)n;
+        out[at] = 0; /* Not removed. */
+        at = hr_put_long(out, at + 1, row[HR_ROW_US]);
+        out[at++] = 0, out[at++] = 0; /* No TTL. */
+    }
+    out[at++] = 0;
+    return at < limit ? at : -1;
+}
+
+/* Writes plain cells (see native.py) of the columns from number row[HR_COLUMN] on as Avro at out[at],
+   and nulls for those between; moves what `row` says of where it is. Returns where it ends. */
+HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, int64_t *row,
+                                         int column, const int *columns, int count,
+                                         const int *forms, const uint8_t *p, Py_ssize_t end,
+                                         const uint8_t *edge) {
+    Py_ssize_t begin = row[HR_SIMPLE], ended;
+    int i = (int)row[HR_COLUMN];
     for (; i < count; i++, column++) {
         for (; column < columns[i]; column++) out[at++] = 0;
-        if (complex_[column] || end - begin < 2 || p[begin] != 8) break;
-        Py_ssize_t start = begin + 1, n = fixed[column];
+        const int *form = forms + HR_FORM * column;
+        out[at] = 2;
+        if (form[HR_PATH]) {
+            Py_ssize_t inside = row[HR_COMPLEX] < 0 ? begin : row[HR_COMPLEX];
+            ended = hr_put_complex(out, at + 1, limit, row, form, p, &inside, end, edge);
+            if (ended < 0) break;
+            at = ended, row[HR_COMPLEX] = inside;
+            continue;
+        }
+        if (end - begin < 2 || p[begin] != 8) break;
+        Py_ssize_t start = begin + 1, n = form[HR_FIXED];
         if (n < 0) n = p[start++];
         if (n == 0 || n > 127 || n > end - start) break;
-        out[at] = 2;
-        ended = hr_put_value(out, at + 1, types[column], p + start, n);
+        ended = hr_put_value(out, at + 1, form[HR_TYPE], p + start, n, edge);
         if (ended < 0) break;
         at = ended, begin = start + n;
     }
-    stand[0] = i, stand[1] = begin;
+    row[HR_COLUMN] = i, row[HR_SIMPLE] = begin;
     return at;
 }
 
@@ -178,11 +273,11 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, int64_t *s
 #define hr_v_prefetch_record(words, at) \
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_v_put_value(out, at, type, v, start, n) \
-    hr_put_value(hr_at(out, 0), at, type, hr_at(v, start), n)
-#define hr_v_put_plain(out, at, stand, column, columns, count, types, fixed, complex_, v, end)     \
-    hr_put_plain(hr_at(out, 0), at, (int64_t *)(stand).data, column,                              \
-                 (const int *)(columns).data, count, (const int *)(types).data,                   \
-                 (const int *)(fixed).data, (const int *)(complex_).data, hr_at(v, 0), end)
+    hr_put_value(hr_at(out, 0), at, type, hr_at(v, start), n, hr_at(v, (v).shape[0]))
+#define hr_v_put_plain(out, at, limit, row, column, columns, count, forms, v, end)               \
+    hr_put_plain(hr_at(out, 0), at, limit, (int64_t *)(row).data, column,                         \
+                 (const int *)(columns).data, count, (const int *)(forms).data, hr_at(v, 0), end, \
+                 hr_at(v, (v).shape[0]))
 #define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

@@ -21,4 +21,4 @@ cdef extern from "native.h":
     void prefetch_head "hr_v_prefetch_head"(uint64_t[::1] heads, Py_ssize_t at) noexcept
     void prefetch_record "hr_v_prefetch_record"(uint64_t[::1] words, Py_ssize_t at) noexcept
     Py_ssize_t put_value "hr_v_put_value"(unsigned char[::1] out, Py_ssize_t at, int type, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t length) noexcept
-    Py_ssize_t put_plain "hr_v_put_plain"(unsigned char[::1] out, Py_ssize_t at, int64_t[::1] stand, int column, const int[::1] columns, int count, const int[::1] types, const int[::1] fixed, const int[::1] is_complex, const unsigned char[::1] view, Py_ssize_t end) noexcept
+    Py_ssize_t put_plain "hr_v_put_plain"(unsigned char[::1] out, Py_ssize_t at, Py_ssize_t limit, int64_t[::1] row, int column, const int[::1] columns, int count, const int[::1] forms, const unsigned char[::1] view, Py_ssize_t end) noexcept

@@ -218,42 +218,44 @@ def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
 def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     out: bytearray | memoryview,
     at: int,
-    stand: Words,
+    limit: int,
+    row: Words,
     column: int,
     columns: Words,
     count: int,
-    types: Words,
-    fixed: Words,
-    is_complex: Words,
+    forms: Words,
     view: View,
     end: int,
 ) -> int:
-    """Write plain cells as Avro at out[at], each in a union with null; return where that ends.
+    """Write plain cells as Avro at out[at], each column in a union with null; return the end.
 
-    They are of the *count* columns listed in *columns*, from number stand[0] on, and are read from
-    view[stand[1]:end]; both are moved. Columns from *column* on that are not listed become null.
-    Plain is a cell of a simple column with a value of at most 127 bytes, the row's write time, and
-    no more; it stops before any other, and before what `put_value` does not write.
+    They are of the *count* columns listed in *columns*, from number row[PLAIN_COLUMN] on, and are
+    read from *view*, up to *end*, where row[PLAIN_SIMPLE] and row[PLAIN_COMPLEX] say; all three are
+    moved. Columns from *column* on that are not listed become null. Plain is a cell with a value,
+    the row's write time, and no more, and of at most 127 bytes if it is simple. It stops before any
+    other and before what `put_value` does not write; in C also at a complex column that goes beyond
+    *limit*, and here before each, for the way of all mutations gives the same bytes.
     """
-    i, begin = stand[0], stand[1]
-    while i < count:
-        while column < columns[i]:
+    del limit
+    while row[codes.PLAIN_COLUMN] < count:
+        while column < columns[row[codes.PLAIN_COLUMN]]:
             out[at] = 0
             at += 1
             column += 1
-        if is_complex[column] or end - begin < 2 or view[begin] != codes.USE_ROW_TIMESTAMP:
+        kind, fixed, path, _ = forms[column * codes.FORM_WIDTH : (column + 1) * codes.FORM_WIDTH]
+        begin = row[codes.PLAIN_SIMPLE]
+        if path or end - begin < 2 or view[begin] != codes.USE_ROW_TIMESTAMP:
             break
-        start, length = begin + 1, fixed[column]
-        if length < 0:
-            start, length = start + 1, view[start]
+        start, length = (begin + 1, fixed) if fixed >= 0 else (begin + 2, view[begin + 1])
         if not 0 < length <= min(_SHORT_MAX, end - start):
             break
-        ended = put_value(out, at + 1, types[column], view, start, length)
+        ended = put_value(out, at + 1, kind, view, start, length)
         if ended < 0:
             break
         out[at] = 2
-        at, begin, i, column = ended, start + length, i + 1, column + 1
-    stand[0], stand[1] = i, begin
+        at, column = ended, column + 1
+        row[codes.PLAIN_SIMPLE] = start + length
+        row[codes.PLAIN_COLUMN] += 1
     return at
 
 

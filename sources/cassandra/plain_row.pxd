@@ -1,7 +1,7 @@
 """C types for plain_row.py."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
@@ -10,17 +10,17 @@ from headrace.sources.cassandra.layout cimport Header
 from headrace.sources.cassandra.row_avro cimport RowAvro
 from headrace.sources.cassandra.table_plan cimport TablePlan
 
-cdef int _NOWHERE, _VALUE_OR_NOT
+cdef int _NOWHERE
 
 
 cdef class PlainRow(RowAvro):
-    cdef int64_t[::1] stand
+    cdef int64_t[::1] row
 
     @cython.final
     @cython.locals(out=AvroBytes, cutter=Cutter, value=ValuePlan, at=Py_ssize_t, i=int, base=Py_ssize_t, start=Py_ssize_t)
     cdef int _insert(self, TablePlan plan, Header header) except -1
     @cython.final
-    @cython.locals(cutter=Cutter, column=int, complex_at=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(cutter=Cutter, column=int, end=Py_ssize_t)
     cdef Py_ssize_t _plain_cells(self, TablePlan plan, Header header, Py_ssize_t at) except -2
     @cython.final
     @cython.locals(cutter=Cutter, begin=Py_ssize_t, found=Py_ssize_t, i=int, length=Py_ssize_t)
@@ -33,6 +33,3 @@ cdef class PlainRow(RowAvro):
     @cython.final
     @cython.locals(cutter=Cutter, length=Py_ssize_t, value=ValuePlan)
     cdef Py_ssize_t _plain_cell(self, TablePlan plan, int column, Py_ssize_t at) except -2
-    @cython.final
-    @cython.locals(out=AvroBytes, cutter=Cutter, deleted=int, count=uint64_t, flags=int, length=Py_ssize_t, value=ValuePlan)
-    cdef Py_ssize_t _plain_complex(self, TablePlan plan, int column, Py_ssize_t at) except -2

@@ -12,7 +12,6 @@ from headrace.sources.cassandra.row_avro import RowAvro
 from headrace.sources.cassandra.table_plan import TablePlan
 
 _NOWHERE = -1
-_VALUE_OR_NOT = codes.USE_ROW_TIMESTAMP | codes.HAS_EMPTY_VALUE
 
 
 class PlainRow(RowAvro):
@@ -24,8 +23,7 @@ class PlainRow(RowAvro):
     def __init__(self) -> None:
         """Find nothing yet."""
         super().__init__()
-        # The number of the next column, and where the next simple cell is.
-        self.stand = memoryview(array("q", [0, 0]))
+        self.row = memoryview(array("q", [0] * codes.PLAIN_WIDTH))
 
     def _insert(self, plan: TablePlan, header: Header) -> int:
         """Write the change and set `key`; 0 if it is not plain, whatever was written till then."""
@@ -66,29 +64,26 @@ class PlainRow(RowAvro):
         Messages have columns by name; the log has the simple ones before the complex ones.
         """
         cutter = self.cutter
-        complex_at = _NOWHERE
+        self.row[codes.PLAIN_COLUMN] = 0
+        self.row[codes.PLAIN_SIMPLE] = cutter.at
+        self.row[codes.PLAIN_COMPLEX] = _NOWHERE
+        self.row[codes.PLAIN_BASE_US] = cutter.min_timestamp
+        self.row[codes.PLAIN_ROW_US] = cutter.row_timestamp
+        self.row[codes.PLAIN_DELETIONS] = cutter.row_flags & codes.HAS_COMPLEX_DELETION
         if not header.rises:
-            complex_at = self._behind_simple(header)
-            if complex_at < 0:
+            self.row[codes.PLAIN_COMPLEX] = self._behind_simple(header)
+            if self.row[codes.PLAIN_COMPLEX] < 0:
                 return -1
-        self.stand[0] = 0
-        self.stand[1] = cutter.at
         column = plan.first_cell
         at = self._run(plan, header, column, at)
-        while self.stand[0] < header.count:
-            column = header.order[self.stand[0]]
-            self.out.out[at] = 2
+        while self.row[codes.PLAIN_COLUMN] < header.count:
+            column = header.order[self.row[codes.PLAIN_COLUMN]]
             if plan.complex[column]:
-                cutter.at = self.stand[1] if complex_at < 0 else complex_at
-                at = self._plain_complex(plan, column, at + 1)
-                complex_at = cutter.at
-            else:
-                cutter.at = self.stand[1]
-                at = self._plain_cell(plan, column, at + 1)
-                self.stand[1] = cutter.at
+                return -1
+            at = self._plain_cell(plan, column, at)
             if at < 0:
                 return -1
-            self.stand[0] += 1
+            self.row[codes.PLAIN_COLUMN] += 1
             column += 1
             at = self._run(plan, header, column, at)
         if header.count:
@@ -97,7 +92,9 @@ class PlainRow(RowAvro):
             self.out.out[at] = 0
             at += 1
             column += 1
-        end = self.stand[1] if complex_at < 0 else complex_at
+        end = self.row[codes.PLAIN_COMPLEX]
+        if end < 0:
+            end = self.row[codes.PLAIN_SIMPLE]
         return at if end + 1 == cutter.end and self.buf[end] & codes.END_OF_PARTITION else -1
 
     def _behind_simple(self, header: Header) -> int:
@@ -128,13 +125,12 @@ class PlainRow(RowAvro):
         return native.put_plain(
             self.out.out,
             at,
-            self.stand,
+            len(self.out.out) - self.room,
+            self.row,
             column,
             header.order,
             header.count,
-            plan.codes,
-            self.cutter.layout.fixed,
-            plan.complex,
+            plan.forms,
             self.buf,
             self.cutter.end,
         )
@@ -142,47 +138,12 @@ class PlainRow(RowAvro):
     def _plain_cell(self, plan: TablePlan, column: int, at: int) -> int:
         """Write a simple column; return where it ends, -1 if the cell is not plain."""
         cutter = self.cutter
+        cutter.at = self.row[codes.PLAIN_SIMPLE]
         length = self._length(column)
         if length < 0:
             return -1
+        self.out.out[at] = 2
         value = plan.values[column]
-        at = self._value(value, at, cutter.at, length)
-        cutter.at += length
+        at = self._value(value, at + 1, cutter.at, length)
+        self.row[codes.PLAIN_SIMPLE] = cutter.at + length
         return at
-
-    def _plain_complex(self, plan: TablePlan, column: int, at: int) -> int:
-        """Write a complex column; return where it ends, -1 if not all of its cells are plain."""
-        out = self.out
-        cutter = self.cutter
-        deleted = cutter.row_flags & codes.HAS_COMPLEX_DELETION and cutter.is_deleted()
-        count = cutter.uvint()
-        if count == 0 and not deleted:
-            return -1
-        at = self._mode(at, deleted, cutter.deleted_us)
-        if count:
-            at = native.put_long(out.out, at, count)
-        while count:
-            count -= 1
-            flags = cutter.u8()
-            if flags & ~_VALUE_OR_NOT or not flags & codes.USE_ROW_TIMESTAMP:
-                return -1
-            if at + self.room > len(out.out):
-                out.size = at
-                out.reserve(self.room)
-            length = cutter.length()
-            value = plan.paths[column]
-            at = self._value(value, at, cutter.at, length)
-            cutter.at += length
-            length = 0 if flags & codes.HAS_EMPTY_VALUE else cutter.length()
-            if plan.kind[column] != codes.COMPLEX_SET:
-                value = plan.cells[column]
-                at = self._nullable(value, at, cutter.at, length)
-            cutter.at += length
-            out.out[at] = 0  # Not removed.
-            at = native.put_long(out.out, at + 1, cutter.row_timestamp)
-            at = self._union(self._union(at, 0, 0), 0, 0)  # No TTL.
-        out.out[at] = 0
-        if at + self.room >= len(out.out):
-            out.size = at + 1
-            out.reserve(self.room)
-        return at + 1

@@ -22,6 +22,7 @@ cdef class TablePlan:
     cdef int[::1] empties
     cdef int[::1] complex
     cdef int[::1] kind
+    cdef int[::1] forms
     cdef int64_t[::1] dropped
     cdef int[::1] fields_of
     cdef bytes fields

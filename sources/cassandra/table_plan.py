@@ -14,7 +14,7 @@ from headrace.sources.cassandra.avro_schema import avro_names, payload_columns
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import UnknownTableError
 from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.schema import ColumnKind, TableSchema
+from headrace.sources.cassandra.schema import ColumnKind, ColumnSchema, TableSchema
 from headrace.sources.cassandra.types import CqlType
 
 _NEVER = -(1 << 63)
@@ -51,6 +51,8 @@ class TablePlan:
             for column in columns
         ]
         self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
+        forms = [self._form(i, column) for i, column in enumerate(columns)]
+        self.forms = memoryview(array("i", [number for form in forms for number in form]))
         # Cells written at or before this do not count.
         drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
         gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
@@ -61,6 +63,14 @@ class TablePlan:
         self.keep_fields([])
         # Room that a change takes at most, besides the bytes of its values.
         self.fixed_bytes = sum(map(len, self.names)) + codes.COLUMN_BYTES * (len(columns) + 8)
+
+    def _form(self, index: int, column: ColumnSchema) -> tuple[int, int, int, int]:
+        """Return the form of a column: see `codes`."""
+        fixed = column.type.fixed_length
+        path = self.paths[index].code if column.is_complex else 0
+        has_values = path and self.kind[index] != codes.COMPLEX_SET
+        cell = self.cells[index].code if has_values else 0
+        return self.codes[index], -1 if fixed is None else fixed, path, cell
 
     def keep_fields(self, columns: list[int]) -> None:
         """Keep the updateFields of these columns for the rows that mention the same."""

@@ -52,16 +52,16 @@ CREATE TABLE forged.plain (j int, k text, c int, d timestamp, b boolean, e inet,
 PLAIN_KEY = b"\0\4text\0\0\4\0\0\0\7\0"
 
 
-def plain_insert(simple: str, *, replaces: bool = True) -> bytes:
+def plain_insert(simple: str, *, replaces: bool = True, text: bytes = b"text") -> bytes:
     """Return an insert of one row: two clustering columns, these *simple* ones, a set, a map.
 
-    What the set had before is gone, if it *replaces* it.
+    What the set had before is gone, if it *replaces* it. *text* is in the column t and in the set.
     """
     ts = 1_700_000_000_000_000
-    raws = {"b": "01", "e": "7f000001", "n": "0000002a", "t": b"text".hex()}
+    raws = {"b": "01", "e": "7f000001", "n": "0000002a", "t": text.hex()}
     columns: dict[str, object] = {c: {"ts": ts, "value": raws[c]} for c in simple}
     before = {"deletion": {"ts": ts - 1, "ldt": ts // 1_000_000}} if replaces else {}
-    columns["s"] = before | {"cells": [{"ts": ts, "path": p} for p in ("61", "6262")]}
+    columns["s"] = before | {"cells": [{"ts": ts, "path": p} for p in ("61", raws["t"])]}
     columns["z"] = {"cells": [{"ts": ts, "path": "63", "value": "0000002b"}]}
     row = {"clustering": ["00000001", f"{1:016x}"], "liveness": {"ts": ts}, "columns": columns}
     made = {"id": str(PLAIN_TABLE), "key": PLAIN_KEY.hex(), "epoch": 5, "items": [row]}
@@ -220,6 +220,25 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes) -> No
         ]
         assert slow.values == fast.values
         assert slow.keys == fast.keys
+
+
+@pytest.mark.parametrize(("end", "fits"), [(b"x", True), ("é".encode(), True), (b"\xff", False)])
+@pytest.mark.parametrize("columns", ["ben", "bent"])
+def test_text_of_every_length_is_judged(
+    tmp_path: Path, columns: str, end: bytes, *, fits: bool
+) -> None:
+    """Among simple columns and in a set, and where only its last character is not ASCII."""
+    raws = [plain_insert(columns, text=b"t" * length + end) for length in range(140)]
+    options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
+
+    made = 0
+    for batch in everything(options):
+        fast, slow = batch.encode("avro"), codec().encode(batch)
+        assert slow.values == fast.values
+        assert [q.content for q in slow.quarantined] == [q.content for q in fast.quarantined]
+        made += len(fast)
+
+    assert len(raws) * fits == made
 
 
 @given(sizes=st.lists(st.sampled_from([*range(130), 183, 184, 1_000, 9_000]), max_size=50))
