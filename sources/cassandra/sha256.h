@@ -140,8 +140,9 @@ hr_sha_block16(uint32_t (*s)[HR_SHA_LANES], const uint8_t *const *p, __mmask16 o
             const __m512i chosen = _mm512_ternarylogic_epi32(e, HR_V(13), HR_V(14), 0xca);
             const __m512i most = _mm512_ternarylogic_epi32(a, HR_V(9), HR_V(10), 0xe8);
             const __m512i t = HR_ADD(HR_ADD(early, chosen), sum);
-            HR_V(11) = HR_ADD(HR_ADD(HR_ADD(early, HR_V(11)), chosen), sum);
+            HR_V(11) = HR_ADD(HR_V(11), t);
             HR_V(15) = HR_ADD(HR_ADD(t, most), HR_XOR3(HR_ROR(a, 2), HR_ROR(a, 13), HR_ROR(a, 22)));
+            if (i == 48) continue; /* Nobody needs the words after these. */
             const __m512i low = HR_XOR3(HR_ROR(next, 7), HR_ROR(next, 18), HR_SHR(next, 3));
             const __m512i high = HR_XOR3(HR_ROR(last, 17), HR_ROR(last, 19), HR_SHR(last, 10));
             w[j] = HR_ADD(HR_ADD(w[j], w[(j + 9) & 15]), HR_ADD(low, high));
@@ -162,11 +163,13 @@ hr_sha_block16(uint32_t (*s)[HR_SHA_LANES], const uint8_t *const *p, __mmask16 o
 static const uint32_t hr_sha_start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
+static const uint8_t hr_sha_zeros[128];
+
 /* Writes the message's last, padded block or two to tail and returns their bytes. */
 static int hr_sha_pad(const uint8_t *p, Py_ssize_t n, uint8_t *tail) {
     const int rest = (int)(n & 63), length = rest < 56 ? 64 : 128;
     const uint64_t bits = __builtin_bswap64((uint64_t)n * 8);
-    memset(tail, 0, (size_t)length);
+    memcpy(tail, hr_sha_zeros, 128); /* A memset of so little is a slow loop in the processor. */
     memcpy(tail, p + n - rest, (size_t)rest);
     tail[rest] = 0x80;
     memcpy(tail + length - 8, &bits, 8);
