@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int _FIRST, _INET6_BYTES, _VINT_EXTRA_MAX
+cdef int _FIRST, _INET6_BYTES
 cdef int64_t _INT_MAX
 cdef uint64_t _MASK
 
@@ -46,7 +46,6 @@ cdef class AvroBytes:
     cdef Py_ssize_t _prefix(self, ValuePlan plan, Py_ssize_t at, Py_ssize_t end, Py_ssize_t length) except -2
     @cython.locals(first=int, extra=int, value=uint64_t, i=int)
     cdef uint64_t _vint(self, Py_ssize_t at, Py_ssize_t end) noexcept
-    @cython.locals(first=int, extra=int)
     cdef Py_ssize_t _after_vint(self, Py_ssize_t at) noexcept
     cdef int long(self, int64_t number) except -1
     cdef int byte(self, int value) except -1

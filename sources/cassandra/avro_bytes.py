@@ -12,7 +12,6 @@ from headrace.sources.cassandra.values import BadValueError, inet_text, is_empty
 _FIRST = 64 * 1024
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _INET6_BYTES = 16
-_VINT_EXTRA_MAX = 8
 _INT_MAX = 0x7FFF_FFFF
 
 _CODES = {
@@ -242,9 +241,7 @@ class AvroBytes:
 
     def _vint(self, at: int, end: int) -> int:
         first = self.buf[at]
-        extra = 0
-        while extra < _VINT_EXTRA_MAX and first & (0x80 >> extra):
-            extra += 1
+        extra = native.vint_extra(first)
         value = first & (0xFF >> extra)
         for i in range(extra):
             if at + 1 + i < end:
@@ -252,11 +249,7 @@ class AvroBytes:
         return value
 
     def _after_vint(self, at: int) -> int:
-        first = self.buf[at]
-        extra = 0
-        while extra < _VINT_EXTRA_MAX and first & (0x80 >> extra):
-            extra += 1
-        return at + 1 + extra
+        return at + 1 + native.vint_extra(self.buf[at])
 
     # ---- primitives ----
 

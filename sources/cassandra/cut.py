@@ -431,9 +431,7 @@ class Cutter:
         first = self.u8()
         if first < 0x80:
             return first
-        extra = 1
-        while extra < 8 and first & (0x80 >> extra):
-            extra += 1
+        extra = native.vint_extra(first)
         self._need(extra)
         value = first & (0xFF >> extra)
         at = self.at

@@ -35,7 +35,7 @@ static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t numbe
     return at + 1;
 }
 
-/* memmove, without its call for the few bytes that names and most values are. */
+/* memmove, without its call for the few bytes that names, keys and most values are. */
 static inline void hr_copy(uint8_t *out, const uint8_t *p, size_t n) {
     if (n > 16) {
         memmove(out, p, n);
@@ -151,6 +151,9 @@ HR_UNUSED static Py_ssize_t hr_put_value(uint8_t *out, Py_ssize_t at, int type, 
     return -1;
 }
 
+/* How many bytes follow the first one of a vint: its leading ones. */
+#define hr_vint_extra(first) __builtin_clz(~((uint32_t)(first) << 24))
+
 /* An unsigned vint at p[*at], which is moved behind it; 0 if it is not all there. */
 static inline int hr_uvint(const uint8_t *p, Py_ssize_t *at, Py_ssize_t end, uint64_t *value) {
     Py_ssize_t left = end - *at;
@@ -161,7 +164,7 @@ static inline int hr_uvint(const uint8_t *p, Py_ssize_t *at, Py_ssize_t end, uin
         *at += 1;
         return 1;
     }
-    int extra = __builtin_clzll(~(first << 56)); /* Its leading ones. */
+    int extra = hr_vint_extra(first);
     if (left <= extra) return 0;
     *value = extra < 8 ? first & (0x7f >> extra) : 0;
     for (int i = 1; i <= extra; i++) *value = *value << 8 | p[*at + i];

@@ -14,6 +14,7 @@ cdef extern from "native.h":
     bint same "hr_v_same"(const unsigned char[::1] a, Py_ssize_t at, const unsigned char[::1] b, Py_ssize_t start, Py_ssize_t count) noexcept
     void copy "hr_v_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
     bytes take "hr_v_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
+    int vint_extra "hr_vint_extra"(int first) noexcept
     int popcount "hr_popcount"(uint64_t mask) noexcept
     void copy_bytes "hr_v_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_long "hr_v_put_long"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept

@@ -153,6 +153,11 @@ def take(view: View, start: int, end: int) -> bytes:
     return bytes(view[start:end])
 
 
+def vint_extra(first: int) -> int:
+    """Return how many bytes follow the first one of a vint: its leading ones."""
+    return 8 - (first ^ 0xFF).bit_length()
+
+
 def popcount(mask: int) -> int:
     """Return how many bits are set."""
     return mask.bit_count()

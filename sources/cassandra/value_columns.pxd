@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.arrow_columns cimport ArrowColumn
 
-cdef int _UUID_CHARS, _NUMBER_BYTES, _VINT_EXTRA_MAX, _ASCII_MAX, _DATE_SIGN, _WORD_BYTES, _SCALE_BYTES, _POWERS_MAX, _LENGTH_EXTRA_MAX, _PREFIX_BYTES
+cdef int _UUID_CHARS, _NUMBER_BYTES, _ASCII_MAX, _DATE_SIGN, _WORD_BYTES, _SCALE_BYTES, _POWERS_MAX, _LENGTH_EXTRA_MAX, _PREFIX_BYTES
 cdef int64_t _MS_MAX
 cdef uint64_t _MASK, _HALF
 cdef int _NOWHERE, _UNFIT, _ONE, _TWO, _FOUR, _EIGHT, _DAYS, _MOMENT, _BIT, _RAW, _ASCII, _UTF8, _UUID, _INET, _NUMBER, _DURATION, _ITEMS, _VECTOR, _PARTS

@@ -24,7 +24,6 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _DATE_SIGN = 0x80
 _UUID_CHARS = 36
 _NUMBER_BYTES = 16
-_VINT_EXTRA_MAX = 8
 _LENGTH_EXTRA_MAX = 3
 _PREFIX_BYTES = 4
 _ASCII_MAX = 0x7F
@@ -352,9 +351,7 @@ class ValueColumn(ArrowColumn):
                 if at >= end:
                     self._bad(length)
                 first = self.buf[at]
-                extra = 0
-                while extra < _VINT_EXTRA_MAX and first & (0x80 >> extra):
-                    extra += 1
+                extra = native.vint_extra(first)
                 size = first & (0xFF >> extra)
                 if (
                     extra > _LENGTH_EXTRA_MAX or at + extra >= end
