@@ -80,7 +80,7 @@ class Pump:
         self.more = False
         self.records_max = _NO_BOUND  # Of a split; above it nothing is read on (line 25).
         self.stopped_by: LogGapError | None = None
-        self.listed: Callable[[], None] | None = None  # Called when logs were listed.
+        self.listed: Callable[[str], None] | None = None  # Called when a node's log was listed.
         self.elapsed_ms: int | None = None  # By how much split time grows instead of by the clock.
         self._is_bounded = self._is_narrowed = False
         self._until: Mapping[str, Marker] = {}
@@ -359,8 +359,8 @@ class Pump:
             cursor.segments_begun = cursor.tables.changes = 0
             if cursor.at_end or not cursor.fetched_ms:
                 self._refresh(cursor, now_ms)
-        if self.listed is not None:
-            self.listed()
+                if self.listed is not None:
+                    self.listed(cursor.node)
 
     def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
         try:

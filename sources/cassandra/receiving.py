@@ -17,20 +17,18 @@ if TYPE_CHECKING:
 Log: TypeAlias = "LogDirectory | RemoteLog"
 
 
-def follower(pump: Pump, logs: Mapping[str, Log], context: Context) -> Callable[[], None]:
-    """Return what looks at the streams of the logs that *pump* reads, and tells it.
+def follower(pump: Pump, logs: Mapping[str, Log], context: Context) -> Callable[[str], None]:
+    """Return what looks at the streams of a node whose log *pump* reads, and tells it.
 
     It is called behind each listing: streams are told of before they are logged.
     """
     known: dict[str, Streams] = {}
 
-    def follow() -> None:
-        for cursor in pump.cursors:
-            node = cursor.node
-            if node not in known:
-                known[node] = _streams_of(node, logs[node], pump, context)
-            known[node].look()
-            pump.intake.receive(pump.hosts[node], known[node] if known[node].streams else None)
+    def follow(node: str) -> None:
+        if node not in known:
+            known[node] = _streams_of(node, logs[node], pump, context)
+        known[node].look()
+        pump.intake.receive(pump.hosts[node], known[node] if known[node].streams else None)
 
     return follow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forged import NOW_US, OTHER, SCHEMA, insert, mutation, update
-from headrace.plugins import ConfigError
+from headrace.plugins import Batch, ConfigError, Demand
 from headrace.plugins.testing.doubles import DrivenClock, context
 from headrace.sources.cassandra.contact import NodeSettings
 from headrace.sources.cassandra.ddl import parse_schema
@@ -161,6 +161,28 @@ def test_a_report_is_read_again_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / FOLDER / FILE).unlink()
     streams.look()
     assert [] == list(streams.streams)
+
+
+def test_a_report_is_read_when_its_log_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read till the next listing was logged before this one, and told of before that."""
+    read: list[Path] = []
+
+    def told(file: Path) -> list[Stream]:
+        read.append(file)
+        return []
+
+    monkeypatch.setattr("headrace.sources.cassandra.receiving.streams_in", told)
+    options = forged_nodes(tmp_path, dict.fromkeys(NODES, OLD))
+    (reader,) = open_all(source({**options, "consistency": "ONE", "splits": 1})).values()
+
+    found = [reader.read(Demand(records_max=1)) for _ in range(3)]
+    assert all(isinstance(each, Batch) and each.more for each in found)
+    assert len(NODES) == len(read)
+
+    assert 2 == sum(1 for batch in batches([reader]) for _ in batch.records())
+    assert len(NODES) < len(read)
 
 
 def test_a_cluster_that_logs_repairs_asks_for_a_decision(
