@@ -201,7 +201,7 @@ class AgentServer:
 
     def _listing(self) -> Listing:
         listed = [self._listed(each) for each in self._log.segments()]
-        self._flaws.tell(self._log.flaws, self._events.warning)
+        self._flaws.tell(self._log.flaws, self._events)
         # Afterwards: a stream is told of before any of it is logged.
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
             self._streams = list(streams_in(self._keeper.notes / FILE))

@@ -4,9 +4,9 @@ Cassandra truncates an index and writes it again, so a look may find it empty, o
 what it said before counts. One that stays so is told of. For one thread; reads no files.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.sources.cassandra.errors import BadIndexError
 from headrace.sources.cassandra.segment import Index, parse_index
@@ -85,28 +85,33 @@ def _expected(said: Index, before: Index | None, end: Callable[[], int]) -> str:
     return f"an offset within the segment, up to {end()}" if said.offset > end() else ""
 
 
+class Log(Protocol):
+    """Where flaws are told of."""
+
+    def warning(self, event: str, **about: str) -> object:
+        """Tell of an event."""
+
+
 class FlawsTold:
     """What was told of flaws, so that each change is told once."""
 
     def __init__(self) -> None:
         """Have told nothing."""
-        self._told: frozenset[str] = frozenset()
+        self._told: Collection[str] = ()
 
-    def new(self, flaws: Iterable[BadIndexError]) -> Iterator[BadIndexError]:
-        """Yield those that were not there when this was asked last."""
+    def new(self, flaws: Iterable[BadIndexError]) -> Sequence[BadIndexError]:
+        """Return those that were not there when this was asked last."""
         found = {str(flaw): flaw for flaw in flaws}
-        told, self._told = self._told, frozenset(found)
-        yield from (found[name] for name in sorted(found.keys() - told))
+        told, self._told = self._told, found.keys()
+        return [found[name] for name in sorted(found.keys() - told)]
 
-    def tell(
-        self, flaws: Iterable[BadIndexError], warn: Callable[..., object], **about: str
-    ) -> None:
-        """Warn of those that were not there when this was called last.
+    def tell(self, flaws: Iterable[BadIndexError], log: Log, **about: str) -> None:
+        """Warn in *log* of those that were not there when this was called last.
 
-        *warn* is a log's method, and *about* says whose they are.
+        *about* says whose they are.
         """
         for flaw in self.new(flaws):
-            warn(
+            log.warning(
                 "index_unusable",
                 **about,
                 place=flaw.place,

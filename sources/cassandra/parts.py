@@ -440,7 +440,7 @@ class Parts:
     def _report_indexes(self) -> None:
         for node, log in self.logs.items():
             flaws = log.flaws if isinstance(log, LogDirectory) else ()  # An agent tells of its own.
-            self._told_flaws[node].tell(flaws, self.context.log.warning, node=node)
+            self._told_flaws[node].tell(flaws, self.context.log, node=node)
 
     def _report_ring(self) -> None:
         ring, read = self.replicas.current.names(), frozenset(self.config.nodes)
