@@ -65,6 +65,7 @@ class LogCursor:
         self.at_end = False
         self.fetched_ms = 0
         self.segments_begun = 0
+        self.anew: set[int] = set()  # Splits that never read any of it.
         self.read_bytes = 0
         """Of this log so far, unpacked; also what was read twice."""
         self._reader = reader
@@ -184,6 +185,7 @@ class LogCursor:
         except HeadraceError as error:
             self._broken = error
             raise
+        self.anew.clear()
 
     def _advance(self, intake: Intake, host: int, demand: Demand) -> None:
         if self._current is None and not self._enter_next():
@@ -209,7 +211,7 @@ class LogCursor:
         begun_at = framer.at
         stop_at = begun_at + CHUNK_BYTES
         while framer.at < stop_at and not self.at_end:
-            left = self._to_spared(stop_at) - framer.at
+            left = (self._to_spared(stop_at) if self._spared else stop_at) - framer.at
             routes = self.tables.routes
             try:
                 found = intake.run(framer, host, routes, left, demand.bytes_max, demand.records_max)

@@ -25,7 +25,6 @@ class OwnedSplit:
     absences: Absences
     seats: Seats
     logs: set[str] = field(default_factory=set)  # Those that are read for it.
-    anew: set[str] = field(default_factory=set)  # Those of them that it did not read before.
     gaps: list[StoredGap] = field(default_factory=list)  # Met and not yet taken.
     ahead: tuple[Ahead, ...] = ()  # Of which tokens more was read before than `resumed` says.
 

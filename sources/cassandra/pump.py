@@ -6,6 +6,7 @@ wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agree
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from headrace.plugins import Demand, HeadraceError
@@ -38,6 +39,7 @@ from headrace.sources.cassandra.state import (
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _NO_BOUND: Final = 1 << 31
+_LIVE: Final = attrgetter("live")
 
 
 class Pump:
@@ -127,7 +129,7 @@ class Pump:
         here = owned.seats.nodes
         for node in owned.logs.difference(here):
             owned.logs.discard(node)
-            owned.anew.discard(node)
+            self._by_node[node].anew.discard(number)
             owned.absences.read(node)
             self.intake.unseat(number, self.hosts[node])
         for node in here:
@@ -143,7 +145,7 @@ class Pump:
         marker = owned.resumed.get(node, START)
         owned.logs.add(node)
         if is_anew:
-            owned.anew.add(node)
+            cursor.anew.add(owned.number)
         self.intake.seat(owned.number, host, owned.seats.of(node))
         self.intake.resume_at(owned.number, host, *pair_of(marker))
         cursor.expect(unread)
@@ -232,6 +234,8 @@ class Pump:
         """Stop feeding split *number*."""
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
+        for cursor in self.cursors:
+            cursor.anew.discard(number)
         self.take_lost(number)
         if not self._owned:
             self.stopped_by = None
@@ -241,8 +245,10 @@ class Pump:
     def markers(self, number: int) -> dict[str, Marker]:
         """Return how far split *number* has seen each log that it reads, or did (line 12)."""
         owned = self._owned[number]
-        found = {c.node: owned.marker(c) for c in self._cursors(owned)}
-        return {n: at for n, at in owned.resumed.items() if n in self.hosts} | found
+        markers = {n: at for n, at in owned.resumed.items() if n in self.hosts}
+        for cursor in self._cursors(owned):
+            markers[cursor.node] = owned.marker(cursor)
+        return markers
 
     def _cursors(self, owned: OwnedSplit) -> Sequence[LogCursor]:
         return [cursor for node, cursor in self._by_node.items() if node in owned.logs]
@@ -306,17 +312,20 @@ class Pump:
         self.passes += 1
         started_ms = self._now_ms()
         self._look(started_ms)
-        budget, intake = PASS_BYTES_MAX, self.intake
+        budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
+        logs = [(cursor, self.hosts[cursor.node]) for cursor in self.cursors]
+        agreements = [owned.agreement for owned in self._owned.values()]
         while (
             budget > 0
             and self.stopped_by is None
-            and self._has_room()
+            # A split with more records than it may have lets some go first.
+            and max(map(_LIVE, agreements), default=0) <= self.records_max
             and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
             ready = [
-                (self.intake.progress[self.hosts[cursor.node]], at)
-                for at, cursor in enumerate(self.cursors)
+                (progress[host], at)
+                for at, (cursor, host) in enumerate(logs)
                 if not cursor.at_end
                 and cursor.segments_begun <= self._segments_max
                 and cursor.tables.changes < CHANGES_MAX
@@ -324,9 +333,10 @@ class Pump:
             late = self._now_ms() - started_ms > demand.linger_ms
             if not ready or (late and budget < PASS_BYTES_MAX):  # Else it would seem to be idle.
                 break
-            cursor = self.cursors[min(ready)[1]]
+            cursor, host = logs[min(ready)[1]]
             try:
-                self._advance(cursor, demand)
+                cursor.advance(intake, host, demand)
+                self.unreachable.pop(cursor.node, None)
             except LogGapError as error:
                 self._meet(cursor, error)
             except self._bears as error:
@@ -344,12 +354,6 @@ class Pump:
         self._check_any_is_read()
         self._count_absences()
         self._grow_time()
-
-    def _advance(self, cursor: LogCursor, demand: Demand) -> None:
-        cursor.advance(self.intake, self.hosts[cursor.node], demand)
-        self.unreachable.pop(cursor.node, None)
-        for owned in self._owned.values():
-            owned.anew.discard(cursor.node)
 
     def _look(self, now_ms: int) -> None:
         """List what may be read, of the tokens that are needed."""
@@ -405,7 +409,7 @@ class Pump:
         for owned in self._reading(cursor.node):
             if owned.marker(cursor) >= error.gap.end:
                 continue
-            if cursor.node in owned.anew:  # What went while it needed none of it is no loss.
+            if owned.number in cursor.anew:  # What went while it needed none of it is no loss.
                 owned.resumed[cursor.node] = error.gap.end
                 continue
             owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
@@ -414,10 +418,6 @@ class Pump:
             self.stopped_by = error
         else:
             cursor.pass_over(error.gap)
-
-    def _has_room(self) -> bool:
-        """Say whether no split has more records than it may; those that have let some go first."""
-        return all(each.agreement.live <= self.records_max for each in self._owned.values())
 
     def close(self) -> None:
         """Close all files."""
@@ -451,11 +451,11 @@ class Pump:
 
     def is_caught_up(self, number: int) -> bool:
         """Say whether all logs were read to their ends that split *number* does not go without."""
+        if self.more or self.stopped_by is not None or self._is_bounded:
+            return False
         owned = self._owned[number]
         away = owned.logs.intersection(self.unreachable)
-        stands = self.more or self.stopped_by is not None or self._is_bounded
-        some = not stands and len(away) < len(owned.logs)
-        return some and all(map(owned.absences.is_absent, away))
+        return len(away) < len(owned.logs) and all(map(owned.absences.is_absent, away))
 
     def absences(self, number: int) -> Mapping[str, Absence]:
         """Return the logs that split *number* could not read to their ends."""
