@@ -57,6 +57,7 @@ class Losses:
 
     def take(self, number: int) -> Sequence[Lost]:
         """Hand over the damage that split *number* books, found since the last call."""
-        lost = self._lost.pop(number, [])
-        self.bytes -= sum(len(each.item.content) for each in lost)
+        lost = self._lost.pop(number, ())
+        for each in lost:
+            self.bytes -= len(each.item.content)
         return lost

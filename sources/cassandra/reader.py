@@ -41,6 +41,7 @@ from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
 
 _RELEASE_MS: Final = 10_000  # So much split time alone makes a look worth while at what may go.
 _WAITED_MS: Final = 60_000  # So long a log could not be read before it is worth a commit.
+_NEVER: Final = Absence(0, 0)
 _LEAVE_MS: Final = 60_000  # Between two looks at who may leave.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
@@ -79,6 +80,7 @@ class CassandraReader(Reader):
         )
         self._tau = resume.tau if resume else 0
         self._absences = resume.absences if resume else {}
+        self._unread_since = partial(self._pump.unread_since, number)
         self._retire_ms = config.max_hint_window_seconds * _MS
         self._damage: Counter[str] = Counter()  # Places, by node.
         self._skips_before = list(self._pump.intake.skipped)
@@ -129,9 +131,8 @@ class CassandraReader(Reader):
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
-        unread_since = partial(pump.unread_since, self._number)
         nodes = self._seats.names  # What was agreed is told by these.
-        if self._versions.follow(self._agreement.tau, self._retire_ms, unread_since):
+        if self._versions.follow(self._agreement.tau, self._retire_ms, self._unread_since):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
         self._read_seated()
@@ -148,12 +149,13 @@ class CassandraReader(Reader):
         notices = self._notices(markers)
         aged = demand.commit_due and self._agreement.tau > self._tau  # Line 32.
         moved = outbox.count > 0 or markers != self._markers
-        told = lost or notices or aged or settled or self._has_waited()
+        absences = pump.absences(self._number)
+        told = lost or notices or aged or settled or self._has_waited(absences)
         if not (moved or told or self._owes_end):
             pump.intake.give_back(outbox)
             return Idle()
         self._markers, self._tau = markers, self._agreement.tau
-        self._absences = pump.absences(self._number)
+        self._absences = absences
         # To make a state of it costs as much as a third of the reading.
         self._owes_end = moved and pump.more and not (demand.position_due or told)
         end = None if self._owes_end else self._state(markers)
@@ -222,20 +224,18 @@ class CassandraReader(Reader):
         """Say whether a mutation has changes of a delivered table, or might have."""
         return self._parts.deliveries.has_delivered(self._epoch_of(copy).number, copy)
 
-    def _has_waited(self) -> bool:
+    def _has_waited(self, absences: Mapping[str, Absence]) -> bool:
         """Say whether it is worth a commit how long logs could not be read."""
-        never = Absence(0, 0)
         return any(
-            each.unread_ms >= self._absences.get(node, never).unread_ms + _WAITED_MS
-            for node, each in self._pump.absences(self._number).items()
+            each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + _WAITED_MS
+            for node, each in absences.items()
         )
 
     def _alarm(self) -> None:
         """Say now and then that there is not room for all that should be remembered (24, 25)."""
         agreement, context = self._agreement, self._parts.context
         short = agreement.memory_shortened, agreement.overflowed
-        now_ms = context.clock.monotonic_ms()
-        if short == self._short or now_ms < self._alarm_ms:
+        if short == self._short or (now_ms := context.clock.monotonic_ms()) < self._alarm_ms:
             return
         self._short, self._alarm_ms = short, now_ms + _ALARM_MS
         context.log.warning(
@@ -250,15 +250,18 @@ class CassandraReader(Reader):
 
     def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
         """Book the gaps met, as the policy says, and return what consumers are told (I10)."""
+        found = self._pump.take_gaps(self._number)
+        if not (found or self._gaps.gaps):
+            return ()
         changed = self._gaps.meet(
-            self._pump.take_gaps(self._number),
+            found,
             markers,
             tau=self._agreement.tau,
             wall_ms=self._parts.context.clock.wall_ms(),
         )
         if changed:
             self._assume()
-        tables = [table.qualified for table in self._parts.tables] if changed else ()
+        tables = [table.qualified for table in self._parts.tables]
         return [notice_of(gap, self._split, tables) for gap in changed]
 
     def _assume(self) -> None:

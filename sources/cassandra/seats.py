@@ -35,7 +35,7 @@ class Seats:
     @property
     def idle(self) -> Sequence[str]:
         """The nodes that have seats and need none any more."""
-        return [name for name in self.nodes if name not in self._needed]
+        return [name for name in self.names if name and name not in self._needed]
 
     def of(self, node: str) -> int:
         """Return the seat of a node that has one."""
