@@ -259,10 +259,12 @@ class MutationBatch(Batch):
         """Encode as Avro, with lists as the log has them."""
         if self._in_avro is not None:
             return self._in_avro
-        encoded = self._transcoder.encode(self._outbox, self._nodes)
-        both = (*self._lost, *encoded.quarantined)
-        facts = self._facts(self._transcoder, len(encoded))
-        encoded = replace(encoded, quarantined=both, facts=facts)
+        made = self._transcoder.encode(self._outbox, self._nodes)
+        both = (*self._lost, *made.quarantined)
+        facts = self._facts(self._transcoder, len(made))
+        encoded = EncodedRecords(
+            made.keys, made.values, made.headers, made.tables, both, facts=facts
+        )
         if self._lists is not None:
             self._in_avro = encoded  # It is asked for once more when the lists are there.
         return encoded
