@@ -144,6 +144,7 @@ class Pump:
         others = [each for each in self._owned.values() if node in each.logs]
         marker = owned.resumed.get(node, START)
         owned.logs.add(node)
+        cursor.anew.discard(owned.number)
         if is_anew:
             cursor.anew.add(owned.number)
         self.intake.seat(owned.number, host, owned.seats.of(node))
@@ -234,8 +235,6 @@ class Pump:
         """Stop feeding split *number*."""
         if self._owned.pop(number, None) is not None:
             self.intake.own(number, None)
-        for cursor in self.cursors:
-            cursor.anew.discard(number)
         self.take_lost(number)
         if not self._owned:
             self.stopped_by = None
