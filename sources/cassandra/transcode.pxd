@@ -39,6 +39,8 @@ cdef class Transcoder(PlainRow):
     cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
     @cython.locals(column=list)
     cdef int _undo(self) except -1
+    @cython.locals(takes_plain=int)
+    cdef _judged(self, Outbox outbox)
     @cython.final
     @cython.locals(base=Py_ssize_t, epoch=int64_t)
     cdef bint _rescued(self, Outbox outbox, error) except -1

@@ -54,9 +54,10 @@ class Transcoder(PlainRow):
         while self.at < outbox.count:
             try:
                 self._go_on(outbox)
-            except HeadraceError as error:
+            except HeadraceError:
                 self._undo()
-                if not self._rescued(outbox, error):
+                error = self._judged(outbox)
+                if error is not None:
                     base = self.at * codes.MAIL_WIDTH
                     quarantined.append(mail_set_aside(outbox, base, nodes, error))
                 self.at += 1
@@ -92,6 +93,22 @@ class Transcoder(PlainRow):
         self.forget()
         for column in (self.keys, self.bodies, self.headers, self.tables):
             del column[self.made :]
+
+    def _judged(self, outbox: Outbox) -> HeadraceError | None:
+        """Encode a mutation the way of all, for there may be worse behind what the short one met.
+
+        Returns what does not fit, if it cannot be rescued either.
+        """
+        takes_plain = self.takes_plain
+        self.takes_plain = 0
+        found = None
+        try:
+            self._mutation(outbox)
+        except HeadraceError as error:
+            self._undo()
+            found = None if self._rescued(outbox, error) else error
+        self.takes_plain = takes_plain
+        return found
 
     def _rescued(self, outbox: Outbox, error: HeadraceError) -> bool:
         """Encode a mutation that does not fit its epoch with another, or as far as it is known.
@@ -138,10 +155,7 @@ class Transcoder(PlainRow):
         if header is None:
             return 0
         plan = self.plans[self.cutter.layout.index]
-        try:
-            if not plan.is_plain or not self._insert(plan, header):
-                return 0
-        except HeadraceError:  # There may be worse behind it.
+        if not plan.is_plain or not self._insert(plan, header):
             return 0
         self.index = 1
         self.end_count = 0
