@@ -376,12 +376,12 @@ class Intake(Places):
         )
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
-            agreement.fetch_slot(
-                self.digests[2 * i], self.notes[i * _NOTE + 2], self.notes[i * _NOTE + 1]
-            )
+            agreement.fetch_slot(self.digests[2 * i])
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
-            agreement.fetch_record(self.digests[2 * i])
+            agreement.fetch_record(
+                self.digests[2 * i], self.notes[i * _NOTE + 2], self.notes[i * _NOTE + 1]
+            )
         for i in range(self.waiting):
             self._observe(framer, host, i)
 

@@ -271,8 +271,7 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
     hr_copy(hr_at(out, at), (const uint8_t *)PyBytes_AS_STRING(content), \
             (size_t)PyBytes_GET_SIZE(content))
 #define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
-#define hr_v_prefetch_slot(slots, at) __builtin_prefetch(hr_at(slots, 4 * (at)), 0)
-#define hr_v_prefetch_head(heads, at) __builtin_prefetch(hr_at(heads, 8 * (at)), 1)
+#define hr_v_prefetch_index(index, at) __builtin_prefetch(hr_at(index, 4 * (at)), 1)
 #define hr_v_prefetch_record(words, at) \
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_v_put_value(out, at, type, v, start, n) \

@@ -104,7 +104,7 @@ def siphash_all(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
 ) -> None:
     """Write the digests of *count* byte ranges to *out*, two words each.
 
-    Range i is from ranges[first + i * stride] to the number after it; four go side by side in C.
+    Range i is from ranges[first + i * stride] to the number after it; many go side by side in C.
     """
     for i in range(count):
         at = first + i * stride
@@ -182,12 +182,8 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
     return at + 1
 
 
-def prefetch_slot(slots: Words, at: int) -> None:
-    """Ask the processor for slots[at]; Python has nothing to ask."""
-
-
-def prefetch_head(heads: Words, at: int) -> None:
-    """Ask the processor for heads[at]; Python has nothing to ask."""
+def prefetch_index(index: Words, at: int) -> None:
+    """Ask the processor for index[at]; Python has nothing to ask."""
 
 
 def prefetch_record(words: Words, at: int) -> None:

@@ -1,7 +1,7 @@
 """C types for records.py."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.groups cimport Groups
@@ -19,8 +19,8 @@ cdef class Records:
     cdef int room, used, free, locs_used, locs_free
     cdef list blocks
     cdef uint64_t[::1] words
-    cdef int[::1] slots, links
-    cdef uint64_t[::1] heads
+    cdef int[::1] links
+    cdef uint32_t[::1] slots, heads
     cdef int64_t[::1] newest
     cdef uint64_t salt
     cdef int64_t[::1] locs
@@ -29,25 +29,37 @@ cdef class Records:
     cdef uint64_t[::1] dropped
     cdef int dropped_count
 
-    @cython.locals(mask=int)
-    cdef void fetch_slot(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(slot=int)
-    cdef void fetch_record(self, uint64_t d0) noexcept
-    @cython.locals(mask=int, at=int, slot=int)
+    cdef void fetch_slot(self, uint64_t d0) noexcept
+    @cython.final
+    @cython.locals(at=int)
+    cdef inline void _fetch_head(self, uint64_t token, uint64_t keyspace) noexcept
+    @cython.locals(mask=int, found=uint32_t)
+    cdef void fetch_record(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
+    @cython.locals(mask=int, at=int, slot=int, base=Py_ssize_t)
     cdef int _find(self, uint64_t d0, uint64_t d1) noexcept
+    @cython.final
+    @cython.locals(mask=int, tag=uint32_t, found=uint32_t)
+    cdef inline int _search(self, uint64_t d0, int at) noexcept
     @cython.locals(slot=int, base=Py_ssize_t)
     cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
-    @cython.locals(mask=int, at=int)
-    cdef int _index(self, int slot) noexcept
+    @cython.final
+    @cython.locals(mask=int, d0=uint64_t, at=int)
+    cdef inline int _index(self, int slot) noexcept
+    @cython.final
     cdef inline uint64_t _hash(self, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(mask=int, hashed=uint64_t, at=int, head=uint64_t, base=Py_ssize_t)
-    cdef int _head_place(self, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(base=Py_ssize_t, other=Py_ssize_t, token=uint64_t, keyspace=uint64_t, at=int, head=int)
-    cdef int _link(self, int slot) except -1
+    @cython.final
+    @cython.locals(mask=int, hashed=uint64_t, tag=uint32_t, at=int, head=uint32_t, base=Py_ssize_t)
+    cdef inline int _head_place(self, uint64_t token, uint64_t keyspace) noexcept
+    @cython.final
+    @cython.locals(base=Py_ssize_t, other=Py_ssize_t, token=uint64_t, keyspace=uint64_t, mask=int, at=int, head=int)
+    cdef inline int _link(self, int slot) except -1
     @cython.locals(base=Py_ssize_t, keyspace=uint64_t, at=int)
     cpdef int head(self, int slot) noexcept
+    @cython.final
     cdef inline int _kind(self, int slot) noexcept
+    @cython.final
     cdef inline int _has_locations(self, int slot) noexcept
+    @cython.final
     cdef inline int _first_location(self, int slot) noexcept
     @cython.locals(base=Py_ssize_t)
     cdef int _free(self, int slot) except -1
@@ -60,8 +72,9 @@ cdef class Records:
     cdef int _grow_dropped(self) except -1
     cdef int _grow(self) except -1
     cdef int _view(self) except -1
+    @cython.final
     @cython.locals(base=Py_ssize_t)
-    cdef int _become(self, int slot, int kind) except -1
+    cdef inline int _become(self, int slot, int kind) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _become_published(self, int slot, int kind, uint64_t host, uint64_t segment, uint64_t position, uint64_t length) except -1
     @cython.locals(meta=uint64_t)
@@ -72,8 +85,9 @@ cdef class Records:
     cpdef regroup(self, Groups groups)
     @cython.locals(loc=int, base=Py_ssize_t, at=Py_ssize_t)
     cdef int _locate(self, int slot, int host, int64_t segment, int64_t position, int64_t length) except -1
+    @cython.final
     @cython.locals(loc=int, following=int)
-    cdef int _forget_locations(self, int slot) noexcept
+    cdef inline int _forget_locations(self, int slot) noexcept
     @cython.locals(loc=int, at=Py_ssize_t, base=Py_ssize_t, kind=int, word=uint64_t, host=uint64_t)
     cpdef list locations(self, int slot)
 

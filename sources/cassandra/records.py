@@ -18,10 +18,10 @@ _LOW32 = 0xFFFF_FFFF
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: nobody has looked.
 _ROOM_FIRST = 1024
 # The type of each table's items and how many a record has: words, links, newest, slots, heads.
-_TABLES = (("Q", codes.RECORD_WORDS), ("i", 1), ("q", 1), ("i", 2), ("Q", 2))
+_TABLES = (("Q", codes.RECORD_WORDS), ("i", 1), ("q", 1), ("I", 2), ("I", 2))
 RECORD_BYTES = sum(items * array(code).itemsize for code, items in _TABLES)  # Of memory.
 # What a table's view is while its block grows.
-_NO_WORDS, _NO_LINKS, _NO_TIMES = (memoryview(array(code)) for code in "Qiq")
+_NO_WORDS, _NO_LINKS, _NO_TIMES, _NO_PLACES = (memoryview(array(code)) for code in "QiqI")
 _AHEAD = 8  # Records whose places are fetched before they are needed.
 _MASK16 = 0xFFFF
 _SIGN = 1 << 63
@@ -40,9 +40,10 @@ class Records:
         self.pending = 0
         self.room = _ROOM_FIRST
         # `slots` finds a record by its digest. Records of one token are linked: `heads` finds the
-        # last one, `links` lead to the others. A head is its slot + 1, and above it half of its
-        # token's hash, so that a search touches few records in vain; 0 is none. `newest` is, of a
-        # head, the newest write time in what was published of its token.
+        # last one, `links` lead to the others. Both have a record's slot + 1, and above it as many
+        # bits of what is searched as there is room for, so that few records, each far away in
+        # memory, are touched in vain; 0 is none. `newest` is, of a head, the newest write time in
+        # what was published of its token.
         self.blocks = [Block(code, items * self.room) for code, items in _TABLES]
         self._view()
         # Who may write rows must not choose where tokens stand.
@@ -58,31 +59,43 @@ class Records:
         self.dropped = memoryview(array("Q", bytes(16 * _ROOM_FIRST)))  # Digests.
         self.dropped_count = 0
 
-    def fetch_slot(self, d0: int, token: int, keyspace: int) -> None:
-        """Begin to load the parts of the indexes where the searches start."""
-        mask = 2 * self.room - 1
-        native.prefetch_slot(self.slots, d0 & mask)
-        native.prefetch_head(self.heads, self._hash(token & _MASK64, keyspace) >> 32 & mask)
+    def fetch_slot(self, d0: int) -> None:
+        """Begin to load the part of the index where the search for a digest starts."""
+        native.prefetch_index(self.slots, d0 & (2 * self.room - 1))
 
-    def fetch_record(self, d0: int) -> None:
-        """Begin to load the record that a digest's search meets first."""
-        slot = self.slots[d0 & (2 * self.room - 1)]
-        if slot >= 0:
-            native.prefetch_record(self.words, slot * codes.RECORD_WORDS)
+    def _fetch_head(self, token: int, keyspace: int) -> None:
+        at = self._hash(token, keyspace) >> 32 & (2 * self.room - 1)
+        native.prefetch_index(self.heads, at)
+
+    def fetch_record(self, d0: int, token: int, keyspace: int) -> None:
+        """Begin to load a digest's record, or where a new one is linked."""
+        mask = 2 * self.room - 1
+        found = self.slots[self._search(d0, d0 & mask)]
+        if found:
+            native.prefetch_record(self.words, ((found & mask) - 1) * codes.RECORD_WORDS)
+        else:
+            self._fetch_head(token & _MASK64, keyspace)
 
     def _find(self, d0: int, d1: int) -> int:
         mask = 2 * self.room - 1
-        at = d0 & mask
-        slot = self.slots[at]
-        while slot >= 0:
-            if (
-                self.words[slot * codes.RECORD_WORDS] == d0
-                and self.words[slot * codes.RECORD_WORDS + codes.D1] == d1
-            ):
+        at = self._search(d0, d0 & mask)
+        while self.slots[at]:
+            slot = (self.slots[at] & mask) - 1
+            base = slot * codes.RECORD_WORDS
+            if self.words[base] == d0 and self.words[base + codes.D1] == d1:
                 return slot
-            at = (at + 1) & mask
-            slot = self.slots[at]
+            at = self._search(d0, (at + 1) & mask)
         return -1
+
+    def _search(self, d0: int, at: int) -> int:
+        """Return where, from *at* on, `slots` may have a digest, or has nothing."""
+        mask = 2 * self.room - 1
+        tag = d0 >> 32 & ~mask
+        found = self.slots[at]
+        while found and found & ~mask != tag:
+            at = (at + 1) & mask
+            found = self.slots[at]
+        return at
 
     def _new(self, d0: int, d1: int, keyspace: int, group: int, token: int) -> int:
         """Add a pending record born now and return its slot."""
@@ -117,10 +130,11 @@ class Records:
 
     def _index(self, slot: int) -> None:
         mask = 2 * self.room - 1
-        at = self.words[slot * codes.RECORD_WORDS] & mask
-        while self.slots[at] >= 0:
+        d0 = self.words[slot * codes.RECORD_WORDS]
+        at = d0 & mask
+        while self.slots[at]:
             at = (at + 1) & mask
-        self.slots[at] = slot
+        self.slots[at] = (d0 >> 32 & ~mask) | (slot + 1)
 
     def _hash(self, token: int, keyspace: int) -> int:
         return ((token ^ keyspace) * self.salt) & _MASK64
@@ -131,9 +145,10 @@ class Records:
         hashed = self._hash(token, keyspace)
         at = hashed >> 32 & mask
         head = self.heads[at]
+        tag = hashed & _LOW32 & ~mask
         while head:
-            if head >> 32 == hashed & _LOW32:
-                base = ((head & _LOW32) - 1) * codes.RECORD_WORDS
+            if head & ~mask == tag:
+                base = ((head & mask) - 1) * codes.RECORD_WORDS
                 if (
                     self.words[base + codes.TOKEN] == token
                     and self.words[base + codes.META] >> 32 & _MASK16 == keyspace
@@ -148,8 +163,9 @@ class Records:
         base = slot * codes.RECORD_WORDS
         token = self.words[base + codes.TOKEN]
         keyspace = self.words[base + codes.META] >> 32 & _MASK16
+        mask = 2 * self.room - 1
         at = self._head_place(token, keyspace)
-        head = (self.heads[at] & _LOW32) - 1
+        head = (self.heads[at] & mask) - 1
         self.links[slot] = head
         if head >= 0:
             other = head * codes.RECORD_WORDS
@@ -159,14 +175,14 @@ class Records:
                 self.links[slot] = self.links[head]
                 self.links[head] = slot
                 slot = head
-        self.heads[at] = (self._hash(token, keyspace) & _LOW32) << 32 | (slot + 1)
+        self.heads[at] = (self._hash(token, keyspace) & _LOW32 & ~mask) | (slot + 1)
 
     def head(self, slot: int) -> int:
         """Return the last record of the slot's token, which stands for all of them."""
         base = slot * codes.RECORD_WORDS
         keyspace = self.words[base + codes.META] >> 32 & _MASK16
         at = self._head_place(self.words[base + codes.TOKEN], keyspace)
-        return (self.heads[at] & _LOW32) - 1
+        return (self.heads[at] & (2 * self.room - 1)) - 1
 
     def _free(self, slot: int) -> None:
         """Forget a record that the index still leads to: `_reindex` must follow."""
@@ -186,7 +202,7 @@ class Records:
         base = slot * codes.RECORD_WORDS
         keyspace = self.words[base + codes.META] >> 32 & _MASK16
         at = self._head_place(self.words[base + codes.TOKEN], keyspace)
-        if (self.heads[at] & _LOW32) - 1 == slot:
+        if self.heads[at] & (2 * self.room - 1) == slot + 1:
             other = self.links[slot]
             while other >= 0 and self._kind(other) == codes.FREE:
                 other = self.links[other]
@@ -197,13 +213,13 @@ class Records:
     def _reindex(self) -> None:
         """Make the indexes anew: once for many records is less than once for each."""
         for i in range(2 * self.room):
-            self.slots[i] = -1
-            self.heads[i] = 0
+            self.slots[i] = self.heads[i] = 0
         for slot in range(self.used):
             if slot + _AHEAD < self.used:
                 base = (slot + _AHEAD) * codes.RECORD_WORDS
                 keyspace = self.words[base + codes.META] >> 32 & _MASK16
-                self.fetch_slot(self.words[base], self.words[base + codes.TOKEN], keyspace)
+                self.fetch_slot(self.words[base])
+                self._fetch_head(self.words[base + codes.TOKEN], keyspace)
             if self._kind(slot) != codes.FREE:
                 self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_SHARED
                 self._index(slot)
@@ -225,9 +241,8 @@ class Records:
         self.dropped = dropped
 
     def _grow(self) -> None:
-        self.words = self.heads = _NO_WORDS
-        self.links = self.slots = _NO_LINKS
-        self.newest = _NO_TIMES
+        self.words, self.links, self.newest = _NO_WORDS, _NO_LINKS, _NO_TIMES
+        self.slots = self.heads = _NO_PLACES
         try:
             for block, (_, items) in zip(self.blocks, _TABLES, strict=True):
                 block.grow(2 * items * self.room)
