@@ -102,6 +102,8 @@ class Records:
         if self.free:
             slot = self.free - 1
             self.free = self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
+            # The next one's row is far away, too: this one's alone would be waited for.
+            native.prefetch_record(self.words, (self.free - 1) * codes.RECORD_WORDS)
         else:
             if self.used == self.room:
                 self._grow()
