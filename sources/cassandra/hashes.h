@@ -32,7 +32,7 @@ static inline uint64_t hr_le64(const uint8_t *p) {
 /* ---- CRC-32 as zlib computes it: carry-less multiplication, tables for the tail ---- */
 
 static uint32_t hr_crc_table[4][256];
-static int hr_have_clmul, hr_have_sha, hr_have_avx512;
+static int hr_have_clmul, hr_have_sha, hr_have_avx512, hr_have_wide_clmul;
 
 HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -51,6 +51,7 @@ HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     hr_have_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
     hr_have_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+    hr_have_wide_clmul = hr_have_avx512 && __builtin_cpu_supports("vpclmulqdq");
     hr_have_sha = (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
 #endif
 }
@@ -58,6 +59,23 @@ HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
 #ifdef HR_X86
 #define HR_FOLD(x, k) \
     _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11))
+
+/* Folds x and the n / 64 >= 1 blocks at p into 16 bytes. */
+__attribute__((target("avx512f,vpclmulqdq"))) static __m128i
+hr_crc_wide(__m128i x, const uint8_t *p, size_t n) {
+    const __m512i k12 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x01c6e41596, 0x0154442bd4));
+    const __m512i last = _mm512_set_epi64(0, 0, 0x00ccaa009e, 0x01751997d0, 0x015a546366,
+                                          0x00f1da05aa, 0x0174359406, 0x003db1ecdc);
+    __m512i z = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_zextsi128_si512(x));
+#define HR_FOLD_WIDE(k, to)                                                      \
+    _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(z, k, 0x00),              \
+                              _mm512_clmulepi64_epi128(z, k, 0x11), to, 0x96)
+    for (p += 64; n >= 128; p += 64, n -= 64) z = HR_FOLD_WIDE(k12, _mm512_loadu_si512(p));
+    z = HR_FOLD_WIDE(last, _mm512_maskz_mov_epi64(0xc0, z));
+#undef HR_FOLD_WIDE
+    const __m256i y = _mm256_xor_si256(_mm512_castsi512_si256(z), _mm512_extracti64x4_epi64(z, 1));
+    return _mm_xor_si128(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+}
 
 /* Folds n >= 32 bytes into the inverted crc. What exceeds a multiple of 16 goes first, after zeros:
    leading zeros change nothing, so no tail is left. */
@@ -76,8 +94,11 @@ hr_crc_fold(uint32_t crc, const uint8_t *p, size_t n) {
     __m128i x = HR_SLIDE(_mm_xor_si128(HR_LOAD(0), seed), odd);
     x = _mm_xor_si128(HR_FOLD(x, k34), HR_SLIDE(seed, 16 + odd));
     p += odd, n -= odd;
-    x = _mm_xor_si128(x, HR_LOAD(0));
-    if (n >= 128) {
+    if (n >= 128 && hr_have_wide_clmul) {
+        x = hr_crc_wide(x, p, n);
+        p += n & ~(size_t)63, n &= 63;
+    } else if (n >= 128) {
+        x = _mm_xor_si128(x, HR_LOAD(0));
         __m128i x1 = HR_LOAD(1), x2 = HR_LOAD(2), x3 = HR_LOAD(3);
         for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
             x = _mm_xor_si128(HR_FOLD(x, k12), HR_LOAD(0));
@@ -89,6 +110,7 @@ hr_crc_fold(uint32_t crc, const uint8_t *p, size_t n) {
         x = _mm_xor_si128(HR_FOLD(x, k34), x2);
         x = _mm_xor_si128(HR_FOLD(x, k34), x3);
     } else {
+        x = _mm_xor_si128(x, HR_LOAD(0));
         p += 16, n -= 16;
     }
     for (; n; p += 16, n -= 16) x = _mm_xor_si128(HR_FOLD(x, k34), HR_LOAD(0));
