@@ -65,10 +65,8 @@ class Agreement(StoredRecords):
         """
         bit = _ONE << host
         slot = self._find(d0, d1)
-        self.touched = (
-            self.number + 1 if slot < 0 else self.words[slot * codes.RECORD_WORDS + codes.NUMBER]
-        )
         if slot < 0:  # Line 14.
+            self.touched = self.number + 1
             group = self.groups_table.find(keyspace, token)
             slot = self._new(d0, d1, keyspace, group, token)
             self.words[slot * codes.RECORD_WORDS + codes.SEEN] = bit
@@ -78,6 +76,7 @@ class Agreement(StoredRecords):
             self._mark(slot)
             return self._decide(slot, host, segment, position, length)
         base = slot * codes.RECORD_WORDS
+        self.touched = self.words[base + codes.NUMBER]
         self.words[base + codes.LAST] = self.tau
         self._mark(slot)
         if self.words[base + codes.SEEN] & bit:  # Line 15: never a second vote.

@@ -24,6 +24,7 @@ cdef class Framer:
     cdef int64_t base, durable, until
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
+    cdef Py_ssize_t behind
     cdef public bint defers
 
     cpdef bytes entry(self)
@@ -37,14 +38,14 @@ cdef class Framer:
     cpdef int next_entry(self) except -1
     cdef inline int check(self) except -1
     @cython.locals(begin=int64_t, end=int64_t, crc=uint32_t)
-    cdef int _check(self) except -1
+    cdef inline int _check(self) except -1
     @cython.locals(offset=Py_ssize_t, left=Py_ssize_t, size=int64_t)
     cdef bint has_next(self) noexcept
     @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
     cdef int _next_section(self) except -1
     cdef inline bint _is_behind(self, int64_t end) noexcept
     @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)
-    cdef int64_t _entry_size(self) except -1
+    cdef inline int64_t _entry_size(self) except -1
     cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1
     @cython.locals(keep=Py_ssize_t, room=Py_ssize_t, kept=cython.uchar[::1], wanted=Py_ssize_t, came=Py_ssize_t)
     cdef bint _fill(self, int64_t at, Py_ssize_t count) except -1

@@ -34,6 +34,7 @@ class Framer:
         self.window = memoryview(bytearray(window_bytes))
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
+        self.behind = 0
         self.by_section = False
         self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
         self.read_into: ReadInto = _nothing
@@ -148,7 +149,10 @@ class Framer:
             self._corrupt(begin, "the checksum of the entry is wrong", end)
 
     def vint(self, at: int) -> int:
-        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there."""
+        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there.
+
+        `behind` is where it ends.
+        """
         if at >= self.end:
             return -1
         first = self.window[at]
@@ -160,6 +164,7 @@ class Framer:
         value = first & (0xFF >> extra)
         for i in range(extra):
             value = value << 8 | self.window[at + 1 + i]
+        self.behind = at + 1 + extra
         return value
 
     def after_vint(self, at: int) -> int:

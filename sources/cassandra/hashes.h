@@ -27,6 +27,12 @@ static inline uint64_t hr_le64(const uint8_t *p) {
     memcpy(&v, p, 8);
     return v;
 }
+/* The builtin is a call of a library where the processor may lack the instruction. */
+static inline int hr_popcount(uint64_t x) {
+    x -= x >> 1 & 0x5555555555555555ull;
+    x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
+    return (int)(((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full) * 0x0101010101010101ull >> 56);
+}
 #define HR_ROTL(x, b) ((x) << (b) | (x) >> (64 - (b)))  /* Of one word or of lanes. */
 
 /* ---- CRC-32 as zlib computes it: carry-less multiplication, tables for the tail ---- */
@@ -126,7 +132,7 @@ hr_crc_fold(uint32_t crc, const uint8_t *p, size_t n) {
 }
 #endif
 
-HR_UNUSED static uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t seed) {
+__attribute__((always_inline)) static inline uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t seed) {
     size_t n = (size_t)length;
     uint32_t crc = ~seed, v;
 #ifdef HR_X86

@@ -11,7 +11,7 @@ from headrace.sources.cassandra.layout cimport Catalogue
 from headrace.sources.cassandra.groups cimport Groups
 from headrace.sources.cassandra.places cimport Places
 
-cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _TABLE_ID_BYTES, _HEAD_BYTES, _NAME_BASED
+cdef int _GROUP, _NOTE, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _MESSAGING_60, _VINT_MORE, _TABLE_ID_BYTES, _HEAD_BYTES, _NAME_BASED
 cdef int _UNKNOWN_MAX, _KNOWN, _NEW
 cdef int64_t _HALF, _LOW, _FILE, _NEVER
 cdef int _PLACE, _SEAT, _READ
@@ -25,8 +25,8 @@ cdef class Outbox:
     cdef readonly int64_t flags
     cdef object data_block, meta_block
 
-    @cython.locals(length=Py_ssize_t, base=Py_ssize_t, flags=int64_t)
-    cpdef append(self, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch)
+    @cython.locals(at=Py_ssize_t, base=Py_ssize_t, flags=int64_t)
+    cpdef Py_ssize_t add(self, Py_ssize_t length, int host, int64_t segment, int64_t position, int copies, int messaging, int64_t epoch) except -1
     @cython.locals(size=Py_ssize_t)
     cdef _grow_data(self, Py_ssize_t length)
     @cython.locals(count=Py_ssize_t)
@@ -75,24 +75,24 @@ cdef class Intake(Places):
     @cython.locals(stop_at=int64_t, found=int, group=int)
     cpdef int run(self, Framer framer, int host, Routes routes, Py_ssize_t bytes_max, Py_ssize_t held_max, Py_ssize_t mutations_max) except -1
     @cython.locals(found=int)
-    cdef int _gather(self, Framer framer, int host, int group, int64_t room) except -1
+    cdef inline int _gather(self, Framer framer, int host, int group, int64_t room) except -1
     cpdef again(self, Framer framer, int host, Routes routes)
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
-    cdef int _route(self, Framer framer, int host) except -1
+    cdef inline int _route(self, Framer framer, int host) except -1
     cdef inline Py_ssize_t _after_id(self, Framer framer, Py_ssize_t at) noexcept
     @cython.locals(split=int, row=int)
     cdef int _skip(self, Framer framer, int host, int reason) except -1
-    @cython.locals(length=int64_t, token=int64_t, split=int, place=int)
-    cdef int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
-    cdef inline bint _is_passed(self, Framer framer, int split, int host, int place, int64_t token) except -1
+    @cython.locals(length=int64_t, token=int64_t, split=int, place=Py_ssize_t)
+    cdef inline int _note(self, Framer framer, int host, int keyspace, Py_ssize_t at) except -1
+    cdef inline bint _is_passed(self, Framer framer, int split, int host, Py_ssize_t place, int64_t token) except -1
     cdef bint _was_read(self, Framer framer, int split, int host, int64_t token) except -1
-    cdef inline bint _has_seen(self, int place, int64_t segment, int64_t position) noexcept
-    @cython.locals(base=int)
-    cdef int _add(self, Framer framer, int split, int keyspace, int64_t token, int place) except -1
+    cdef inline bint _has_seen(self, Py_ssize_t place, int64_t segment, int64_t position) noexcept
+    @cython.locals(base=Py_ssize_t)
+    cdef inline int _add(self, Framer framer, int split, int keyspace, int64_t token, Py_ssize_t place) except -1
     @cython.locals(i=int, agreement=Agreement)
-    cdef int _decide(self, Framer framer, int host) except -1
-    @cython.locals(base=int, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=int64_t, seat=int, agreement=Agreement, copies=int, outbox=Outbox)
-    cdef int _observe(self, Framer framer, int host, int i) except -1
+    cdef inline int _decide(self, Framer framer, int host) except -1
+    @cython.locals(base=Py_ssize_t, split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, seat=int, agreement=Agreement, copies=int, outbox=Outbox, at=Py_ssize_t)
+    cdef inline int _observe(self, Framer framer, int host, int i) except -1
     @cython.locals(base=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, slot=int, newest=int64_t, verdict=int)
     cdef int _judge(self, Framer framer, int seat, int split, Agreement agreement, int i) except? -1000
     cpdef receive(self, int host, incoming)

@@ -6,10 +6,10 @@ outbox. Separate so that it can be compiled as one loop. For one thread.
 """
 
 from array import array
-from typing import Protocol
 
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.asked import FurtherRead, Incoming, Judge
 from headrace.sources.cassandra.blocks import Block
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.errors import BadMutationError
@@ -29,7 +29,7 @@ _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 _KNOWN, _NEW = 1, 2  # Verdicts.
 _NEVER = -(1 << 63)
 _PLACE, _SEAT, _READ = 4, 2, 3  # As in `places`.
-_MESSAGING_60 = 14
+_MESSAGING_60, _VINT_MORE = 14, 0x80
 _TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The latter has an entry's first table id for certain.
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
@@ -38,27 +38,6 @@ _DATA_KEPT = 1024 * 1024
 # What an outbox's view is while its block grows.
 _NO_DATA = memoryview(bytearray())
 _NO_META = memoryview(array("q"))
-
-
-class Judge(Protocol):
-    """Knows what was published of a split's tokens; reads and decodes copies again."""
-
-    def verdict(self, slot: int) -> int:
-        """Return one of the numbers below for a pending record whose level is met."""
-
-
-class Incoming(Protocol):
-    """Knows of the streams that a node receives."""
-
-    def written_before(self, segment: int, head: bytes, messaging: int) -> int:
-        """Return the write time in µs before which an entry that begins so may be a stream's."""
-
-
-class FurtherRead(Protocol):
-    """Knows the tokens of a split of which more was read than its markers say (line 33)."""
-
-    def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
-        """Say whether an entry of *token* that ends here was read."""
 
 
 class Outbox:
@@ -76,29 +55,31 @@ class Outbox:
         self.meta = self.meta_block.view()
         self.count = self.size = self.flags = 0
 
-    def append(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
+    def append(self, view: native.View, start: int, end: int, *mail: int) -> None:
+        """Keep a copy of view[start:end]; *mail* is what else `add` takes."""
+        at = self.add(end - start, *mail)
+        native.copy(self.data, at, view, start, end)
+
+    def add(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
         self,
-        view: native.View,
-        start: int,
-        end: int,
+        length: int,
         host: int,
         segment: int,
         position: int,
         copies: int,
         messaging: int,
         epoch: int,
-    ) -> None:
-        """Keep a copy of view[start:end]; *copies* is what `Agreement` said of it."""
-        length = end - start
+    ) -> int:
+        """Return where in `data` its bytes go; *copies* is what `Agreement` said of it."""
+        at = self.size
         flags = copies & ~codes.COPIES if copies > 0 else codes.LATE
-        if self.size + length > len(self.data):
+        if at + length > len(self.data):
             self._grow_data(length)
         base = self.count * codes.MAIL_WIDTH
         if base == len(self.meta):
             self._grow_meta()
-        native.copy(self.data, self.size, view, start, end)
-        self.meta[base + codes.MAIL_START] = self.size
-        self.meta[base + codes.MAIL_END] = self.size + length
+        self.meta[base + codes.MAIL_START] = at
+        self.meta[base + codes.MAIL_END] = at + length
         self.meta[base + codes.MAIL_HOST] = host
         self.meta[base + codes.MAIL_SEGMENT] = segment & _FILE
         self.meta[base + codes.MAIL_POSITION] = position
@@ -109,6 +90,7 @@ class Outbox:
         self.size += length
         self.count += 1
         self.flags |= flags
+        return at
 
     def clear(self) -> None:
         """Forget all mutations and keep the memory."""
@@ -286,7 +268,7 @@ class Intake(Places):
         if framer.messaging >= _MESSAGING_60:
             at += 1
         updates = framer.window[at]  # A count above 127 takes more bytes; none of those means 1.
-        at = framer.after_vint(at)
+        at = at + 1 if updates < _VINT_MORE else framer.after_vint(at)
         table = -1
         if at + _TABLE_ID_BYTES <= framer.end:
             high, low = native.u64(framer.window, at), native.u64(framer.window, at + 8)
@@ -325,7 +307,7 @@ class Intake(Places):
     def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
         """Add an entry to the group, unless its split is not ours or has seen it (line 11)."""
         length = framer.vint(at)
-        at = framer.after_vint(at)
+        at = framer.behind
         if length < 0 or at + length > framer.end:
             framer.check()
             raise BadMutationError(
@@ -412,10 +394,8 @@ class Intake(Places):
         self.progress[host] = agreement.touched
         if copies != 0:
             outbox = self.outboxes[split]
-            outbox.append(
-                framer.window,
-                start,
-                end,
+            at = outbox.add(
+                end - start,
                 seat,
                 framer.segment_id,
                 position,
@@ -423,6 +403,7 @@ class Intake(Places):
                 framer.messaging,
                 self.routes.epoch,
             )
+            native.copy(outbox.data, at, framer.window, start, end)
             self.held += end - start
             self.fullest = max(self.fullest, outbox.count)
 

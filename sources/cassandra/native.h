@@ -280,6 +280,5 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
     hr_put_plain(hr_at(out, 0), at, limit, (int64_t *)(row).data, column,                         \
                  (const int *)(columns).data, count, (const int *)(forms).data, hr_at(v, 0), end, \
                  hr_at(v, (v).shape[0]))
-#define hr_popcount(x) __builtin_popcountll(x)
 
 #endif

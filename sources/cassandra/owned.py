@@ -66,7 +66,7 @@ class FurtherRead:
         ]
 
     def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
-        """See `intake.FurtherRead`."""
+        """See `asked.FurtherRead`."""
         place = place_of(token)
         return int(
             any(arc.has(place) and (segment, position) <= at[host] for arc, at in self._parts)
