@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from headrace.sources.cassandra cimport codes, native
 
-cdef int _VINT_EXTRA_MAX, _VINT_MORE, _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
+cdef int _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
 
 
 @cython.final
@@ -30,7 +30,6 @@ cdef class Framer:
     cpdef bytes entry(self)
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
     cdef inline int64_t vint(self, Py_ssize_t at) noexcept
-    @cython.locals(first=int, extra=int)
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit, int64_t until=*)
     cpdef go_on(self, error)

@@ -18,7 +18,6 @@ ReadInto: TypeAlias = Callable[[int, memoryview], int]
 WINDOW_BYTES = 128 * 1024
 OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
 
-_VINT_EXTRA_MAX, _VINT_MORE = 8, 0x80
 _LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
 _MARKER = 8
 _SIZE_MIN = 10
@@ -156,9 +155,7 @@ class Framer:
         if at >= self.end:
             return -1
         first = self.window[at]
-        extra = 0
-        while extra < _VINT_EXTRA_MAX and first & (_VINT_MORE >> extra):
-            extra += 1
+        extra = native.vint_extra(first)
         if extra > _LENGTH_EXTRA_MAX or at + extra >= self.end:
             return -1
         value = first & (0xFF >> extra)
@@ -171,11 +168,7 @@ class Framer:
         """Return where the vint at window[at] ends; beyond the entry if it does not fit in it."""
         if at >= self.end:
             return at + 1
-        first = self.window[at]
-        extra = 0
-        while extra < _VINT_EXTRA_MAX and first & (_VINT_MORE >> extra):
-            extra += 1
-        return at + 1 + extra
+        return at + 1 + native.vint_extra(self.window[at])
 
     def has_next(self) -> bool:
         """Say whether the next entry is in the window already, so that this one stays there."""

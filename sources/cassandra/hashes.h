@@ -132,7 +132,8 @@ hr_crc_fold(uint32_t crc, const uint8_t *p, size_t n) {
 }
 #endif
 
-__attribute__((always_inline)) static inline uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length, uint32_t seed) {
+__attribute__((always_inline)) static inline uint32_t hr_crc32(const uint8_t *p, Py_ssize_t length,
+                                                               uint32_t seed) {
     size_t n = (size_t)length;
     uint32_t crc = ~seed, v;
 #ifdef HR_X86

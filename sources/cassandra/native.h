@@ -83,7 +83,8 @@ static inline void hr_spill(uint8_t *out, const uint8_t *p, Py_ssize_t n, const 
 }
 
 /* Copies text while it looks at it: returns whether all of it is ASCII. */
-static inline int hr_spill_ascii(uint8_t *out, const uint8_t *p, Py_ssize_t n, const uint8_t *edge) {
+static inline int hr_spill_ascii(uint8_t *out, const uint8_t *p, Py_ssize_t n,
+                                 const uint8_t *edge) {
     uint64_t seen = 0, word;
 #ifdef __SSE2__
     if (n <= HR_SPILL && edge - p >= HR_SPILL) {
@@ -217,10 +218,11 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
     return at < limit ? at : -1;
 }
 
-/* Writes plain cells (see native.py) of the columns from number row[HR_COLUMN] on as Avro at out[at],
-   and nulls for those between; moves what `row` says of where it is. Returns where it ends. */
-HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, int64_t *row,
-                                         int column, const int *columns, int count,
+/* Writes plain cells (see native.py) of the columns from number row[HR_COLUMN] on as Avro at
+   out[at], and nulls for those between; moves what `row` says of where it is. Returns where it
+   ends. */
+HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t limit,
+                                         int64_t *row, int column, const int *columns, int count,
                                          const int *forms, const uint8_t *p, Py_ssize_t end,
                                          const uint8_t *edge) {
     Py_ssize_t begin = row[HR_SIMPLE], ended;
