@@ -1,4 +1,4 @@
-/* Checksums, digests and tokens; native.h gives them to Cython. Nothing is checked here. */
+/* Checksums and tokens; native.h gives them to Cython. Nothing is checked here. */
 #ifndef HEADRACE_HASHES_H
 #define HEADRACE_HASHES_H
 
@@ -38,7 +38,7 @@ static inline int hr_popcount(uint64_t x) {
 /* ---- CRC-32 as zlib computes it: carry-less multiplication, tables for the tail ---- */
 
 static uint32_t hr_crc_table[4][256];
-static int hr_have_clmul, hr_have_sha, hr_have_avx512, hr_have_wide_clmul;
+static int hr_have_clmul, hr_have_sha, hr_have_avx2, hr_have_avx512, hr_have_wide_clmul;
 
 HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -56,6 +56,7 @@ HR_UNUSED __attribute__((constructor)) static void hr_prepare(void) {
     __builtin_cpu_init();
     hr_have_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+    hr_have_avx2 = __builtin_cpu_supports("avx2");
     hr_have_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
     hr_have_wide_clmul = hr_have_avx512 && __builtin_cpu_supports("vpclmulqdq");
     hr_have_sha = (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
@@ -147,166 +148,6 @@ __attribute__((always_inline)) static inline uint32_t hr_crc32(const uint8_t *p,
     }
     while (n--) crc = hr_crc_table[0][(crc ^ *p++) & 255] ^ (crc >> 8);
     return ~crc;
-}
-
-/* ---- SipHash-2-4 with 128 bits of output: the agreement digest ---- */
-
-#define HR_SIP_ROUND                                                               \
-    v0 += v1, v2 += v3, v1 = HR_ROTL(v1, 13) ^ v0, v3 = HR_ROTL(v3, 16) ^ v2,      \
-    v0 = HR_ROTL(v0, 32), v2 += v1, v0 += v3, v1 = HR_ROTL(v1, 17) ^ v2,           \
-    v3 = HR_ROTL(v3, 21) ^ v0, v2 = HR_ROTL(v2, 32)
-#define HR_SIP_FINAL HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND, HR_SIP_ROUND
-
-/* A message's last word: its last bytes, fewer than 8, and its length. */
-static inline uint64_t hr_sip_last(const uint8_t *p, Py_ssize_t n) {
-    uint64_t last = 0;
-    if (n < 8)
-        for (int i = 0; i < n; i++) last |= (uint64_t)p[i] << (8 * i);
-    else if (n & 7)
-        last = hr_le64(p + n - 8) >> (64 - 8 * (n & 7));
-    return last | (uint64_t)n << 56;
-}
-
-HR_UNUSED static void hr_siphash(const uint8_t *p, Py_ssize_t n, uint64_t k0, uint64_t k1,
-                                 uint64_t *out) {
-    uint64_t v0 = 0x736f6d6570736575ull ^ k0, v1 = 0x646f72616e646f6dull ^ k1 ^ 0xee;
-    uint64_t v2 = 0x6c7967656e657261ull ^ k0, v3 = 0x7465646279746573ull ^ k1;
-    for (Py_ssize_t at = 0; at <= n; at += 8) {
-        const uint64_t m = n - at >= 8 ? hr_le64(p + at) : hr_sip_last(p, n);
-        v3 ^= m, HR_SIP_ROUND, HR_SIP_ROUND, v0 ^= m;
-    }
-    v2 ^= 0xee, HR_SIP_FINAL;
-    out[0] = v0 ^ v1 ^ v2 ^ v3;
-    v1 ^= 0xdd, HR_SIP_FINAL;
-    out[1] = v0 ^ v1 ^ v2 ^ v3;
-}
-
-#ifdef HR_X86
-#define HR_SIP_LANES 8
-typedef uint64_t hr_lanes __attribute__((vector_size(8 * HR_SIP_LANES)));
-
-/* 16 bytes at `at` of every second message. */
-__attribute__((target("avx512f"), always_inline)) static inline __m512i
-hr_sip_pairs(const uint8_t *const *p, Py_ssize_t at) {
-    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(p[0] + at)));
-#define HR_PAIR(x, mask, i) \
-    _mm512_mask_broadcast_i32x4(x, mask, _mm_loadu_si128((const __m128i *)(p[i] + at)))
-    x = HR_PAIR(x, 0x00f0, 2);
-    return HR_PAIR(HR_PAIR(x, 0x0f00, 4), 0xf000, 6);
-#undef HR_PAIR
-}
-
-/* Eight or, in two `groups`, sixteen messages side by side; two groups hide the latency of each
-   other's rounds. Beyond the end of the shortest, those that have ended stand still. */
-__attribute__((target("avx512f"), always_inline)) static inline void
-hr_siphash_lanes(const int groups, const uint8_t *const *p, const Py_ssize_t *n, uint64_t k0,
-                 uint64_t k1, uint64_t *out) {
-    hr_lanes a[2], b[2], c[2], d[2], m[2], next[2], on[2];
-    Py_ssize_t least = n[0], most = n[0], at = 0;
-#define HR_EACH _Pragma("GCC unroll 2") for (int g = 0; g < groups; g++)
-#define HR_LANE _Pragma("GCC unroll 8") for (int i = 0; i < HR_SIP_LANES; i++)
-#define v0 a[g]
-#define v1 b[g]
-#define v2 c[g]
-#define v3 d[g]
-    for (int i = 1; i < groups * HR_SIP_LANES; i++) {
-        least = n[i] < least ? n[i] : least;
-        most = n[i] > most ? n[i] : most;
-    }
-    HR_EACH {
-        v0 = (hr_lanes){0} + (0x736f6d6570736575ull ^ k0);
-        v1 = (hr_lanes){0} + (0x646f72616e646f6dull ^ k1 ^ 0xee);
-        v2 = (hr_lanes){0} + (0x6c7967656e657261ull ^ k0);
-        v3 = (hr_lanes){0} + (0x7465646279746573ull ^ k1);
-    }
-    for (; least - at >= 16; at += 16) { /* Pairs of words take fewer moves. */
-        HR_EACH {
-            const uint8_t *const *q = p + HR_SIP_LANES * g;
-            const __m512i even = hr_sip_pairs(q, at), odd = hr_sip_pairs(q + 1, at);
-            m[g] = (hr_lanes)_mm512_unpacklo_epi64(even, odd);
-            next[g] = (hr_lanes)_mm512_unpackhi_epi64(even, odd);
-        }
-        HR_EACH v3 ^= m[g];
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH v0 ^= m[g];
-        HR_EACH v3 ^= next[g];
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH v0 ^= next[g];
-    }
-    for (; at <= most; at += 8) {
-        hr_lanes s0[2], s1[2], s2[2], s3[2];
-        HR_EACH {
-            s0[g] = v0, s1[g] = v1, s2[g] = v2, s3[g] = v3;
-            m[g] = on[g] = (hr_lanes){0};
-            HR_LANE {
-                const int l = HR_SIP_LANES * g + i;
-                if (at > n[l]) continue;
-                m[g][i] = n[l] - at >= 8 ? hr_le64(p[l] + at) : hr_sip_last(p[l], n[l]);
-                on[g][i] = ~0ull;
-            }
-        }
-        HR_EACH v3 ^= m[g];
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH HR_SIP_ROUND;
-        HR_EACH {
-            v0 ^= m[g];
-            v0 = (v0 & on[g]) | (s0[g] & ~on[g]), v1 = (v1 & on[g]) | (s1[g] & ~on[g]);
-            v2 = (v2 & on[g]) | (s2[g] & ~on[g]), v3 = (v3 & on[g]) | (s3[g] & ~on[g]);
-        }
-    }
-    HR_EACH {
-        v2 ^= 0xee, HR_SIP_FINAL;
-        const hr_lanes first = v0 ^ v1 ^ v2 ^ v3;
-        v1 ^= 0xdd, HR_SIP_FINAL;
-        const hr_lanes second = v0 ^ v1 ^ v2 ^ v3;
-        uint64_t *made = out + 2 * HR_SIP_LANES * g;
-        for (int i = 0; i < HR_SIP_LANES; i++) made[2 * i] = first[i], made[2 * i + 1] = second[i];
-    }
-#undef v0
-#undef v1
-#undef v2
-#undef v3
-#undef HR_LANE
-#undef HR_EACH
-}
-
-__attribute__((target("avx512f"))) static void
-hr_siphash_wide(int groups, const uint8_t *const *p, const Py_ssize_t *n, uint64_t k0, uint64_t k1,
-                uint64_t *out) {
-    if (groups == 2)
-        hr_siphash_lanes(2, p, n, k0, k1, out);
-    else
-        hr_siphash_lanes(1, p, n, k0, k1, out);
-}
-#endif
-
-/* The digests of `count` byte ranges: ranges[i * stride] and the number after it. */
-HR_UNUSED static void hr_siphash_all(const uint8_t *base, const int64_t *ranges, int stride,
-                                     int count, uint64_t k0, uint64_t k1, uint64_t *out) {
-    int i = 0;
-#ifdef HR_X86
-    /* From three on, lanes that repeat the last message cost less than going one by one. */
-    while (hr_have_avx512 && count - i >= 3) {
-        const uint8_t *p[2 * HR_SIP_LANES];
-        Py_ssize_t n[2 * HR_SIP_LANES];
-        uint64_t made[4 * HR_SIP_LANES];
-        const int groups = count - i > HR_SIP_LANES ? 2 : 1, room = groups * HR_SIP_LANES;
-        const int lanes = count - i < room ? count - i : room;
-        for (int j = 0; j < room; j++) {
-            const int64_t *range = ranges + (i + (j < lanes ? j : lanes - 1)) * stride;
-            p[j] = base + range[0], n[j] = range[1] - range[0];
-        }
-        hr_siphash_wide(groups, p, n, k0, k1, made);
-        memcpy(out + 2 * i, made, 16 * (size_t)lanes);
-        i += lanes;
-    }
-#endif
-    for (; i < count; i++) {
-        const int64_t *range = ranges + i * stride;
-        hr_siphash(base + range[0], range[1] - range[0], k0, k1, out + 2 * i);
-    }
 }
 
 /* ---- Cassandra's Murmur3 token: tail bytes are signed (docs/commit-log.md 10) ---- */

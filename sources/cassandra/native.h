@@ -6,6 +6,7 @@
 
 #include "hashes.h"
 #include "sha256.h"
+#include "siphash.h"
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
