@@ -1,11 +1,11 @@
 """From samples to figures: what is divided by what, beside which bound, and what is too much."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from bench.measure import Samples
+from bench.measure import RECORDS, Samples
 from bench.recordings import Recording
 from headrace.sources.cassandra.records import RECORD_BYTES
 
@@ -16,6 +16,10 @@ _LZ4_THROUGHPUT_MIN: Final = 0.6  # Of that of an uncompressed log.
 _COPIES: Final = 3  # Of a mutation in the wide case.
 _CROSSED_TIMES_MAX: Final = 1.3  # Of a mutation's bytes, and so many besides.
 _CROSSED_MORE_MAX: Final = 60
+_TIMES: Final = ("ns", "µs")
+_MD5_BLOCK_BYTES: Final = 64
+_MD5_BLOCKS: Final = 6  # That 323 bytes fill, with their padding.
+_MD5_NS: Final = 491.0  # Of these, in the run in which what the goals stand on was measured.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +48,31 @@ class Figure:
         """Whether every run is beyond its alarm."""
         return self.alarm is not None and self.least > self.alarm
 
+    def where(self, slower: float) -> "Figure":
+        """Return this figure, with the alarm of a machine that is so many times slower."""
+        if self.alarm is None or self.unit not in _TIMES:
+            return self
+        return replace(self, alarm=float(f"{self.alarm * slower:.2g}"))
+
 
 def figures_of(samples: Samples, recordings: Mapping[str, Recording]) -> Sequence[Figure]:
     """Return all figures, in the order in which they are printed."""
     read = _Reading(samples, recordings)
-    return [
-        *_hot_path(read),
-        *_encoding(read),
-        *_workers(read),
-        *_network(read),
-        *_bulk(read),
-        *_memory(read),
-    ]
+    machine = _machine(read)
+    slower = max(1.0, machine.least / _MD5_NS)
+    figures = (_hot_path, _encoding, _workers, _network, _bulk, _memory)
+    return [machine, *(each.where(slower) for made in figures for each in made(read))]
+
+
+def _machine(read: "_Reading") -> Figure:
+    """Return how fast the machine is, by what hangs on neither our code nor its memory."""
+    block_ns = read.numbers("wide.bare", lambda s: s["md5_ns"] / s["bytes"] * _MD5_BLOCK_BYTES)
+    return Figure(
+        "this machine: MD5 of 323 bytes",
+        "ns",
+        [_MD5_BLOCKS * each for each in block_ns],
+        {"where goals and alarms were set": _MD5_NS},
+    )
 
 
 def _hot_path(read: "_Reading") -> Sequence[Figure]:
@@ -97,6 +114,13 @@ def _hot_path(read: "_Reading") -> Sequence[Figure]:
             alarm=2,
         ),
         Figure(
+            "the same among 1,000,000 records, by what agreement takes more there",
+            "µs",
+            _among_more(read),
+            {"agreement's part, of three copies": median(_agreement_more_us(read))},
+            goal=1.8,
+        ),
+        Figure(
             "the same, from the start, with all that is made once",
             "µs",
             read.per_change("wide.readers"),
@@ -133,6 +157,18 @@ def _passing_us(sample: dict[str, float]) -> float:
     if not sample["passed"]:
         return _timed_us(sample)
     return sample["passes_ns"] / sample["passed"] / _NS_PER_US
+
+
+def _among_more(read: "_Reading") -> Sequence[float]:
+    """Return what three copies take among a million records, run by run."""
+    among_few = read.numbers("long.readers", _passing_us)
+    return [a + b for a, b in zip(among_few, _agreement_more_us(read), strict=True)]
+
+
+def _agreement_more_us(read: "_Reading") -> Sequence[float]:
+    """Return what agreement takes more for three copies among ten times the records."""
+    few, many = (read.numbers(f"agreement.{n}", lambda s: s["agreement_ns"]) for n in RECORDS)
+    return [_COPIES * (b - a) / _NS_PER_US for a, b in zip(few, many, strict=True)]
 
 
 def _timed_us(sample: dict[str, float]) -> float:
