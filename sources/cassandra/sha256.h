@@ -30,16 +30,19 @@ static void hr_sha_block(uint32_t *s, const uint8_t *p) {
                (hr_rotr32(b, 17) ^ hr_rotr32(b, 19) ^ b >> 10);
     }
     memcpy(v, s, 32);
-    for (int i = 0; i < 64; i++) {
-        uint32_t e = v[4], a = v[0];
-        uint32_t t1 = v[7] + (hr_rotr32(e, 6) ^ hr_rotr32(e, 11) ^ hr_rotr32(e, 25)) +
-                      ((e & v[5]) ^ (~e & v[6])) + hr_sha_k[i] + w[i];
-        uint32_t t2 = (hr_rotr32(a, 2) ^ hr_rotr32(a, 13) ^ hr_rotr32(a, 22)) +
-                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 28);
-        v[4] += t1;
-        v[0] = t1 + t2;
+#define HR_V(i) v[((i) - j) & 7]
+    for (int i = 0; i < 64; i += 8) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) { /* Names change places, not words. */
+            const uint32_t a = HR_V(8), e = HR_V(12);
+            const uint32_t t1 = HR_V(15) + (hr_rotr32(e, 6) ^ hr_rotr32(e, 11) ^ hr_rotr32(e, 25)) +
+                                ((e & HR_V(13)) ^ (~e & HR_V(14))) + hr_sha_k[i + j] + w[i + j];
+            HR_V(11) += t1;
+            HR_V(15) = t1 + (hr_rotr32(a, 2) ^ hr_rotr32(a, 13) ^ hr_rotr32(a, 22)) +
+                       ((a & HR_V(9)) ^ (a & HR_V(10)) ^ (HR_V(9) & HR_V(10)));
+        }
     }
+#undef HR_V
     for (int i = 0; i < 8; i++) s[i] += v[i];
 }
 
