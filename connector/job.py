@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.connector.control.catalogue import JobParts
 
 C = TypeVar("C")
+S = TypeVar("S", bound=Store)
 
 EARLIEST: Final = "earliest"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
@@ -166,12 +167,13 @@ class Job:
 
     def open_store(self, *, create: bool = True) -> Store:
         """Open what keeps leases and positions. Raises as `Store.open_job`."""
-        return self.store.open_job(
-            self.store_config or SqliteConfig(path=str(self.state)),
-            self.name,
-            create=create,
-            quarantine_bytes_max=self.runtime.quarantine_bytes_max,
-        )
+        return self.open_as(self.store, create=create)
+
+    def open_as(self, kind: type[S], *, create: bool = True) -> S:
+        """Open it as a store of *kind*, which is made of `store`. Raises as `Store.open_job`."""
+        config = self.store_config or SqliteConfig(path=str(self.state))
+        bytes_max = self.runtime.quarantine_bytes_max
+        return kind.open_job(config, self.name, create=create, quarantine_bytes_max=bytes_max)
 
 
 def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:

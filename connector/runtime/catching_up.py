@@ -1,6 +1,6 @@
-"""Brings the positions in the state file up to those in the sink, of a job that does not run.
+"""Brings the positions in the store up to those in the sink, of a job that does not run.
 
-Exactly once, a worker that dies between a commit and the copy of it leaves the file behind. A run
+Exactly once, a worker that dies between a commit and the copy of it leaves the copy behind. A run
 finds that out by itself; whoever reads positions without one, as parts of a job do that begin from
 a copy of it, must be sure of them before.
 """
@@ -14,13 +14,12 @@ from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.starting import lease_times, planning_store
 from headrace.connector.stores import Store, StoreUnavailableError
-from headrace.connector.stores.sqlite_file import connect
-from headrace.connector.stores.sqlite_state import believe
+from headrace.connector.stores.copies import CopyingStore
 from headrace.plugins import Context, FencedError, LeaseLostError, Sink
 
 
 def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
-    """Have the file know all that was committed; say whether it does. Else it is to be repeated.
+    """Have the store know all that was committed; say whether it does. Else it is to be repeated.
 
     No worker that lives may own a split of the job.
 
@@ -33,8 +32,8 @@ def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
         context = Context(job=job.name, clock=clock, job_key=store.job_key(), log=log)
         sink: Sink = job.sink(job.sink_config, context)
         if not sink.is_transactional:  # Any more: what it has kept does not count.
-            with contextlib.closing(connect(job.state)) as connection:
-                believe(connection, job.name)
+            if isinstance(store, CopyingStore):
+                store.copies().believe()
             return True
         with planning_store(job, sink, store) as known:
             return _load_all(job, known, log)

@@ -18,9 +18,8 @@ from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Store, StoreUnavailableError
 from headrace.connector.stores.board import Board
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
-from headrace.connector.stores.transactional import TransactionalStore
+from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.transactional import transactional
 from headrace.plugins import (
     ConfigError,
     HeadraceError,
@@ -138,9 +137,9 @@ def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
     ]
     if problems:
         raise ConfigError(problems)
-    if sink.is_transactional and not isinstance(store, SqliteStore):
-        hint = "leave it out, or deliver at least once"
-        raise ConfigError([Problem("store", "exactly once, the sink keeps the positions", hint)])
+    if sink.is_transactional and not isinstance(store, CopyingStore):
+        hint = "take another store, or deliver at least once"
+        raise ConfigError([Problem("store", "keeps no copies of what a sink keeps", hint)])
     if unheeded := topic_problems(sink, errors.topic):
         raise ConfigError(unheeded)
 
@@ -200,13 +199,10 @@ def store_of(job: Job, writers: Writers) -> Store:
     """Open the store of *job*: exactly once, the sink keeps the positions."""
     if not writers.transactional:
         return job.open_store()
-    return TransactionalStore(
-        connect(job.state),
-        job.name,
-        writer_of=writers.claimed,
-        clock=SystemClock(),
-        quarantine_bytes_max=job.runtime.quarantine_bytes_max,
-    )
+    assert issubclass(job.store, CopyingStore)  # noqa: S101 (`check_sink`)
+    store = job.open_as(transactional(job.store))
+    store.write_with(writers.claimed, SystemClock())
+    return store
 
 
 def lease_times(job: Job) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from headrace.connector.stores import Notes, Store, StoreUnavailableError, sqlite_state
+from headrace.connector.stores import Notes, Store, StoreUnavailableError
+from headrace.connector.stores.copies import CopyingStore
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins.notes import NoteKey
 
@@ -152,13 +153,9 @@ def job_store(connection: sqlite3.Connection, job: str) -> Store:
 
 
 def behind(connection: sqlite3.Connection, job: str) -> frozenset[str]:
-    """Return the splits of which a sink may have a newer position than what keeps the notes.
-
-    Exactly once, those that somebody owns, or whose owner died: perhaps between commit and copy.
-    """
-    if isinstance(connection, SharedNotes):
-        return frozenset()
-    return sqlite_state.behind(connection, job)
+    """Return the splits of which a sink may have a newer position; see `Copies.behind`."""
+    store = job_store(connection, job)
+    return store.copies().behind() if isinstance(store, CopyingStore) else frozenset()
 
 
 def _table(found: sqlite3.Cursor, name: str) -> _Table:

@@ -24,10 +24,10 @@ from headrace.connector.stores import (
     Publications,
     Seen,
     SplitState,
-    Store,
     Succeed,
     WorkerRow,
 )
+from headrace.connector.stores.copies import Copies, CopyingStore
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_jobs import (
     add_splits,
@@ -42,7 +42,6 @@ from headrace.connector.stores.sqlite_notes import SqlitePublications, see, seen
 from headrace.connector.stores.sqlite_plans import SqlitePlans
 from headrace.connector.stores.sqlite_state import (
     StateWriter,
-    behind,
     freeze,
     is_frozen,
     load,
@@ -71,7 +70,7 @@ class SqliteConfig:
     path: str = option("The SQLite file.")
 
 
-class SqliteStore(Store):
+class SqliteStore(CopyingStore):
     """The state of one job in a SQLite file; see `Store`."""
 
     config_class = SqliteConfig
@@ -290,9 +289,10 @@ class SqliteStore(Store):
 
     def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
         """See `Store.become_copy`."""
+        other = SqliteStore(self._connection, of).copies()
         with transaction(self._connection):
             owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (of,))
-            if {owner for (owner,) in owners} & set(busy) or behind(self._connection, of):
+            if {owner for (owner,) in owners} & set(busy) or other.behind():
                 return False
             self._forget()
             for table, columns in COPIED.items():
@@ -306,6 +306,10 @@ class SqliteStore(Store):
                 "UPDATE heads SET counters = '{}', kept_in = ? WHERE job = ?", (PARTED, self._job)
             )
         return True
+
+    def copies(self) -> Copies:
+        """See `CopyingStore.copies`."""
+        return self._heads
 
     def begin_beside(self, job: str) -> None:
         """See `Store.begin_beside`."""
@@ -346,14 +350,7 @@ class SqliteStore(Store):
 
     def load(self, split: str, token: int) -> SplitState:
         """See `Store.load`."""
-        state = load(self._connection, self._job, split)
-        if state.plan < 0:
-            raise LeaseLostError("its job becomes one with another", place=f"split {split}")
-        if state.token != token:
-            raise LeaseLostError(
-                f"head carries token {state.token}, mine is {token}", place=f"split {split}"
-            )
-        return state
+        return self._heads.load(split, token)
 
     def states(self) -> Sequence[SplitState]:
         """See `Store.states`."""

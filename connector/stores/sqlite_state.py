@@ -6,7 +6,7 @@ Separate from the store because these few statements carry I2, I3 and I7 alone.
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from headrace.connector.runtime import crash
@@ -16,6 +16,7 @@ from headrace.connector.stores import (
     SplitState,
     StoreUnavailableError,
 )
+from headrace.connector.stores.copies import Copied, Copies
 from headrace.connector.stores.sqlite_file import named_errors, snapshot, transaction
 from headrace.connector.stores.sqlite_jobs import is_known, lost, splits_of
 from headrace.connector.stores.sqlite_losses import Losses
@@ -156,28 +157,7 @@ def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
         return connection.execute(query, (job,)).fetchone() is not None
 
 
-def behind(connection: sqlite3.Connection, job: str) -> frozenset[str]:
-    """Return the splits of which a sink may have a newer state than the one here."""
-    query = "SELECT split FROM heads WHERE job = ? AND behind != 0"
-    with named_errors(connection):
-        return frozenset(split for (split,) in connection.execute(query, (job,)))
-
-
-def believe(connection: sqlite3.Connection, job: str) -> None:
-    """Take the states here for the newest: no sink keeps those of the job any more."""
-    with transaction(connection):
-        connection.execute("UPDATE heads SET behind = 0 WHERE job = ?", (job,))
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """Of which place a head is a copy, if any, and how often its position was set by command."""
-
-    kept_in: str
-    moved: int
-
-
-class StateWriter:
+class StateWriter(Copies):
     """Commits to the heads of one job."""
 
     def __init__(
@@ -205,18 +185,24 @@ class StateWriter:
         crash.reached("committed")
         return refused
 
+    def load(self, split: str, token: int) -> SplitState:
+        """See `Copies.load`."""
+        state = load(self._connection, self._job, split)
+        if state.plan < 0:
+            raise LeaseLostError("its job becomes one with another", place=f"split {split}")
+        if state.token != token:
+            raise _replaced(split, state.token, token)
+        return state
+
     def copied(self, split: str) -> Copied:
-        """Return what is known of the copy of a split's state."""
+        """See `Copies.copied`."""
         query = "SELECT kept_in, moved FROM heads WHERE job = ? AND split = ?"
         with named_errors(self._connection):
             row = self._connection.execute(query, (self._job, split)).fetchone()
         return Copied(*row) if row else Copied("", 0)
 
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
-        """Put away the losses of a commit that is decided elsewhere; nobody sees them yet.
-
-        Returns whether the copy says that it was applied, and why it must not be.
-        """
+        """See `Copies.prepare`."""
         applied, error = self._judge(commit)
         if applied or error or not commit.losses:
             return applied, error
@@ -230,28 +216,27 @@ class StateWriter:
                 awaits=commit.seq,
             )
 
-    def cover(self, split: str, seq: int) -> None:
-        """Go on from *seq*: the losses up to it are seen, those of later ones are forgotten.
-
-        From here on the head may be behind; see `released`.
-        """
+    def cover(self, split: str, token: int, seq: int) -> None:
+        """See `Copies.cover`."""
         with transaction(self._connection):
+            self._check_token(split, token)
             self._losses.cover(split, seq)
             self._connection.execute(
                 "UPDATE heads SET behind = 1 WHERE job = ? AND split = ?", (self._job, split)
             )
 
     def released(self, split: str, token: int) -> None:
-        """Note that the head is what the sink has, as its owner knows."""
+        """See `Copies.released`."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE heads SET behind = 0 WHERE job = ? AND split = ? AND token = ?",
                 (self._job, split, token),
             )
 
-    def outrank(self, split: str, moved: int) -> None:
-        """Let the head of a job that has parted go before what is kept elsewhere as *moved*."""
+    def outrank(self, split: str, token: int, moved: int) -> None:
+        """See `Copies.outrank`."""
         with transaction(self._connection):
+            self._check_token(split, token)
             self._connection.execute(
                 "UPDATE heads SET moved = max(moved, ? + 1), kept_in = '' "
                 "WHERE job = ? AND split = ?",
@@ -259,7 +244,7 @@ class StateWriter:
             )
 
     def raise_token(self, split: str, token: int) -> None:
-        """Have the next claim of *split* exceed *token*."""
+        """See `Copies.raise_token`."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE heads SET token = max(token, ?) WHERE job = ? AND split = ?",
@@ -267,25 +252,15 @@ class StateWriter:
             )
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """Copy a state at *position* that was found elsewhere, whatever the one here is.
-
-        Raises:
-            LeaseLostError: the head carries another token.
-
-        """
+        """See `Copies.adopt`."""
         with transaction(self._connection):
-            row = self._connection.execute(_HEAD, (self._job, state.split)).fetchone()
-            if row is None:
-                raise _headless(self._connection, self._job, state.split)
-            token = row[1]
-            if token != state.token:
-                raise _replaced(state.split, token, state.token)
+            self._check_token(state.split, state.token)
             self._put_chunks(state.split, self._stored(state.split), position)
             self._put_head(state.split, state.seq, position, state.counters)
             self._note_copied(state.split, state.seq, copied)
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
-        """Copy a state that was committed elsewhere; its losses are seen from now on."""
+        """See `Copies.copy`."""
         with transaction(self._connection):
             error = self._replace(replace(commit, losses=()))
             if error:
@@ -294,6 +269,25 @@ class StateWriter:
             crash.reached("commit_heads")
         crash.reached("committed")
         return None
+
+    def behind(self) -> frozenset[str]:
+        """See `Copies.behind`."""
+        query = "SELECT split FROM heads WHERE job = ? AND behind != 0"
+        with named_errors(self._connection):
+            return frozenset(split for (split,) in self._connection.execute(query, (self._job,)))
+
+    def believe(self) -> None:
+        """See `Copies.believe`."""
+        with transaction(self._connection):
+            self._connection.execute("UPDATE heads SET behind = 0 WHERE job = ?", (self._job,))
+
+    def _check_token(self, split: str, token: int) -> None:
+        """Refuse what a former owner asks for, in the open transaction."""
+        row = self._connection.execute(_HEAD, (self._job, split)).fetchone()
+        if row is None:
+            raise _headless(self._connection, self._job, split)
+        if row[1] != token:
+            raise _replaced(split, row[1], token)
 
     def _note_copied(self, split: str, seq: int, copied: Copied) -> None:
         self._losses.cover(split, seq)

@@ -1,6 +1,6 @@
 """The store of a job whose sink keeps the states of its splits, in the transactions of its records.
 
-What the sink has is the truth. The state file has a copy of it, for those who look, and keeps the
+What the sink has is the truth. The store has a copy of it, for those who look, and keeps the
 leases, the schemas and what was set aside; a position set there by command goes before the sink's.
 A lease is claimed before the sink is asked to keep out its former owner, and looked at again after.
 """
@@ -8,21 +8,18 @@ A lease is claimed before the sink is asked to keep out its former owner, and lo
 import base64
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from headrace.connector.stores import (
-    QUARANTINE_BYTES_MAX,
     Commit,
     Counters,
     SplitState,
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_state import Copied
+from headrace.connector.stores.copies import Copied, CopyingStore
 from headrace.connector.stores.stored import PARTED, counters_of, counters_text, not_kept
 from headrace.plugins import (
     AbortedError,
@@ -93,22 +90,16 @@ class _Kept:
             raise _lost(place, f"the head cannot be read: {error!r}") from error
 
 
-class TransactionalStore(SqliteStore):
-    """See the module. Belongs to the thread of the writers."""
+class TransactionalStore(CopyingStore):
+    """See the module: what stands before a store's own class. Belongs to the writers' thread."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        job: str,
-        *,
-        writer_of: Callable[[str, int], TransactionalWriter],
-        clock: Clock,
-        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    def write_with(
+        self, writer_of: Callable[[str, int], TransactionalWriter], clock: Clock
     ) -> None:
-        """*writer_of* returns the writer of a split that was claimed with a token."""
-        super().__init__(connection, job, quarantine_bytes_max=quarantine_bytes_max)
+        """Begin: *writer_of* returns the writer of a split that was claimed with a token."""
         self._writer_of = writer_of
         self._clock = clock
+        self._copies = self.copies()
         self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}
@@ -124,10 +115,10 @@ class TransactionalStore(SqliteStore):
             FencedError: the split must be claimed anew.
 
         """
-        super().load(split, token)  # Else the owner of today would be the one kept out.
+        self._copies.load(split, token)  # Else the owner of today would be the one kept out.
         writer = self._writer_of(split, token)
         entries = writer.begin(self._clock.monotonic_ms() + CALL_MS)
-        mine = super().load(split, token)
+        mine = self._copies.load(split, token)
         if entries is None:
             raise StoreUnavailableError(
                 "the state of the split could not be read yet", place=writer.place
@@ -142,10 +133,10 @@ class TransactionalStore(SqliteStore):
         return chosen
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """See `Store.release`. Whoever finds the file says that its copy can be relied on."""
+        """See `Store.release`. Whoever finds the copy is told whether it can be relied on."""
         if self._loaded.get(split) == token and split not in self._doubtful:
-            self._heads.released(split, token)
-        super().release(owner, split, token, problem)
+            self._copies.released(split, token)
+        super().release(owner, split, token, problem)  # type: ignore[safe-super]
 
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`; each split is a transaction of its own."""
@@ -166,40 +157,40 @@ class TransactionalStore(SqliteStore):
         return refused
 
     def _chosen(self, mine: SplitState, kept: _Kept | None, place: str) -> SplitState:
-        """Return the state to go on from: the sink's, or that of the file where it is newer."""
-        split = mine.split
-        copied = self._heads.copied(split)
-        if copied.kept_in == PARTED and (kept is None or kept.token <= mine.token):
-            self._heads.outrank(split, kept.moved if kept else -1)
-            copied = self._heads.copied(split)
+        """Return the state to go on from: the sink's, or that of the store where it is newer."""
+        split, token = mine.split, mine.token
+        copied = self._copies.copied(split)
+        if copied.kept_in == PARTED and (kept is None or kept.token <= token):
+            self._copies.outrank(split, token, kept.moved if kept else -1)
+            copied = self._copies.copied(split)
         self._moved[split] = copied.moved
         if kept is None:
             if copied.kept_in == place:
                 raise _lost(f"{place}, split {split}", "nothing is left; it was there")
-            self._heads.cover(split, mine.seq)
+            self._copies.cover(split, token, mine.seq)
             return mine
         if kept.key != self._key:
-            what = "the key is another job's of this name, or this job's of another state file"
+            what = "the key is another job's of this name, or this job's of another store"
             raise _lost(f"{place}, split {split}", what)
-        if kept.token > mine.token:
-            self._heads.raise_token(split, kept.token)
+        if kept.token > token:
+            self._copies.raise_token(split, kept.token)
             raise FencedError(
-                f"the sink has seen token {kept.token}, mine is {mine.token}",
+                f"the sink has seen token {kept.token}, mine is {token}",
                 place=f"split {split}",
             )
         if (kept.moved, kept.seq) < (copied.moved, mine.seq):
-            self._heads.cover(split, mine.seq)
+            self._copies.cover(split, token, mine.seq)
             return mine
         self._moved[split] = kept.moved
         chosen = replace(mine, seq=kept.seq, position=kept.position, counters=kept.counters)
-        self._heads.adopt(chosen, kept.position, Copied(place, kept.moved))
+        self._copies.adopt(chosen, kept.position, Copied(place, kept.moved))
         return chosen
 
     def _commit(self, commit: Commit) -> HeadraceError | None:
         split = commit.split
         if self._loaded.get(split) != commit.token:
             self.load(split, commit.token)
-        applied, error = self._heads.prepare(commit)
+        applied, error = self._copies.prepare(commit)
         if applied or error:
             return error
         writer = self._writer_of(split, commit.token)
@@ -213,7 +204,7 @@ class TransactionalStore(SqliteStore):
                 )
             self._decided[split] = commit.seq
             self._chunks[split] = frozenset(commit.position.names)
-        refusal = self._heads.copy(commit, Copied(writer.place, moved))
+        refusal = self._copies.copy(commit, Copied(writer.place, moved))
         if refusal is None:
             self._doubtful.discard(split)
         return refusal
@@ -246,6 +237,11 @@ class TransactionalStore(SqliteStore):
             if name not in known:
                 entries[_CHUNK + name] = content
         return entries | {_HEAD: kept.head()}
+
+
+def transactional(kind: type[CopyingStore]) -> type[TransactionalStore]:
+    """Return *kind* as a store whose truth is with the sink; open it, then `write_with`."""
+    return type(f"Transactional{kind.__name__}", (TransactionalStore, kind), {})
 
 
 def _lost(place: str, what: str) -> StateLostError:

@@ -13,9 +13,8 @@ from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Store
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
-from headrace.connector.stores.transactional import TransactionalStore
+from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
+from headrace.connector.stores.transactional import transactional
 from headrace.plugins import Batch, Demand, Encoding, Source
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -161,9 +160,10 @@ class Rig:
         writers = Writers(self.sink, self.clock)
         store = self.open_store()
         if writers.transactional:
-            store = TransactionalStore(
-                connect(self.path), "job", writer_of=writers.claimed, clock=self.clock
-            )
+            config = SqliteConfig(path=str(self.path))
+            kept = transactional(SqliteStore).open_job(config, "job")
+            kept.write_with(writers.claimed, self.clock)
+            store = kept
         return Surroundings(
             source=self._reads,
             writers=writers,

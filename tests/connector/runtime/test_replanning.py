@@ -15,9 +15,8 @@ from headrace.connector.runtime.books import SplitBooks, differences, total
 from headrace.connector.runtime.committed import books_of
 from headrace.connector.runtime.replanning import Replanning, Wish
 from headrace.connector.stores import Commit, LeaseRow, PlanChangedError
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
-from headrace.connector.stores.transactional import TransactionalStore
+from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
+from headrace.connector.stores.transactional import transactional
 from headrace.plugins import FencedError, Source
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -191,10 +190,9 @@ class ExactlyOnce:
         """Read all in so many splits; return how many changes came, and the books."""
         made = source({**self._job.source, "splits": count}, job="orders")
         replanning(self._job, made, self._store, self.sink).settle(Wish())
-        connection = connect(self._job.folder / "state.db")
-        kept = TransactionalStore(
-            connection, "orders", writer_of=cache(self._writer_of), clock=DrivenClock()
-        )
+        config = SqliteConfig(path=str(self._job.folder / "state.db"))
+        kept = transactional(SqliteStore).open_job(config, "orders")
+        kept.write_with(cache(self._writer_of), DrivenClock())
         tokens = kept.claim("w", kept.leases(), LEASE_MS)
         states = {split: kept.load(split, token) for split, token in tokens.items()}
         readers = [
