@@ -30,6 +30,8 @@ from headrace.connector.stores import (
     Succeed,
     WorkerRow,
 )
+from headrace.connector.stores.board import FORK_MARK
+from headrace.connector.stores.cassandra_copies import CassandraCopies
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_notes import (
     CassandraNotes,
@@ -47,7 +49,8 @@ from headrace.connector.stores.cassandra_session import (
     CassandraStoreConfig,
 )
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
-from headrace.connector.stores.stored import BEGINS_ANEW, document
+from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.stored import BEGINS_ANEW, PARTED, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 
 WORKER_SECONDS: Final = 24 * 3600  # After which a worker that vanished is no more listed.
@@ -61,8 +64,8 @@ _RENEW: Final = (
     "IF owner = ? AND fence = ?"
 )
 _NEW_HEAD: Final = (
-    "INSERT INTO heads (job, split, plan, fence, seq, chunks, counters) "
-    "VALUES (?, ?, ?, 0, 0, ?, '{}') IF NOT EXISTS"
+    "INSERT INTO heads (job, split, plan, fence, seq, chunks, counters, kept_in) "
+    "VALUES (?, ?, ?, 0, 0, ?, '{}', ?) IF NOT EXISTS"
 )
 _BEAT: Final = (
     "INSERT INTO workers "
@@ -71,7 +74,7 @@ _BEAT: Final = (
 )
 
 
-class CassandraStore(Store):
+class CassandraStore(CopyingStore):
     """The state of one job in a keyspace; see `Store`."""
 
     config_class = CassandraStoreConfig
@@ -154,6 +157,9 @@ class CassandraStore(Store):
 
     def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
         """See `Store.replan`."""
+        for split, token in tokens.items():
+            if self._heads.state(split).plan > 0:  # Else who began with it has done so.
+                self.load(split, token)  # Exactly once, the sink may have a newer state.
         self._plans.replan(owner, tokens, succeed, self._lease)
         crash.reached("plan_changed")
         self.leases()
@@ -175,11 +181,16 @@ class CassandraStore(Store):
     def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
         """See `Store.become_copy`."""
         other = CassandraStore(self._session, of, quarantine_bytes_max=0)
-        if any(row.owner in busy for row in other.leases() if row.owner):
+        owners = {row.owner for row in other.leases()}
+        if owners & set(busy) or other.copies().behind():
             return False
         other.job_key()
         self._parting.become_copy(of)
         return True
+
+    def copies(self) -> CassandraCopies:
+        """See `CopyingStore.copies`."""
+        return CassandraCopies(self._session, self._job, self._heads, self._losses, self._plans)
 
     def begin_beside(self, job: str) -> None:
         """See `Store.begin_beside`."""
@@ -364,7 +375,7 @@ class CassandraStore(Store):
     def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
         """See `Store.commit`."""
         if not self._splits and any(commit.losses for commit in commits):
-            self._splits = list(self._committed())
+            self._splits = list(self._plans.committed())
         return self._heads.commit(commits, self._splits)
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
@@ -399,11 +410,11 @@ class CassandraStore(Store):
 
     def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
         """See `Store.losses`."""
-        return self._losses.all(self._committed(), numbers)
+        return self._losses.all(self._plans.committed(), numbers)
 
     def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
         """See `Store.unsent_losses`."""
-        committed = self._committed()
+        committed = self._plans.committed()
         in_force = sorted(self._plans.in_force().splits)
         # Of splits that are no more, whoever has the first one sends it.
         gone = set(committed) - set(in_force) if in_force[:1] == sorted(splits)[:1] else set()
@@ -412,25 +423,15 @@ class CassandraStore(Store):
 
     def mark_losses_sent(self, numbers: Sequence[int]) -> None:
         """See `Store.mark_losses_sent`."""
-        self._losses.mark_sent(self._committed(), numbers)
+        self._losses.mark_sent(self._plans.committed(), numbers)
 
     def remove_losses(self, numbers: Sequence[int]) -> None:
         """See `Store.remove_losses`."""
-        self._losses.remove(self._committed(), numbers)
+        self._losses.remove(self._plans.committed(), numbers)
 
     def close(self) -> None:
         """See `Store.close`."""
         self._session.close()
-
-    def _committed(self) -> dict[str, int]:
-        """Return the number of each split's head, also of those of plans that ended."""
-        plans = self._plans.all()
-        splits = {split for plan in (plans.in_force, *plans.ended) for split in plan.splits}
-        rows = self._session.rows_of(
-            "SELECT split, seq FROM heads WHERE job = ? AND split = ?",
-            [(self._job, split) for split in sorted(splits)],
-        )
-        return {row["split"]: row["seq"] or 0 for row in rows}
 
     def _check_known(self, known: Sequence[str]) -> None:
         heads = self._session.rows_of(
@@ -453,7 +454,8 @@ class CassandraStore(Store):
     def _make(self, splits: Sequence[str], plan: int) -> None:
         """Make leases and heads that are not there yet."""
         leases = [(NEW_LEASE, (*self._lease(split), 0)) for split in splits]
-        heads = [(_NEW_HEAD, (self._job, split, plan, BEGINS_ANEW)) for split in splits]
+        kept_in = PARTED if FORK_MARK in self._job else ""
+        heads = [(_NEW_HEAD, (self._job, split, plan, BEGINS_ANEW, kept_in)) for split in splits]
         if None in self._session.apply_all([*leases, *heads]):
             raise StoreUnavailableError("whether splits were registered is not known")
 

@@ -64,10 +64,10 @@ class CassandraLosses:
             ]
         return found
 
-    def forget_after(self, split: str, seq: int) -> None:
-        """Remove what earlier owners put away for commits that never were."""
+    def forget_after(self, split: str, seq: int, token: int) -> None:
+        """Remove what owners up to that of *token* put away for commits that never were."""
         rows = self._rows([split], "split, seq, fence, place")
-        self._remove([_key(row) for row in rows if row["seq"] > seq])
+        self._remove([_key(row) for row in rows if row["seq"] > seq and row["fence"] <= token])
 
     def forget(self, commit: Commit) -> None:
         """Remove what was put away for a commit that was refused."""

@@ -18,7 +18,8 @@ from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession
 from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads, lease_key
-from headrace.connector.stores.stored import PLAN
+from headrace.connector.stores.copies import Copied
+from headrace.connector.stores.stored import PARTED, PLAN
 from headrace.plugins import EncodedPosition, LeaseLostError
 
 _FORGET: Final = tuple(
@@ -58,7 +59,7 @@ class CassandraParting:
                 position=position,
                 counters=counters,
             )
-            heads.append(self._heads.anew(after, is_known=True))
+            heads.append(self._heads.anew(after, self._moved(split), is_known=True))
         self._put(heads)
 
     def become_copy(self, of: str) -> None:
@@ -76,6 +77,7 @@ class CassandraParting:
                     token=1 + max(state.token, known.get(state.split, 0)),
                     counters={},  # I3: what the other job did before is in its own books.
                 ),
+                Copied(PARTED, 0),
                 is_known=state.split in known,
             )
             for state in states
@@ -107,7 +109,7 @@ class CassandraParting:
                 position=position,
                 counters=counters,
             )
-            heads.append(self._heads.anew(after, is_known=True))
+            heads.append(self._heads.anew(after, self._moved(split), is_known=True))
         self._put(heads)
 
     def inherit(self, of: str) -> None:
@@ -137,6 +139,11 @@ class CassandraParting:
         self._forget(self.splits())
         self._session.write([(statement, (self._job,)) for statement in _FORGET])
         self._session.apply("DELETE FROM jobs WHERE job = ? IF EXISTS", self._job)
+
+    def _moved(self, split: str) -> Copied:
+        """Return what is known of a head when its position has been set once more."""
+        copied = self._heads.copied(split)
+        return Copied(PARTED if copied.kept_in == PARTED else "", copied.moved + 1)
 
     def _become(self, of: str, plan: int, splits: Sequence[str]) -> None:
         """Give the job the key of another, and a plan."""

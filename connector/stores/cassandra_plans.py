@@ -23,6 +23,7 @@ from headrace.connector.stores import (
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads
+from headrace.connector.stores.copies import Copied
 from headrace.connector.stores.stored import (
     JOB_KEY_BYTES,
     PLAN,
@@ -108,6 +109,16 @@ class CassandraPlans:
                 raise UnreadableError(f"{what} plan: found NULL")
             return Plan(number=row["plan"], splits=names(row["splits"], f"{what} splits"))
 
+    def committed(self) -> dict[str, int]:
+        """Return the number of each split's head, also of those of plans that ended."""
+        plans = self.all()
+        splits = {split for plan in (plans.in_force, *plans.ended) for split in plan.splits}
+        rows = self._session.rows_of(
+            "SELECT split, seq FROM heads WHERE job = ? AND split = ?",
+            [(self._job, split) for split in sorted(splits)],
+        )
+        return {row["split"]: row["seq"] or 0 for row in rows}
+
     def announce(self, splits: Sequence[str], *, after: int) -> None:
         """Do what `Store.announce` promises."""
         if self.in_force().number == after:
@@ -130,7 +141,8 @@ class CassandraPlans:
             raise LeaseLostError("the plan is another one by now", place=f"job {self._job}")
         states = self.closed(owner, tokens)
         successor = succeed(states)
-        token = self._made(plan, successor.positions, max(tokens.values()))
+        moved = 1 + max(self._heads.copied(split).moved for split in before.splits)
+        token = self._made(plan, successor.positions, max(tokens.values()), Copied("", moved))
         self._apply(
             [(NEW_LEASE, (*lease_of(split), token)) for split in plan.splits], must_be=False
         )
@@ -163,11 +175,15 @@ class CassandraPlans:
         )
         states = [self._heads.state(split) for split in plan.splits]
         for state in states:
-            self._losses.forget_after(state.split, state.seq)
+            self._losses.forget_after(state.split, state.seq, state.token)
         return states
 
     def _made(
-        self, plan: Plan, positions: Mapping[str, EncodedPosition | None], highest: int
+        self,
+        plan: Plan,
+        positions: Mapping[str, EncodedPosition | None],
+        highest: int,
+        copied: Copied,
     ) -> int:
         """Write chunks and heads of a plan that is not in force yet; return their token."""
         rows = self._session.rows_of(
@@ -188,7 +204,7 @@ class CassandraPlans:
                 position=positions[split],
                 counters={},
             )
-            heads.append(self._heads.anew(state, is_known=split in known))
+            heads.append(self._heads.anew(state, copied, is_known=split in known))
         self._apply(heads)
         return token
 

@@ -71,7 +71,8 @@ TABLES: Final[Mapping[str, str]] = {
     )""",
     "heads": """
         job text, split text, plan int, fence bigint, owner text, seq bigint, head blob,
-        chunks text, counters text, PRIMARY KEY ((job, split))
+        chunks text, counters text, kept_in text, moved bigint, behind boolean,
+        PRIMARY KEY ((job, split))
     )""",
     "chunks": """
         job text, split text, fence bigint, name text, content blob,
@@ -107,6 +108,9 @@ ADDED: Final[Mapping[tuple[str, str], str]] = {
     ("workers", "places"): "text",
     ("workers", "heirs"): "text",
     ("workers", "wants"): "text",
+    ("heads", "kept_in"): "text",
+    ("heads", "moved"): "bigint",
+    ("heads", "behind"): "boolean",
 }
 
 

@@ -22,6 +22,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
+from headrace.connector.stores.copies import Copied
 from headrace.connector.stores.ring_parts import token_range
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
@@ -39,19 +40,28 @@ SNAPSHOT_SECONDS: Final = 60
 SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024  # Half of what a node takes as one write.
 READS_MAX: Final = 5  # Of a state that somebody replaces meanwhile.
 _HEAD: Final = (
-    "SELECT plan, fence, owner, seq, head, chunks, counters FROM heads WHERE job = ? AND split = ?"
+    "SELECT plan, fence, owner, seq, head, chunks, counters, kept_in, moved FROM heads "
+    "WHERE job = ? AND split = ?"
 )
 _REPLACE: Final = (
-    "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ? WHERE job = ? AND split = ? "
-    "IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
+    "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = '', behind = false "
+    "WHERE job = ? AND split = ? IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
+)
+_COPY: Final = (
+    "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = ?, moved = ?, "
+    "behind = true WHERE job = ? AND split = ? IF plan = ? AND fence = ? AND owner = ? AND seq = ?"
+)
+_ADOPT: Final = (
+    "UPDATE heads SET seq = ?, head = ?, chunks = ?, counters = ?, kept_in = ?, moved = ?, "
+    "behind = true WHERE job = ? AND split = ? IF fence = ?"
 )
 _NEW_HEAD: Final = (
-    "INSERT INTO heads (job, split, plan, fence, seq, head, chunks, counters) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+    "INSERT INTO heads (job, split, plan, fence, seq, head, chunks, counters, kept_in, moved) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
 )
 _OVER_HEAD: Final = (
     "UPDATE heads SET plan = ?, fence = ?, owner = null, seq = ?, head = ?, chunks = ?, "
-    "counters = ? WHERE job = ? AND split = ? IF fence < ?"
+    "counters = ?, kept_in = ?, moved = ?, behind = false WHERE job = ? AND split = ? IF fence < ?"
 )
 _FENCE_OFF: Final = (
     "UPDATE heads SET fence = ?, owner = null WHERE job = ? AND split = ? IF fence = ?"
@@ -80,8 +90,11 @@ class CassandraHeads:
         self._sizes: dict[str, dict[str, int]] = {}  # In bytes, of those chunks, by split.
         self._shown: dict[str, float] = {}  # When `cdc_state` last had a split's state.
 
-    def load(self, split: str, token: int) -> SplitState:
-        """Read the state of a claimed split, and remove what is in no state any more."""
+    def load(self, split: str, token: int, *, forgets: bool = True) -> SplitState:
+        """Read the state of a claimed split, and remove what is in no state any more.
+
+        Unless it *forgets*, losses stay that a commit which is decided elsewhere may cover.
+        """
         state, listed = self._read(split)
         if state.token != token:
             raise LeaseLostError(
@@ -93,7 +106,8 @@ class CassandraHeads:
         self._listed[split, token] = listed
         chunks = state.position.chunks if state.position else {}
         self._sizes[split] = {name: len(content) for name, content in chunks.items()}
-        self._losses.forget_after(split, state.seq)
+        if forgets:
+            self._losses.forget_after(split, state.seq, token)
         self._sweep(split, token, listed)
         return state
 
@@ -101,7 +115,14 @@ class CassandraHeads:
         """Read a state without a claim."""
         return self._read(split)[0]
 
-    def anew(self, state: SplitState, *, is_known: bool) -> tuple[str, Sequence[object]]:
+    def copied(self, split: str) -> Copied:
+        """Return what is known of a head as a copy; see `copies`."""
+        row = self._row(split)
+        return Copied((row and row["kept_in"]) or "", (row and row["moved"]) or 0)
+
+    def anew(
+        self, state: SplitState, copied: Copied, *, is_known: bool
+    ) -> tuple[str, Sequence[object]]:
         """Write the chunks of a state that nobody owns; return what puts its head in place.
 
         The token of *state* keeps out all that were given before. *is_known*: there is a head.
@@ -116,11 +137,37 @@ class CassandraHeads:
         )
         listed = json.dumps(dict.fromkeys(chunks, state.token)) if position else BEGINS_ANEW
         facts = (state.seq, position.head if position else None, listed)
-        counters = counters_text(state.counters)
+        kept = (counters_text(state.counters), copied.kept_in, copied.moved)
         if is_known:
             place = (self._job, state.split, state.token)
-            return _OVER_HEAD, (state.plan, state.token, *facts, counters, *place)
-        return _NEW_HEAD, (self._job, state.split, state.plan, state.token, *facts, counters)
+            return _OVER_HEAD, (state.plan, state.token, *facts, *kept, *place)
+        return _NEW_HEAD, (self._job, state.split, state.plan, state.token, *facts, *kept)
+
+    def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
+        """Do what `Copies.adopt` promises, of a state that was loaded."""
+        split, token = state.split, state.token
+        before = self._listed[split, token]
+        after = {name: before.get(name, token) for name in position.names}
+        self._session.write(
+            [
+                (PUT_CHUNK, (self._job, split, token, name, content))
+                for name, content in position.chunks.items()
+                if name not in before
+            ]
+        )
+        facts = (state.seq, position.head, json.dumps(after), counters_text(state.counters))
+        adopted = self._session.apply(
+            _ADOPT, *facts, copied.kept_in, copied.moved, self._job, split, token
+        )
+        if not adopted["[applied]"]:
+            raise LeaseLostError("somebody claimed it meanwhile", place=f"split {split}")
+        self._relist(split, token, after, position)
+
+    def judged(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
+        """Say whether *commit* was applied, and why it must not be."""
+        row = self._row(commit.split)
+        error = self._judge(commit, row)
+        return row is not None and not error and row["seq"] == commit.seq, error
 
     def fence_off(self, split: str) -> SplitState:
         """Keep whoever owns a split from committing (I2), and return its state.
@@ -141,9 +188,12 @@ class CassandraHeads:
         return None if row is None else row["owner"]
 
     def commit(
-        self, commits: Sequence[Commit], splits: Sequence[str]
+        self, commits: Sequence[Commit], splits: Sequence[str], copied: Copied | None = None
     ) -> Mapping[str, HeadraceError]:
-        """Do what `Store.commit` promises; *splits* are all that the job has."""
+        """Do what `Store.commit` promises; *splits* are all that the job has.
+
+        With *copied* it was decided elsewhere, and this is the copy.
+        """
         refused: dict[str, HeadraceError] = {}
         ready: list[tuple[Commit, dict[str, int]]] = []
         writes: list[tuple[str, Sequence[object]]] = []
@@ -168,7 +218,7 @@ class CassandraHeads:
             ready.append((commit, after))
         self._session.write(writes)
         crash.reached("commit_chunks")
-        self._replace(ready, refused)
+        self._replace(ready, refused, copied)
         crash.reached("committed")
         return refused
 
@@ -186,16 +236,21 @@ class CassandraHeads:
         return None if row["seq"] == commit.seq else self._chunks(commit.split, row)
 
     def _replace(
-        self, ready: Sequence[tuple[Commit, dict[str, int]]], refused: dict[str, HeadraceError]
+        self,
+        ready: Sequence[tuple[Commit, dict[str, int]]],
+        refused: dict[str, HeadraceError],
+        copied: Copied | None,
     ) -> None:
         """Replace heads on condition, and learn what became of each (line 30)."""
+        replace = _COPY if copied else _REPLACE
+        of = (copied.kept_in, copied.moved) if copied else ()
         outcomes = self._session.apply_all(
             [
                 (
-                    _REPLACE,
+                    replace,
                     (
                         *(commit.seq, commit.position.head, json.dumps(after)),
-                        *(counters_text(commit.counters), self._job, commit.split),
+                        *(counters_text(commit.counters), *of, self._job, commit.split),
                         *(commit.plan, commit.token, commit.owner, commit.previous),
                     ),
                 )
@@ -226,16 +281,21 @@ class CassandraHeads:
         row = self._row(commit.split)
         return row is not None and row["seq"] == commit.seq
 
-    def _committed(self, commit: Commit, after: dict[str, int]) -> None:
-        key = commit.split, commit.token
-        for name, token in self._listed.get(key, {}).items():
+    def _relist(
+        self, split: str, token: int, after: dict[str, int], position: EncodedPosition
+    ) -> None:
+        """Note the chunks that the head of *position* lists, and remove those of the last one."""
+        for name, writer in self._listed.get((split, token), {}).items():
             if name not in after:
-                self._drop(commit.split, token, name)
-        self._listed[key] = after
-        sizes, chunks = self._sizes.get(commit.split, {}), commit.position.chunks
-        self._sizes[commit.split] = {
+                self._drop(split, writer, name)
+        self._listed[split, token] = after
+        sizes, chunks = self._sizes.get(split, {}), position.chunks
+        self._sizes[split] = {
             name: len(chunks[name]) if name in chunks else sizes.get(name, 0) for name in after
         }
+
+    def _committed(self, commit: Commit, after: dict[str, int]) -> None:
+        self._relist(commit.split, commit.token, after, commit.position)
         with suppress(StoreUnavailableError):  # Only those who look miss something.
             self._show(commit)
 

@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,10 @@ from headrace.connector.stores import (
     QUARANTINE_BYTES_MAX,
     Commit,
     Loss,
+    SplitState,
     StateLostError,
     StoreUnavailableError,
+    Successor,
 )
 from headrace.connector.stores.board import FORK_MARK
 from headrace.connector.stores.copies import CopyingStore
@@ -289,6 +291,30 @@ class CopySuite:
             assert expected == other.copies().behind()
         with contextlib.closing(keeper.plain(keeper.parted)) as parted:
             assert parted.become_copy(keeper.job, busy=()) is not bool(expected)
+
+    def test_plans_succeed_what_the_sink_has(
+        self, process: Process, sink: TransactionalSink
+    ) -> None:
+        """Not its copy; and a name that comes back begins as it is told, whatever is kept of it."""
+        sink.outcomes.append(Outcome.DEAD)
+        with pytest.raises(FencedError):
+            process.commit(1, 2)
+        process.claim()
+        found: list[bytes] = []
+        for number, names in enumerate((["b"], ["a"]), 1):
+
+            def succeed(states: Sequence[SplitState], names: Sequence[str] = names) -> Successor:
+                found.extend(state.position.head for state in states if state.position)
+                positions = {name: EncodedPosition(name.encode(), {}) for name in names}
+                return Successor(positions=positions, books={}, counters={})
+
+            process.store.announce(names, after=number)
+            tokens = process.store.claim("w", process.store.leases(), 1_000)
+            process.store.replan("w", tokens, succeed)
+        process.claim()
+
+        assert [b"2", b"b"] == found
+        assert EncodedPosition(b"a", {}) == process.found()[1]
 
     def test_a_position_set_by_command_is_not_behind(
         self, process: Process, keeper: Keeper

@@ -1,10 +1,12 @@
 """Two jobs over the same logs, one of which parted from the other, that want the same again."""
 
 import contextlib
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Final
 
+from children import JobFolder
 from gap_jobs import GapJob
 from headrace.connector.control.status import connector_statuses
 from headrace.connector.job import state_of
@@ -49,6 +51,23 @@ def parted(job: GapJob) -> None:
     job.log(3, range(20, 23), others=range(30, 33))
     assert 0 == job.run("--job", fork_of(job))
     assert not set(range(20, 23)) & set(job.rows())
+
+
+def part_after_a_death(job: GapJob, where: str, *, crash_at: str) -> None:
+    """Let a worker die at a step of its first commit; then one table stops alone, and goes on."""
+    job.log(0, range(3), others=range(10, 13))
+    job.from_statements()
+    job.execute(
+        f"CREATE DATA_SINK k WITH '{where}';"
+        f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = '{job.name}';"
+        f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = '{job.name}'"
+    )
+    child = JobFolder(job.folder, str)
+    assert -signal.SIGKILL == child.finish(crash_at=crash_at), child.log()
+    job.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == job.run()
+    job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
+    assert 0 == job.run("--job", fork_of(job))
 
 
 def kill_at_each_step(job: GapJob, server: KillServer) -> list[int]:

@@ -29,7 +29,7 @@ from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins import Context, TransactionalWriter, parse_config
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
-from parted import OTHER, T, fork_of
+from parted import part_after_a_death
 
 pytestmark = pytest.mark.real
 
@@ -264,32 +264,17 @@ def test_a_source_that_is_stopped_alone_after_a_death(
 ) -> None:
     """The worker died between a commit and its copy: the part begins behind that commit."""
     job = GapJob(tmp_path, f"part-{uuid4().hex}")
-    job.log(0, range(3), others=range(10, 13))
-    job.from_statements()
     where = f"kafka://{bootstrap_servers}?topic={job.name}&format=json&exactly.once=true"
-    job.execute(
-        f"CREATE DATA_SINK k WITH '{where}';"
-        f"CREATE DATA_SOURCE cdc ON TABLE {T} WITH k AND job = '{job.name}';"
-        f"CREATE DATA_SOURCE cdc ON TABLE {OTHER} WITH k AND job = '{job.name}'"
-    )
-    child = JobFolder(tmp_path, _change_of)
-    assert -signal.SIGKILL == child.finish(crash_at="commit_heads:1"), child.log()
-    job.execute(f"STOP DATA_SOURCE cdc ON TABLE {OTHER}")
-    assert 0 == job.run()
-    job.execute(f"RESUME DATA_SOURCE cdc ON TABLE {OTHER}")
-    assert 0 == job.run("--job", fork_of(job))
+    part_after_a_death(job, where, crash_at="commit_heads:1")
     found = counted(committed(bootstrap_servers, job.name), _change)
 
     assert 6 == len(found)
     assert {1} == set(found.values())
 
 
-def _change_of(said: dict[str, object]) -> Hashable:
-    return said["mutation"], said["index"]
-
-
 def _change(value: bytes) -> Hashable:
-    return _change_of(json.loads(value))
+    said = json.loads(value)
+    return said["mutation"], said["index"]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
