@@ -47,9 +47,19 @@ class Keeper(abc.ABC):
         """The name of a job that parts from `job`."""
         return f"{self.job}{FORK_MARK}s"
 
+    def __init__(self) -> None:
+        """Nothing is open yet."""
+        self._opened: list[CopyingStore] = []
+
+    def close(self) -> None:
+        """Close whatever a test left open."""
+        for store in self._opened:
+            store.close()
+
     def plain(self, job: str) -> CopyingStore:
         """Open the store of a job, as who looks at it does."""
-        return self.kind.open_job(self.config, job)
+        self._opened.append(self.kind.open_job(self.config, job))
+        return self._opened[-1]
 
     def transactional(
         self,
@@ -64,6 +74,7 @@ class Keeper(abc.ABC):
             self.config, job, quarantine_bytes_max=quarantine_bytes_max
         )
         store.write_with(writer_of, clock)
+        self._opened.append(store)
         return store
 
     @abc.abstractmethod

@@ -1,6 +1,8 @@
 """Exactly once with a store that machines share: copies of what the sink keeps, on a real node."""
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from cassandra.cluster import Session
@@ -29,6 +31,7 @@ class TableKeeper(Keeper):
 
     def __init__(self, node: Cassandra, session: Session) -> None:
         """Make the tables."""
+        super().__init__()
         self.config = CassandraStoreConfig(
             contact_points=(f"{node.host}:{node.port}",), keyspace=KEYSPACE, replication_factor=1
         )
@@ -102,9 +105,10 @@ class SharedDriver(StoreDriver):
 
 
 @pytest.fixture
-def keeper(node: Cassandra, session: Session) -> TableKeeper:
+def keeper(node: Cassandra, session: Session) -> Iterator[TableKeeper]:
     """Return a keeper of a new job."""
-    return TableKeeper(node, session)
+    with contextlib.closing(TableKeeper(node, session)) as made:
+        yield made
 
 
 class TestSharedTransactionalStore(StoreSuite):

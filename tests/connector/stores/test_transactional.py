@@ -1,5 +1,7 @@
 """A store in a file whose truth is with the sink."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ class FileKeeper(Keeper):
 
     def __init__(self, path: Path) -> None:
         """Look at nothing yet."""
+        super().__init__()
         self.config = SqliteConfig(path=str(path))
 
     def forget_commits(self, *, tokens: bool = False) -> None:
@@ -77,6 +80,7 @@ class TestCopiesInAFile(CopySuite):
     """Its copies are rows of the state file."""
 
     @pytest.fixture
-    def keeper(self, tmp_path: Path) -> FileKeeper:
+    def keeper(self, tmp_path: Path) -> Iterator[FileKeeper]:
         """Return a keeper of a file that is not there yet."""
-        return FileKeeper(tmp_path / "state.db")
+        with contextlib.closing(FileKeeper(tmp_path / "state.db")) as keeper:
+            yield keeper
