@@ -14,7 +14,7 @@ from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.starting import lease_times, planning_store
 from headrace.connector.stores import Store, StoreUnavailableError
-from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.state_copies import CopyingStore
 from headrace.plugins import Context, FencedError, LeaseLostError, Sink
 
 
@@ -33,7 +33,7 @@ def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
         sink: Sink = job.sink(job.sink_config, context)
         if not sink.is_transactional:  # Any more: what it has kept does not count.
             if isinstance(store, CopyingStore):
-                store.copies().believe()
+                store.state_copies().believe()
             return True
         with planning_store(job, sink, store) as known:
             return _load_all(job, known, log)

@@ -18,7 +18,7 @@ from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import Commit, Store, StoreUnavailableError
 from headrace.connector.stores.board import Board
-from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import (
     ConfigError,

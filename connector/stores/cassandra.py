@@ -49,7 +49,7 @@ from headrace.connector.stores.cassandra_session import (
     CassandraStoreConfig,
 )
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
-from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.stored import BEGINS_ANEW, PARTED, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
 
@@ -182,14 +182,14 @@ class CassandraStore(CopyingStore):
         """See `Store.become_copy`."""
         other = CassandraStore(self._session, of, quarantine_bytes_max=0)
         owners = {row.owner for row in other.leases()}
-        if owners & set(busy) or other.copies().behind():
+        if owners & set(busy) or other.state_copies().behind():
             return False
         other.job_key()
         self._parting.become_copy(of)
         return True
 
-    def copies(self) -> CassandraCopies:
-        """See `CopyingStore.copies`."""
+    def state_copies(self) -> CassandraCopies:
+        """See `CopyingStore.state_copies`."""
         return CassandraCopies(self._session, self._job, self._heads, self._losses, self._plans)
 
     def begin_beside(self, job: str) -> None:

@@ -12,15 +12,15 @@ from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession
 from headrace.connector.stores.cassandra_state import CassandraHeads
-from headrace.connector.stores.copies import Copied, Copies
+from headrace.connector.stores.state_copies import Copied, StateCopies
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 _WHERE: Final = "WHERE job = ? AND split = ?"
 _MARK: Final = f"UPDATE heads SET behind = ? {_WHERE} IF fence = ?"  # noqa: S608 (constants)
 
 
-class CassandraCopies(Copies):
-    """See `Copies`. Belongs to the session's thread."""
+class CassandraCopies(StateCopies):
+    """See `StateCopies`. Belongs to the session's thread."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class CassandraCopies(Copies):
         self._plans = plans
 
     def load(self, split: str, token: int) -> SplitState:
-        """See `Copies.load`."""
+        """See `StateCopies.load`."""
         return self._heads.load(split, token, forgets=False)
 
     def copied(self, split: str) -> Copied:
-        """See `Copies.copied`."""
+        """See `StateCopies.copied`."""
         return self._heads.copied(split)
 
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
-        """See `Copies.prepare`."""
+        """See `StateCopies.prepare`."""
         applied, error = self._heads.judged(commit)
         if applied or error or not commit.losses:
             return applied, error
@@ -58,27 +58,27 @@ class CassandraCopies(Copies):
         return False, full
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
-        """See `Copies.copy`."""
+        """See `StateCopies.copy`."""
         seen = replace(commit, losses=())  # They are there: see `prepare`.
         return self._heads.commit([seen], (), copied).get(commit.split)
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """See `Copies.adopt`."""
+        """See `StateCopies.adopt`."""
         self._heads.adopt(state, position, copied)
         self._losses.forget_after(state.split, state.seq, state.token)
 
     def cover(self, split: str, token: int, seq: int) -> None:
-        """See `Copies.cover`."""
+        """See `StateCopies.cover`."""
         if not self._mark(split, token, behind=True):
             raise LeaseLostError("somebody claimed it meanwhile", place=f"split {split}")
         self._losses.forget_after(split, seq, token)
 
     def released(self, split: str, token: int) -> None:
-        """See `Copies.released`."""
+        """See `StateCopies.released`."""
         self._mark(split, token, behind=False)
 
     def outrank(self, split: str, token: int, moved: int) -> None:
-        """See `Copies.outrank`."""
+        """See `StateCopies.outrank`."""
         most = max(self._heads.copied(split).moved, moved + 1)
         self._session.apply(
             f"UPDATE heads SET moved = ?, kept_in = '' {_WHERE} IF fence = ?",  # noqa: S608 (constants)
@@ -86,14 +86,14 @@ class CassandraCopies(Copies):
         )
 
     def raise_token(self, split: str, token: int) -> None:
-        """See `Copies.raise_token`."""
+        """See `StateCopies.raise_token`."""
         self._session.apply(
             f"UPDATE heads SET fence = ? {_WHERE} IF fence < ?",  # noqa: S608 (constants)
             *(token, self._job, split, token),
         )
 
     def behind(self) -> frozenset[str]:
-        """See `Copies.behind`."""
+        """See `StateCopies.behind`."""
         # A mark is there before the sink may have more: any read of a quorum sees it.
         query = f"SELECT split, behind FROM heads {_WHERE}"  # noqa: S608 (constants)
         keys = [(self._job, split) for split in self._plans.in_force().splits]
@@ -101,7 +101,7 @@ class CassandraCopies(Copies):
         return frozenset(row["split"] for row in rows if row["behind"])
 
     def believe(self) -> None:
-        """See `Copies.believe`."""
+        """See `StateCopies.believe`."""
         for split in self._plans.in_force().splits:
             self._session.apply(
                 f"UPDATE heads SET behind = false {_WHERE} IF EXISTS",  # noqa: S608 (constants)

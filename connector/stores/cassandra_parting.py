@@ -18,7 +18,7 @@ from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_plans import CassandraPlans
 from headrace.connector.stores.cassandra_session import CassandraSession
 from headrace.connector.stores.cassandra_state import NEW_LEASE, CassandraHeads, lease_key
-from headrace.connector.stores.copies import Copied
+from headrace.connector.stores.state_copies import Copied
 from headrace.connector.stores.stored import PARTED, PLAN
 from headrace.plugins import EncodedPosition, LeaseLostError
 

@@ -23,7 +23,7 @@ from headrace.connector.stores import (
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads
-from headrace.connector.stores.copies import Copied
+from headrace.connector.stores.state_copies import Copied
 from headrace.connector.stores.stored import (
     JOB_KEY_BYTES,
     PLAN,

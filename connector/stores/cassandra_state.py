@@ -22,8 +22,8 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
-from headrace.connector.stores.copies import Copied
 from headrace.connector.stores.ring_parts import token_range
+from headrace.connector.stores.state_copies import Copied
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
     UnreadableError,
@@ -116,7 +116,7 @@ class CassandraHeads:
         return self._read(split)[0]
 
     def copied(self, split: str) -> Copied:
-        """Return what is known of a head as a copy; see `copies`."""
+        """Return what is known of a head as a copy; see `state_copies`."""
         row = self._row(split)
         return Copied((row and row["kept_in"]) or "", (row and row["moved"]) or 0)
 
@@ -144,7 +144,7 @@ class CassandraHeads:
         return _NEW_HEAD, (self._job, state.split, state.plan, state.token, *facts, *kept)
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """Do what `Copies.adopt` promises, of a state that was loaded."""
+        """Do what `StateCopies.adopt` promises, of a state that was loaded."""
         split, token = state.split, state.token
         before = self._listed[split, token]
         after = {name: before.get(name, token) for name in position.names}

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from headrace.connector.stores import Notes, Store, StoreUnavailableError
-from headrace.connector.stores.copies import CopyingStore
 from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.state_copies import CopyingStore
 from headrace.plugins.notes import NoteKey
 
 FRESH_SECONDS: Final = 0.2  # What was compared with the store so recently is taken for new.
@@ -153,9 +153,9 @@ def job_store(connection: sqlite3.Connection, job: str) -> Store:
 
 
 def behind(connection: sqlite3.Connection, job: str) -> frozenset[str]:
-    """Return the splits of which a sink may have a newer position; see `Copies.behind`."""
+    """Return the splits of which a sink may have a newer position; see `StateCopies.behind`."""
     store = job_store(connection, job)
-    return store.copies().behind() if isinstance(store, CopyingStore) else frozenset()
+    return store.state_copies().behind() if isinstance(store, CopyingStore) else frozenset()
 
 
 def _table(found: sqlite3.Cursor, name: str) -> _Table:

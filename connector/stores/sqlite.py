@@ -27,7 +27,6 @@ from headrace.connector.stores import (
     Succeed,
     WorkerRow,
 )
-from headrace.connector.stores.copies import Copies, CopyingStore
 from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
 from headrace.connector.stores.sqlite_jobs import (
     add_splits,
@@ -48,6 +47,7 @@ from headrace.connector.stores.sqlite_state import (
     replace_positions,
     thaw,
 )
+from headrace.connector.stores.state_copies import CopyingStore, StateCopies
 from headrace.connector.stores.stored import PARTED, PLAN, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema, option
 
@@ -289,7 +289,7 @@ class SqliteStore(CopyingStore):
 
     def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
         """See `Store.become_copy`."""
-        other = SqliteStore(self._connection, of).copies()
+        other = SqliteStore(self._connection, of).state_copies()
         with transaction(self._connection):
             owners = self._connection.execute("SELECT owner FROM leases WHERE job = ?", (of,))
             if {owner for (owner,) in owners} & set(busy) or other.behind():
@@ -307,8 +307,8 @@ class SqliteStore(CopyingStore):
             )
         return True
 
-    def copies(self) -> Copies:
-        """See `CopyingStore.copies`."""
+    def state_copies(self) -> StateCopies:
+        """See `CopyingStore.state_copies`."""
         return self._heads
 
     def begin_beside(self, job: str) -> None:

@@ -16,10 +16,10 @@ from headrace.connector.stores import (
     SplitState,
     StoreUnavailableError,
 )
-from headrace.connector.stores.copies import Copied, Copies
 from headrace.connector.stores.sqlite_file import named_errors, snapshot, transaction
 from headrace.connector.stores.sqlite_jobs import is_known, lost, splits_of
 from headrace.connector.stores.sqlite_losses import Losses
+from headrace.connector.stores.state_copies import Copied, StateCopies
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
     PARTED,
@@ -157,7 +157,7 @@ def is_frozen(connection: sqlite3.Connection, job: str) -> bool:
         return connection.execute(query, (job,)).fetchone() is not None
 
 
-class StateWriter(Copies):
+class StateWriter(StateCopies):
     """Commits to the heads of one job."""
 
     def __init__(
@@ -186,7 +186,7 @@ class StateWriter(Copies):
         return refused
 
     def load(self, split: str, token: int) -> SplitState:
-        """See `Copies.load`."""
+        """See `StateCopies.load`."""
         state = load(self._connection, self._job, split)
         if state.plan < 0:
             raise LeaseLostError("its job becomes one with another", place=f"split {split}")
@@ -195,14 +195,14 @@ class StateWriter(Copies):
         return state
 
     def copied(self, split: str) -> Copied:
-        """See `Copies.copied`."""
+        """See `StateCopies.copied`."""
         query = "SELECT kept_in, moved FROM heads WHERE job = ? AND split = ?"
         with named_errors(self._connection):
             row = self._connection.execute(query, (self._job, split)).fetchone()
         return Copied(*row) if row else Copied("", 0)
 
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
-        """See `Copies.prepare`."""
+        """See `StateCopies.prepare`."""
         applied, error = self._judge(commit)
         if applied or error or not commit.losses:
             return applied, error
@@ -217,7 +217,7 @@ class StateWriter(Copies):
             )
 
     def cover(self, split: str, token: int, seq: int) -> None:
-        """See `Copies.cover`."""
+        """See `StateCopies.cover`."""
         with transaction(self._connection):
             self._check_token(split, token)
             self._losses.cover(split, seq)
@@ -226,7 +226,7 @@ class StateWriter(Copies):
             )
 
     def released(self, split: str, token: int) -> None:
-        """See `Copies.released`."""
+        """See `StateCopies.released`."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE heads SET behind = 0 WHERE job = ? AND split = ? AND token = ?",
@@ -234,7 +234,7 @@ class StateWriter(Copies):
             )
 
     def outrank(self, split: str, token: int, moved: int) -> None:
-        """See `Copies.outrank`."""
+        """See `StateCopies.outrank`."""
         with transaction(self._connection):
             self._check_token(split, token)
             self._connection.execute(
@@ -244,7 +244,7 @@ class StateWriter(Copies):
             )
 
     def raise_token(self, split: str, token: int) -> None:
-        """See `Copies.raise_token`."""
+        """See `StateCopies.raise_token`."""
         with transaction(self._connection):
             self._connection.execute(
                 "UPDATE heads SET token = max(token, ?) WHERE job = ? AND split = ?",
@@ -252,7 +252,7 @@ class StateWriter(Copies):
             )
 
     def adopt(self, state: SplitState, position: EncodedPosition, copied: Copied) -> None:
-        """See `Copies.adopt`."""
+        """See `StateCopies.adopt`."""
         with transaction(self._connection):
             self._check_token(state.split, state.token)
             self._put_chunks(state.split, self._stored(state.split), position)
@@ -260,7 +260,7 @@ class StateWriter(Copies):
             self._note_copied(state.split, state.seq, copied)
 
     def copy(self, commit: Commit, copied: Copied) -> HeadraceError | None:
-        """See `Copies.copy`."""
+        """See `StateCopies.copy`."""
         with transaction(self._connection):
             error = self._replace(replace(commit, losses=()))
             if error:
@@ -271,13 +271,13 @@ class StateWriter(Copies):
         return None
 
     def behind(self) -> frozenset[str]:
-        """See `Copies.behind`."""
+        """See `StateCopies.behind`."""
         query = "SELECT split FROM heads WHERE job = ? AND behind != 0"
         with named_errors(self._connection):
             return frozenset(split for (split,) in self._connection.execute(query, (self._job,)))
 
     def believe(self) -> None:
-        """See `Copies.believe`."""
+        """See `StateCopies.believe`."""
         with transaction(self._connection):
             self._connection.execute("UPDATE heads SET behind = 0 WHERE job = ?", (self._job,))
 

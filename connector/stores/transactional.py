@@ -19,7 +19,7 @@ from headrace.connector.stores import (
     StateLostError,
     StoreUnavailableError,
 )
-from headrace.connector.stores.copies import Copied, CopyingStore
+from headrace.connector.stores.state_copies import Copied, CopyingStore
 from headrace.connector.stores.stored import PARTED, counters_of, counters_text, not_kept
 from headrace.plugins import (
     AbortedError,
@@ -99,7 +99,7 @@ class TransactionalStore(CopyingStore):
         """Begin: *writer_of* returns the writer of a split that was claimed with a token."""
         self._writer_of = writer_of
         self._clock = clock
-        self._copies = self.copies()
+        self._copies = self.state_copies()
         self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}

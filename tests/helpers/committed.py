@@ -1,5 +1,6 @@
 """What a consumer sees that reads only what is committed."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Hashable
 
@@ -37,6 +38,12 @@ def committed(bootstrap_servers: str, topic: str, **options: str) -> list[Messag
         return found
     finally:
         consumer.close()
+
+
+def change(value: bytes) -> Hashable:
+    """Return what names a change in JSON: its mutation, and its number there."""
+    said = json.loads(value)
+    return said["mutation"], said["index"]
 
 
 def counted(messages: list[Message], fact: Callable[[bytes], Hashable]) -> Counter[Hashable]:

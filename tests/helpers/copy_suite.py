@@ -19,7 +19,7 @@ from headrace.connector.stores import (
     Successor,
 )
 from headrace.connector.stores.board import FORK_MARK
-from headrace.connector.stores.copies import CopyingStore
+from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.transactional import TransactionalStore, transactional
 from headrace.plugins import (
     AbortedError,
@@ -295,11 +295,11 @@ class CopySuite:
         expected = {"a"} if outcome in {Outcome.LATE, Outcome.DEAD} else set()
         sink.outcomes.append(outcome)
         with contextlib.closing(keeper.plain(keeper.job)) as other:
-            assert {"a"} == other.copies().behind()
+            assert {"a"} == other.state_copies().behind()
             with contextlib.suppress(StoreUnavailableError, AbortedError, FencedError):
                 process.commit(1, 2)
             process.store.release("w", "a", process.token)
-            assert expected == other.copies().behind()
+            assert expected == other.state_copies().behind()
         with contextlib.closing(keeper.plain(keeper.parted)) as parted:
             assert parted.become_copy(keeper.job, busy=()) is not bool(expected)
 
@@ -333,12 +333,12 @@ class CopySuite:
         """It goes before whatever the sink has."""
         with contextlib.closing(keeper.plain(keeper.job)) as other:
             other.reposition({"a": None})
-            assert not other.copies().behind()
+            assert not other.state_copies().behind()
             process.claim()
             process.found()
-            assert {"a"} == other.copies().behind()
-            other.copies().believe()
-            assert not other.copies().behind()
+            assert {"a"} == other.state_copies().behind()
+            other.state_copies().believe()
+            assert not other.state_copies().behind()
 
     @pytest.mark.parametrize("moves", [0, 1])
     def test_a_job_that_parts_again(

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
 from servers.kafka import Kafka
 
 from children import JobFolder, ring_job, stop, until, write_lines
-from committed import committed, counted
+from committed import change, committed, counted
 from deliveries import SystemClock, context
 from gap_jobs import GapJob
 from headrace.connector.job import read_job
@@ -253,7 +253,7 @@ def test_a_ring_is_delivered_once(bootstrap_servers: str, tmp_path: Path) -> Non
     for step in ("settled:40", "commit_chunks:20", "commit_heads:30", "submitted:60"):
         assert -signal.SIGKILL == job.finish(crash_at=step), job.log()
     assert 0 == job.finish(), job.log()
-    found = counted(committed(bootstrap_servers, topic), _change)
+    found = counted(committed(bootstrap_servers, topic), change)
 
     assert RING_CHANGES == len(found)
     assert {1} == set(found.values())
@@ -266,15 +266,10 @@ def test_a_source_that_is_stopped_alone_after_a_death(
     job = GapJob(tmp_path, f"part-{uuid4().hex}")
     where = f"kafka://{bootstrap_servers}?topic={job.name}&format=json&exactly.once=true"
     part_after_a_death(job, where, crash_at="commit_heads:1")
-    found = counted(committed(bootstrap_servers, job.name), _change)
+    found = counted(committed(bootstrap_servers, job.name), change)
 
     assert 6 == len(found)
     assert {1} == set(found.values())
-
-
-def _change(value: bytes) -> Hashable:
-    said = json.loads(value)
-    return said["mutation"], said["index"]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -16,7 +16,7 @@ from ring_jobs import store_on
 from servers.cassandra import Cassandra
 
 from children import JobFolder, until, write_lines
-from committed import committed, counted
+from committed import change, committed, counted
 from gap_jobs import GapJob
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import CassandraStoreConfig
@@ -171,12 +171,7 @@ def test_a_source_that_is_stopped_alone_after_a_death(
     job.keep_states_in(store_on(node, f"parted_{uuid.uuid4().hex}"))
     where = f"kafka://{bootstrap_servers}?topic={job.name}&format=json&exactly.once=true"
     part_after_a_death(job, where, crash_at="commit_chunks:1")
-    found = counted(committed(bootstrap_servers, job.name), _change)
+    found = counted(committed(bootstrap_servers, job.name), change)
 
     assert 6 == len(found)
     assert {1} == set(found.values())
-
-
-def _change(value: bytes) -> Hashable:
-    said = json.loads(value)
-    return said["mutation"], said["index"]

@@ -20,7 +20,7 @@ class Copied:
     moved: int
 
 
-class Copies(ABC):
+class StateCopies(ABC):
     """The copies of one job's states. Belongs to the store's thread; all calls may block.
 
     Each raises StoreUnavailableError where the store does not answer: it may be repeated.
@@ -89,5 +89,5 @@ class CopyingStore(Store):
     """A store that can keep copies."""
 
     @abstractmethod
-    def copies(self) -> Copies:
+    def state_copies(self) -> StateCopies:
         """Return those of the job."""
