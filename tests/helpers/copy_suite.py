@@ -287,6 +287,24 @@ class CopySuite:
 
         assert {"head"} == set(sink.entries["a"])
 
+    def test_a_former_owner_forgets_nothing(
+        self, process: Process, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """What his heir has put away for a commit under way stays, however late he comes."""
+        heir = Process(keeper, sink)
+        heir.found()
+        commit = replace(commit_of(heir.token, 1, 2), losses=[LOSS])
+        sink.outcomes.append(Outcome.LATE)
+        with pytest.raises(StoreUnavailableError):
+            heir.store.commit([commit])
+        with pytest.raises(LeaseLostError):
+            process.store.state_copies().cover("a", process.token, 0)
+        with pytest.raises(LeaseLostError):
+            process.store.load("a", process.token)
+        assert {} == heir.store.commit([commit])
+
+        assert [LOSS] == [kept.loss for kept in heir.store.losses()]
+
     @pytest.mark.parametrize("outcome", Outcome)
     def test_a_copy_that_may_be_behind(
         self, process: Process, keeper: Keeper, sink: TransactionalSink, outcome: Outcome
