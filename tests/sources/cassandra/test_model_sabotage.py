@@ -32,6 +32,8 @@ from sabotage_plans import ALTERED, LEVELS, PLANS, STREAMS
 EXAMPLES: Final = 8  # Of a search: one of many more would begin with many that are short.
 SEARCHES_MAX: Final = 25
 STEPS: Final = 50
+# Which search finds it as the code is now; those before it take a minute.
+FIRST: Final = {"knows_of_no_streams": 6, "compares_streams_at_once": 2}
 INTERPRETED: Final = {**LISTED_INTERPRETED, **LATE_INTERPRETED}
 COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement")
 
@@ -86,7 +88,8 @@ def said_of(case: Case, patch: pytest.MonkeyPatch) -> str:
     patch.setattr(Machine, "disposals", ("delete",))
     for name, values in case.beside.items():
         patch.setattr(case.machine, name, values)
-    for number in range(SEARCHES_MAX):
+    first = FIRST.get(case.sabotage.__name__, 0)
+    for number in range(first, first + SEARCHES_MAX):
         try:
             run(case.machine, EXAMPLES, STEPS, number=number)
         except BrokenError as error:
