@@ -12,9 +12,9 @@ import pytest
 from cassandra.cluster import Session
 from servers.cassandra import Cassandra
 from servers.proxy import Proxy
+from table_driver import CassandraDriver
 
 from headrace.connector.stores import (
-    QUARANTINE_BYTES_MAX,
     StoreUnavailableError,
     cassandra_state,
 )
@@ -24,9 +24,7 @@ from headrace.connector.stores.cassandra_session import (
     CassandraStoreConfig,
     StoreUnreachableError,
 )
-from headrace.connector.stores.cassandra_state import lease_key
-from headrace.plugins.notes import Notes
-from headrace.plugins.testing import StoreDriver, StoreSuite
+from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.doubles import sample_records
 from headrace.plugins.testing.store_driver import claim, commit_of, owner
 from rig import Rig
@@ -35,47 +33,6 @@ pytestmark = pytest.mark.real
 
 KEYSPACE = "Kept"
 RECONNECT_SECONDS_MAX = 180
-
-
-class CassandraDriver(StoreDriver):
-    """A job of its own in a keyspace for all tests, and a session to spoil it with."""
-
-    def __init__(self, config: CassandraStoreConfig, session: Session) -> None:
-        """Choose a job that is not there yet."""
-        self.config = config
-        self.job = f"job-{uuid.uuid4()}"
-        self._session = session
-
-    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> CassandraStore:
-        """Connect once more."""
-        return CassandraStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)
-
-    def open_notes(self) -> Notes:
-        """Connect once more."""
-        return CassandraStore.open_notes(self.config)
-
-    def set_head_token(self, split: str, token: int) -> None:
-        """Set it as a claim does."""
-        self._spoil("UPDATE heads SET fence = %s WHERE job = %s AND split = %s", token, split=split)
-
-    def remove(self, what: str, split: str) -> None:
-        """Delete rows: what was written on condition is removed on condition."""
-        if what == "chunks":
-            self._session.set_keyspace(KEYSPACE)
-            chunks = "DELETE FROM chunks WHERE job = %s AND split = %s"
-            self._session.execute(chunks, (self.job, split))
-        elif what == "head":
-            self._spoil("DELETE FROM heads WHERE job = %s AND split = %s", split=split)
-        elif what == "position":
-            self._spoil("UPDATE heads SET head = null WHERE job = %s AND split = %s", split=split)
-        else:
-            _, bucket, _ = lease_key(self.job, split)
-            lease = "DELETE FROM leases WHERE bucket = %s AND job = %s AND split = %s"
-            self._spoil(lease, bucket, split=split)
-
-    def _spoil(self, statement: str, *values: int, split: str) -> None:
-        self._session.set_keyspace(KEYSPACE)
-        self._session.execute(f"{statement} IF EXISTS", (*values, self.job, split))
 
 
 @pytest.fixture(scope="module")

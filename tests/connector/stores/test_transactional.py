@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from copy_suite import CopySuite, Keeper
-from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import QUARANTINE_BYTES_MAX
+from copy_suite import CopyDriver, CopySuite, Keeper
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
-from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins.testing import StoreSuite
-from headrace.plugins.testing.doubles import ChaosConfig, DrivenClock, context
 from stores import SqliteDriver
-from transactions import TransactionalSink
 
 
 class FileKeeper(Keeper):
@@ -38,49 +33,21 @@ class FileKeeper(Keeper):
         other.close()
 
 
-class TransactionalStoreDriver(SqliteDriver):
-    """A file, and a sink that keeps the states."""
-
-    def __init__(self, path: Path) -> None:
-        """Begin with an empty sink."""
-        super().__init__(path)
-        self._sinks: dict[str, TransactionalSink] = {}
-
-    def open(  # type: ignore[override]  # A store in a file, but not by its class.
-        self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX
-    ) -> TransactionalStore:
-        """Connect to both once more; jobs are apart in the sink, too."""
-        clock = DrivenClock()
-        sink = self._sinks.setdefault(job, TransactionalSink(ChaosConfig(), context()))
-        writers = Writers(sink, clock)
-        return FileKeeper(self.path).transactional(
-            job, writers.claimed, clock, quarantine_bytes_max=quarantine_bytes_max
-        )
-
-    def remove(self, what: str, split: str) -> None:
-        """Remove it from the sink, which has the chunks; or from the file."""
-        if what != "chunks":
-            super().remove(what, split)
-            return
-        entries = self._sinks[self.job].entries[split]
-        for name in [name for name in entries if name.startswith("chunk/")]:
-            del entries[name]
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[FileKeeper]:
+    """Return a keeper of a file that is not there yet."""
+    with contextlib.closing(FileKeeper(tmp_path / "state.db")) as keeper:
+        yield keeper
 
 
 class TestTransactionalStore(StoreSuite):
     """It is a store like any other."""
 
     @pytest.fixture
-    def driver(self, tmp_path: Path) -> TransactionalStoreDriver:
+    def driver(self, keeper: FileKeeper) -> CopyDriver:
         """Return a driver of a file that is not there yet."""
-        return TransactionalStoreDriver(tmp_path / "state.db")
+        return CopyDriver(keeper, SqliteDriver(Path(keeper.config.path)))
 
 
 class TestCopiesInAFile(CopySuite):
     """Its copies are rows of the state file."""
-
-    @pytest.fixture
-    def keeper(self, tmp_path: Path) -> Iterator[FileKeeper]:
-        """Return a keeper of a file that is not there yet."""
-        with contextlib.closing(FileKeeper(tmp_path / "state.db")) as keeper:
-            yield keeper
