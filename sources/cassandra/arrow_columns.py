@@ -168,8 +168,7 @@ class ArrowColumn:
     def constant(self, content: bytes) -> int:
         """Append text or bytes as they are; returns 0."""
         self._reserve(len(content))
-        native.copy_bytes(self.values, self.size, content)
-        self.size += len(content)
+        self.size = native.put_bytes(self.values, self.size, content)
         return self.finish()
 
     def join(self, view: native.View, begin: int, end: int, tail: int, tail_end: int) -> int:

@@ -273,8 +273,7 @@ class AvroBytes:
     def constant(self, raw: bytes) -> None:
         """Write *raw* as it is."""
         self.reserve(len(raw))
-        native.copy_bytes(self.out, self.size, raw)
-        self.size += len(raw)
+        self.size = native.put_bytes(self.out, self.size, raw)
 
     def text_constant(self, raw: bytes) -> None:
         """Write *raw* as a string."""

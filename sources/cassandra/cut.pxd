@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.layout cimport Catalogue, Header, TableLayout
 
-cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL, _PLAIN_ROW
+cdef int OPS_MAX, _OPS_FIRST, _OPS_KEPT, _BITMAP_MAX, _MESSAGING_60, _BATCH, _NULL
 cdef uint64_t _MASK, _LOW
 cdef int64_t _EPOCH_US, _EPOCH_S, _LIVE, _FOREVER
 
@@ -24,16 +24,12 @@ cdef class Cutter:
     cdef int messaging
     cdef uint64_t min_ldt, min_ttl
     cdef int64_t min_timestamp, row_timestamp, row_ttl, row_ldt, deleted_us, deleted_s
-    cdef Py_ssize_t key_start, key_length
-    cdef int row_flags
 
     cpdef Py_ssize_t cut(self, const unsigned char[::1] buf, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     cdef int attach(self, const unsigned char[::1] buf) except -1
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t, kind=int64_t, flags=int64_t)
     cpdef span(self)
-    cdef inline uint64_t _begin(self, Py_ssize_t start, Py_ssize_t end, int messaging) except? 0xFFFFFFFFFFFFFFFE
-    @cython.locals(header=Header)
-    cdef Header plain_head(self, Py_ssize_t start, Py_ssize_t end, int messaging)
+    cdef inline int begin(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
     @cython.locals(updates=uint64_t)
     cdef Py_ssize_t cut_range(self, Py_ssize_t start, Py_ssize_t end, int messaging) except -1
 
@@ -44,10 +40,11 @@ cdef class Cutter:
     @cython.locals(index=int)
     cdef inline int _table(self) except -1
     cdef inline int _minima(self) except -1
+    cdef inline int time_base(self) except -1
     @cython.locals(statics=Header, regulars=Header, row_flags=int)
     cdef int _content(self, int flags) except -1
     @cython.locals(header=Header)
-    cdef Header _header(self)
+    cdef Header header(self)
     @cython.locals(begin=Py_ssize_t, count=Py_ssize_t, length=Py_ssize_t)
     cdef Header _new_header(self)
     @cython.locals(extended=int, base=Py_ssize_t, missing=uint64_t)
@@ -64,14 +61,14 @@ cdef class Cutter:
     @cython.locals(flags=int, base=Py_ssize_t, length=Py_ssize_t)
     cdef int _cell(self, int column, Py_ssize_t fixed, bint with_path) except -1
     @cython.locals(header=uint64_t, i=int, place=int, column=int, base=Py_ssize_t, length=Py_ssize_t)
-    cdef int _clustering(self, int count) except -1
+    cdef int clustering(self, int count) except -1
     @cython.locals(kind=int, count=int, base=Py_ssize_t)
     cdef int _marker(self) except -1
     @cython.locals(base=Py_ssize_t)
     cdef int _deletion(self, int kind) except -1
 
     @cython.locals(value=uint64_t)
-    cdef inline int64_t _timestamp(self) except? -2
+    cdef inline int64_t timestamp(self) except? -2
     cdef inline int64_t _ldt(self) except? -2
     cdef inline int64_t _ttl(self) except? -2
     cdef inline int u8(self) except -1

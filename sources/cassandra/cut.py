@@ -23,7 +23,6 @@ _LIVE, _FOREVER = -(1 << 63), (1 << 63) - 1
 _MESSAGING_60 = 14
 _BATCH = 32  # Clustering values per header (5.2).
 _NULL = -1
-_PLAIN_ROW = codes.HAS_TIMESTAMP | codes.HAS_ALL_COLUMNS
 
 
 class Cutter:
@@ -61,7 +60,10 @@ class Cutter:
 
     def cut_range(self, start: int, end: int, messaging: int) -> int:
         """As `cut`, in the attached buffer."""
-        updates = self._begin(start, end, messaging)
+        self.begin(start, end, messaging)
+        if messaging >= _MESSAGING_60:
+            self.u8()  # Flags without meaning for a reader (4).
+        updates = self.uvint()
         if updates == 0:
             self.fail("a mutation without updates")
         while updates > 0:
@@ -71,40 +73,14 @@ class Cutter:
             self.fail(f"{self.end - self.at} bytes are left after the last update")
         return self.count
 
-    def _begin(self, start: int, end: int, messaging: int) -> int:
-        """Begin a mutation and return the number of its updates."""
+    def begin(self, start: int, end: int, messaging: int) -> None:
+        """Begin a mutation, as `cut_range` does."""
         if self.room > _OPS_KEPT:
             self._begin_list()
         self.count = 0
         self.start = self.at = start
         self.end = end
         self.messaging = messaging
-        if messaging >= _MESSAGING_60:
-            self.u8()  # Flags without meaning for a reader (4).
-        return self.uvint()
-
-    def plain_head(self, start: int, end: int, messaging: int) -> Header | None:
-        """Read up to the cells of a mutation that is one insert of one row, and return its columns.
-
-        The operations are then its clustering columns. None: it is to be cut. Raises as `cut`.
-        """
-        if self._begin(start, end, messaging) != 1:
-            return None
-        self._table()
-        self.key_length = self.length()
-        self.key_start = self.at
-        self.at += self.key_length
-        if self.u8() != codes.HAS_ROW_ESTIMATE:
-            return None
-        self._minima()
-        header = self._header()
-        self.uvint()
-        self.row_flags = self.u8()
-        if self.row_flags & ~codes.HAS_COMPLEX_DELETION != _PLAIN_ROW:
-            return None
-        self._clustering(self.layout.clustering_count)
-        self.row_timestamp = self._timestamp()
-        return header
 
     def span(self) -> None:
         """Set `oldest` and `newest` to the bounds of the write times in the mutation cut last."""
@@ -172,15 +148,19 @@ class Cutter:
 
     def _minima(self) -> None:
         """Read what times and TTLs of the update count from."""
-        self.min_timestamp = _EPOCH_US
-        self.min_timestamp = self._timestamp()
+        self.time_base()
         self.min_ldt = ((self.uvint() & _LOW) + _EPOCH_S) & _LOW
         self.min_ttl = self.uvint() & _LOW
 
+    def time_base(self) -> None:
+        """Read what write times of the update count from."""
+        self.min_timestamp = _EPOCH_US
+        self.min_timestamp = self.timestamp()
+
     def _content(self, flags: int) -> None:
         self._minima()
-        statics = self._header() if flags & codes.HAS_STATIC_ROW else None
-        regulars = self._header()
+        statics = self.header() if flags & codes.HAS_STATIC_ROW else None
+        regulars = self.header()
         if flags & codes.HAS_PARTITION_DELETION:
             self._deletion(codes.PARTITION_DELETION)
         if statics is not None:
@@ -195,7 +175,7 @@ class Cutter:
                 self._row(row_flags, regulars, 0)
             row_flags = self.u8()
 
-    def _header(self) -> Header:
+    def header(self) -> Header:
         """Return the column list at the cursor, from memory when these bytes were met before."""
         headers = self.layout.headers
         for known in headers:
@@ -235,11 +215,11 @@ class Cutter:
         base = self._op(codes.ROW, 0)
         self.words[base + codes.FLAGS] = flags | static
         if not static:
-            self._clustering(self.layout.clustering_count)
+            self.clustering(self.layout.clustering_count)
         self.row_timestamp = self.row_ttl = 0
         self.row_ldt = _NULL
         if flags & codes.HAS_TIMESTAMP:
-            self.row_timestamp = self._timestamp()
+            self.row_timestamp = self.timestamp()
             if flags & codes.HAS_TTL:  # codes.TTL first, unlike in a cell.
                 self.row_ttl = self._ttl()
                 self.row_ldt = self._ldt()
@@ -302,7 +282,7 @@ class Cutter:
 
     def is_deleted(self) -> int:
         """Read a complex column's deletion; say whether it is one."""
-        self.deleted_us = self._timestamp()
+        self.deleted_us = self.timestamp()
         self.deleted_s = self._ldt()
         return 1 if self.deleted_us != _LIVE else 0  # Nothing is as old as that (4.4).
 
@@ -334,7 +314,7 @@ class Cutter:
         base = self._op(codes.CELL, column)
         self.words[base + codes.FLAGS] = flags
         self.words[base + codes.TIMESTAMP] = (
-            self.row_timestamp if flags & codes.USE_ROW_TIMESTAMP else self._timestamp()
+            self.row_timestamp if flags & codes.USE_ROW_TIMESTAMP else self.timestamp()
         )
         if flags & codes.USE_ROW_TTL:
             self.words[base + codes.LDT] = self.row_ldt
@@ -359,7 +339,8 @@ class Cutter:
         self.words[base + codes.LENGTH] = fixed
         self.at += fixed
 
-    def _clustering(self, count: int) -> None:
+    def clustering(self, count: int) -> None:
+        """Read the values of the first *count* clustering columns."""
         header = 0
         for i in range(count):
             place = i & (_BATCH - 1)
@@ -390,7 +371,7 @@ class Cutter:
             self.fail(f"a bound of {count} values, {self.layout.clustering_count} at most")
         base = self._op(codes.MARKER, count)
         self.words[base + codes.FLAGS] = kind
-        self._clustering(count)
+        self.clustering(count)
         if kind in (codes.EXCL_END, codes.INCL_END):
             self._deletion(codes.MARKER_CLOSE)
         elif kind in (codes.INCL_START, codes.EXCL_START):
@@ -403,12 +384,13 @@ class Cutter:
 
     def _deletion(self, kind: int) -> None:
         base = self._op(kind, 0)
-        self.words[base + codes.TIMESTAMP] = self._timestamp()
+        self.words[base + codes.TIMESTAMP] = self.timestamp()
         self.words[base + codes.LDT] = self._ldt()
 
     # ---- primitives ----
 
-    def _timestamp(self) -> int:
+    def timestamp(self) -> int:
+        """Read a write time, in µs."""
         value = (self.uvint() + self.min_timestamp) & _MASK
         # The same in C and in Python: a 64-bit pattern read as signed.
         return -1 - (_MASK - value) if value >> 63 else value

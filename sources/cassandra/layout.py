@@ -30,7 +30,7 @@ class Header:
         self.simple = kinds.count(0) if list(kinds) == sorted(kinds) else -1
         self.order = memoryview(array("i", sorted(columns) or [0]))  # As messages have them.
         self.rises = int(list(self.order[: self.count]) == list(columns))
-        self.fields = b""  # As updateFields in Avro, once somebody has made it.
+        self.opening = b""  # What a plain insert of them says first, once somebody has made it.
 
 
 class TableLayout:

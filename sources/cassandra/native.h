@@ -38,8 +38,16 @@ static inline Py_ssize_t hr_put_long(uint8_t *base, Py_ssize_t at, int64_t numbe
 
 /* memmove, without its call for the few bytes that names, keys and most values are. */
 static inline void hr_copy(uint8_t *out, const uint8_t *p, size_t n) {
-    if (n > 16) {
+    if (n > 64) {
         memmove(out, p, n);
+    } else if (n > 16) {
+        typedef struct { uint8_t bytes[16]; } part;
+        const size_t middle = n > 32 ? 16 : 0;
+        part a, b, c, d;
+        memcpy(&a, p, 16), memcpy(&b, p + middle, 16);
+        memcpy(&c, p + n - 16 - middle, 16), memcpy(&d, p + n - 16, 16);
+        memcpy(out, &a, 16), memcpy(out + middle, &b, 16);
+        memcpy(out + n - 16 - middle, &c, 16), memcpy(out + n - 16, &d, 16);
     } else if (n >= 8) {
         uint64_t a, b;
         memcpy(&a, p, 8), memcpy(&b, p + n - 8, 8);
@@ -51,6 +59,13 @@ static inline void hr_copy(uint8_t *out, const uint8_t *p, size_t n) {
     } else {
         for (size_t i = 0; i < n; i++) out[i] = p[i];
     }
+}
+
+/* All of a bytes object at base[at]; returns where it ends. */
+static inline Py_ssize_t hr_put_bytes(uint8_t *base, Py_ssize_t at, PyObject *content) {
+    const Py_ssize_t n = PyBytes_GET_SIZE(content);
+    hr_copy(base + at, (const uint8_t *)PyBytes_AS_STRING(content), (size_t)n);
+    return at + n;
 }
 
 /* Four bytes as eight hexadecimal digits, the first of them in the lowest byte. */
@@ -270,9 +285,9 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
     hr_copy(hr_at(out, at), hr_at(v, start), (size_t)((end) - (start)))
 #define hr_v_take(v, start, end) \
     PyBytes_FromStringAndSize((const char *)hr_at(v, start), (end) - (start))
-#define hr_v_copy_bytes(out, at, content) \
-    hr_copy(hr_at(out, at), (const uint8_t *)PyBytes_AS_STRING(content), \
-            (size_t)PyBytes_GET_SIZE(content))
+#define hr_v_take_words(words, count) \
+    PyBytes_FromStringAndSize((const char *)hr_at(words, 0), 8 * (count))
+#define hr_v_put_bytes(out, at, content) hr_put_bytes(hr_at(out, 0), at, content)
 #define hr_v_put_long(out, at, number) hr_put_long(hr_at(out, 0), at, number)
 #define hr_v_prefetch_index(index, at) __builtin_prefetch(hr_at(index, 4 * (at)), 1)
 #define hr_v_prefetch_record(words, at) \

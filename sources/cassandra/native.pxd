@@ -14,9 +14,10 @@ cdef extern from "native.h":
     bint same "hr_v_same"(const unsigned char[::1] a, Py_ssize_t at, const unsigned char[::1] b, Py_ssize_t start, Py_ssize_t count) noexcept
     void copy "hr_v_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
     bytes take "hr_v_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
+    bytes take_words "hr_v_take_words"(int64_t[::1] words, Py_ssize_t count)
     int vint_extra "hr_vint_extra"(int first) noexcept
     int popcount "hr_popcount"(uint64_t mask) noexcept
-    void copy_bytes "hr_v_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
+    Py_ssize_t put_bytes "hr_v_put_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_long "hr_v_put_long"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
     void prefetch_index "hr_v_prefetch_index"(uint32_t[::1] index, Py_ssize_t at) noexcept
     void prefetch_record "hr_v_prefetch_record"(uint64_t[::1] words, Py_ssize_t at) noexcept

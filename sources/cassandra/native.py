@@ -153,6 +153,11 @@ def take(view: View, start: int, end: int) -> bytes:
     return bytes(view[start:end])
 
 
+def take_words(words: Words, count: int) -> bytes:
+    """Return the first *count* words as bytes of an object of their own."""
+    return bytes(words[:count])
+
+
 def vint_extra(first: int) -> int:
     """Return how many bytes follow the first one of a vint: its leading ones."""
     return 8 - (first ^ 0xFF).bit_length()
@@ -163,9 +168,10 @@ def popcount(mask: int) -> int:
     return mask.bit_count()
 
 
-def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
-    """Copy all of *content* to out[at:]."""
+def put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
+    """Write all of *content* at out[at] and return where it ends."""
     out[at : at + len(content)] = content
+    return at + len(content)
 
 
 def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
@@ -205,15 +211,15 @@ def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
         return put_long(out, at, number - _DATE_ZERO if kind == codes.AVRO_DATE else number)
     if kind == codes.AVRO_DECIMAL and length > _INT_BYTES:
         at = put_long(out, at, i32(raw, 0))
-        return _put_bytes(out, put_long(out, at, length - _INT_BYTES), raw[_INT_BYTES:])
+        return put_bytes(out, put_long(out, at, length - _INT_BYTES), raw[_INT_BYTES:])
     if kind == codes.AVRO_BYTES or (kind in _TEXTS and raw.isascii()):
-        return _put_bytes(out, put_long(out, at, length), raw)
+        return put_bytes(out, put_long(out, at, length), raw)
     if length != _SIZES.get(kind):
         return -1
     if kind == codes.AVRO_UUID:
-        return _put_bytes(out, put_long(out, at, 36), str(UUID(bytes=raw)).encode())
+        return put_bytes(out, put_long(out, at, 36), str(UUID(bytes=raw)).encode())
     # What is left is a boolean, or a number that Avro writes with its lowest byte first.
-    return _put_bytes(out, at, bytes([raw[0] != 0]) if kind == codes.AVRO_BOOLEAN else raw[::-1])
+    return put_bytes(out, at, bytes([raw[0] != 0]) if kind == codes.AVRO_BOOLEAN else raw[::-1])
 
 
 def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
@@ -258,8 +264,3 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
         row[codes.PLAIN_SIMPLE] = start + length
         row[codes.PLAIN_COLUMN] += 1
     return at
-
-
-def _put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
-    out[at : at + len(content)] = content
-    return at + len(content)

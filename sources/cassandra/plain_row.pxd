@@ -10,11 +10,21 @@ from headrace.sources.cassandra.layout cimport Header
 from headrace.sources.cassandra.row_avro cimport RowAvro
 from headrace.sources.cassandra.table_plan cimport TablePlan
 
-cdef int _NOWHERE
+cdef int _NOWHERE, _MESSAGING_60, _VINT_MORE, _PLAIN_ROW, _HEAD_BYTES, _BASES_BYTES
 
 
 cdef class PlainRow(RowAvro):
     cdef int64_t[::1] row
+    cdef int row_flags
+
+    @cython.final
+    @cython.locals(cutter=Cutter, header=Header, at=Py_ssize_t)
+    cdef Header _head(self, Py_ssize_t start, Py_ssize_t end, int messaging)
+    @cython.final
+    @cython.locals(cutter=Cutter, table=int)
+    cdef inline int _up_to_columns(self, Py_ssize_t at, Py_ssize_t end, int messaging) except -1
+    @cython.final
+    cdef inline Py_ssize_t _behind(self, Py_ssize_t at) noexcept
 
     @cython.final
     @cython.locals(out=AvroBytes, cutter=Cutter, value=ValuePlan, at=Py_ssize_t, i=int, base=Py_ssize_t, start=Py_ssize_t)

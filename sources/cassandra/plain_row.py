@@ -12,39 +12,93 @@ from headrace.sources.cassandra.row_avro import RowAvro
 from headrace.sources.cassandra.table_plan import TablePlan
 
 _NOWHERE = -1
+_MESSAGING_60 = 14
+_VINT_MORE = 0x80  # From this on, the first byte of a vint says that more follow.
+_PLAIN_ROW = codes.HAS_TIMESTAMP | codes.HAS_ALL_COLUMNS
+# Bytes from the count of updates to the key's length, and behind the key to the columns, at most:
+# who has seen that they are there need not look again.
+_HEAD_BYTES, _BASES_BYTES = 27, 28
 
 
 class PlainRow(RowAvro):
     """Writes the change of a plain insert to the start of `out`, up to the mutation's id.
 
-    The cutter has read what stands before the cells, and is moved behind them.
+    The cutter is moved with it: it reads what the two ways have in common.
     """
 
     def __init__(self) -> None:
         """Find nothing yet."""
         super().__init__()
+        self.row_flags = 0
         self.row = memoryview(array("q", [0] * codes.PLAIN_WIDTH))
+
+    def _head(self, start: int, end: int, messaging: int) -> Header | None:
+        """Read up to the cells of a mutation that is one insert of one row, and return its columns.
+
+        The cutter's operations are then its clustering columns. None: it is to be cut.
+
+        Raises:
+            BadMutationError: as `Cutter.cut` does.
+
+        """
+        cutter = self.cutter
+        cutter.begin(start, end, messaging)
+        if not self._up_to_columns(start, end, messaging):
+            return None
+        header = cutter.header()
+        at = cutter.at
+        if at + 1 >= end or self.buf[at] >= _VINT_MORE:  # The estimate is mostly one row.
+            return None
+        self.row_flags = self.buf[at + 1]
+        if self.row_flags & ~codes.HAS_COMPLEX_DELETION != _PLAIN_ROW:
+            return None
+        cutter.at = at + 2
+        cutter.clustering(cutter.layout.clustering_count)
+        cutter.row_timestamp = cutter.timestamp()
+        return header
+
+    def _up_to_columns(self, at: int, end: int, messaging: int) -> int:
+        """Read what stands before the columns; 0 if it is not one update of rows, and no more."""
+        cutter = self.cutter
+        if messaging >= _MESSAGING_60:
+            at += 1
+        if end - at < _HEAD_BYTES or self.buf[at] != 1:
+            return 0
+        table = cutter.catalogue.find(native.u64(self.buf, at + 1), native.u64(self.buf, at + 9))
+        if table < 0:
+            return 0
+        cutter.layout = cutter.catalogue.layouts[table]
+        at += 17
+        if messaging >= _MESSAGING_60:
+            at = self._behind(at)  # The schema epoch.
+        self.key_start = at + 1
+        self.key_length = self.buf[at]
+        at = self.key_start + self.key_length
+        if self.key_length >= _VINT_MORE or end - at < _BASES_BYTES:
+            return 0
+        if self.buf[at] != codes.HAS_ROW_ESTIMATE:
+            return 0
+        cutter.at = at + 1
+        cutter.time_base()
+        cutter.at = self._behind(self._behind(cutter.at))  # Of deletion times and of TTLs.
+        return 1
+
+    def _behind(self, at: int) -> int:
+        """Return where the vint at buf[at] ends."""
+        return at + 1 + native.vint_extra(self.buf[at])
 
     def _insert(self, plan: TablePlan, header: Header) -> int:
         """Write the change and set `key`; 0 if it is not plain, whatever was written till then."""
         out = self.out
         cutter = self.cutter
         self.length = cutter.end - cutter.start
-        self.key_start = cutter.key_start
-        self.key_length = cutter.key_length
         out.size = 0
         self._key(plan)
-        if not header.fields:
-            header.fields = plan.fields_avro(list(header.columns)[: header.count])
-        out.reserve(self.room + len(self.key) + len(plan.constant) + len(header.fields))
+        if not header.opening:
+            header.opening = plan.opening(list(header.columns)[: header.count])
+        out.reserve(self.room + len(self.key) + len(header.opening))
         at = native.put_long(out.out, 0, cutter.row_timestamp)
-        out.out[at] = codes.OP_INSERT << 1
-        native.copy_bytes(out.out, at + 1, plan.constant)
-        at += 1 + len(plan.constant)
-        out.out[at] = 0  # Not static.
-        at = self._union(self._union(at + 1, 0, 0), 0, 0)  # No TTL.
-        native.copy_bytes(out.out, at, header.fields)
-        at += len(header.fields)
+        at = native.put_bytes(out.out, at, header.opening)
         at = self._payload_parts(plan, at)
         for i in range(plan.key_count, plan.first_cell):
             base = (i - plan.key_count) * codes.WIDTH
@@ -69,7 +123,7 @@ class PlainRow(RowAvro):
         self.row[codes.PLAIN_COMPLEX] = _NOWHERE
         self.row[codes.PLAIN_BASE_US] = cutter.min_timestamp
         self.row[codes.PLAIN_ROW_US] = cutter.row_timestamp
-        self.row[codes.PLAIN_DELETIONS] = cutter.row_flags & codes.HAS_COMPLEX_DELETION
+        self.row[codes.PLAIN_DELETIONS] = self.row_flags & codes.HAS_COMPLEX_DELETION
         if not header.rises:
             self.row[codes.PLAIN_COMPLEX] = self._behind_simple(header)
             if self.row[codes.PLAIN_COMPLEX] < 0:

@@ -74,8 +74,8 @@ class RowAvro(RowColumns):
         """Write the partition key's columns at out[put], where `room` is; return where they end."""
         if plan.key_count == 1:
             self.out.out[put] = 2
-            native.copy_bytes(self.out.out, put + 1, self.key)  # A record of one field is that.
-            return put + 1 + len(self.key)
+            # A record of one field is that.
+            return native.put_bytes(self.out.out, put + 1, self.key)
         at = self.key_start
         for i in range(plan.key_count):
             length = self._part_length(plan, at, self.key_start + self.key_length)

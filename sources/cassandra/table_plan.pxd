@@ -32,6 +32,7 @@ cdef class TablePlan:
     cdef int is_plain
 
     cpdef keep_fields(self, list columns)
+    cpdef bytes opening(self, list columns)
     @cython.locals(out=AvroBytes)
     cpdef bytes fields_avro(self, list columns)
 

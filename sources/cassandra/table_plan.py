@@ -79,6 +79,12 @@ class TablePlan:
         self.fields = self.fields_avro(columns)
         self.fields_count = len(columns)
 
+    def opening(self, columns: list[int]) -> bytes:
+        """Return what the message of a plain insert has from operation to updateFields, as Avro."""
+        no_static_and_no_ttl = b"\x00\x00\x00"
+        begin = bytes([codes.OP_INSERT << 1]) + self.constant + no_static_and_no_ttl
+        return begin + self.fields_avro(columns)
+
     def fields_avro(self, columns: list[int]) -> bytes:
         """Return the updateFields of these columns as Avro."""
         out = AvroBytes(sum(map(len, self.names)) + codes.COLUMN_BYTES)

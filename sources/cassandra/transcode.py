@@ -151,7 +151,7 @@ class Transcoder(PlainRow):
 
     def _plain(self, outbox: Outbox, start: int, end: int, messaging: int) -> int:
         """Encode the mutation at hand if it is a plain insert; say whether it is."""
-        header = self.cutter.plain_head(start, end, messaging)
+        header = self._head(start, end, messaging)
         if header is None:
             return 0
         plan = self.plans[self.cutter.layout.index]
@@ -189,8 +189,8 @@ class Transcoder(PlainRow):
         tail = out.size
         at = native.put_long(out.out, tail, self.index)
         at = native.put_long(out.out, at, outbox.meta[base + codes.MAIL_COPIES])
-        native.copy_bytes(out.out, at, node)
-        at = native.put_long(out.out, at + len(node), outbox.meta[base + codes.MAIL_SEGMENT])
+        at = native.put_bytes(out.out, at, node)
+        at = native.put_long(out.out, at, outbox.meta[base + codes.MAIL_SEGMENT])
         out.size = native.put_long(out.out, at, outbox.meta[base + codes.MAIL_POSITION])
         self._finish(tail, out.size)
 
@@ -300,14 +300,12 @@ class Transcoder(PlainRow):
             expires = self.words[row + codes.LDT]
         at = native.put_long(out.out, out.size, timestamp)
         out.out[at] = operation << 1
-        native.copy_bytes(out.out, at + 1, plan.constant)
-        at += 1 + len(plan.constant)
+        at = native.put_bytes(out.out, at + 1, plan.constant)
         out.out[at] = 1 if is_static and operation != codes.OP_DELETE else 0
         at = self._union(at + 1, ttl, expires >= 0)
         at = self._union(at, expires, expires >= 0)
         fields = self._fields(plan)
-        native.copy_bytes(out.out, at, fields)
-        out.size = at + len(fields)
+        out.size = native.put_bytes(out.out, at, fields)
         self._payload_key(plan, row if is_row and not is_static else _NOWHERE)
         self._payload_cells(plan)
         if self._has_notes(timestamp, expires):

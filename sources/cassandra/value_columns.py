@@ -238,7 +238,7 @@ class ValueColumn(ArrowColumn):
                 scaled = scaled_number(raw, self.scale, has_scale=self.has_scale)
                 if scaled is not None:
                     self._reserve(0)
-                    native.copy_bytes(self.values, _NUMBER_BYTES * self.count, scaled)
+                    native.put_bytes(self.values, _NUMBER_BYTES * self.count, scaled)
                     return self.finish()
         except ValueError:
             self._bad(len(raw))

@@ -14,11 +14,11 @@ READS_MAX = 10_000
 
 
 def forged_nodes(
-    folder: Path, logs: Mapping[str, Iterable[bytes]], schema: str = SCHEMA
+    folder: Path, logs: Mapping[str, Iterable[bytes]], schema: str = SCHEMA, *, version: int = 7
 ) -> dict[str, object]:
     """Write one final segment of each node's mutations, and the schema; return the options."""
     for node, raws in logs.items():
-        write_segment(folder / node, segment([raws]).content)
+        write_segment(folder / node, segment([raws], version=version).content, version=version)
     path = folder / "schema.cql"
     path.write_text(schema)
     return {"nodes": {node: str(folder / node) for node in logs}, "schema": str(path)}

@@ -52,7 +52,14 @@ CREATE TABLE forged.plain (j int, k text, c int, d timestamp, b boolean, e inet,
 PLAIN_KEY = b"\0\4text\0\0\4\0\0\0\7\0"
 
 
-def plain_insert(simple: str, *, replaces: bool = True, text: bytes = b"text") -> bytes:
+def plain_insert(
+    simple: str,
+    *,
+    replaces: bool = True,
+    text: bytes = b"text",
+    key: bytes = PLAIN_KEY,
+    version: int = 7,
+) -> bytes:
     """Return an insert of one row: two clustering columns, these *simple* ones, a set, a map.
 
     What the set had before is gone, if it *replaces* it. *text* is in the column t and in the set.
@@ -64,8 +71,8 @@ def plain_insert(simple: str, *, replaces: bool = True, text: bytes = b"text") -
     columns["s"] = before | {"cells": [{"ts": ts, "path": p} for p in ("61", raws["t"])]}
     columns["z"] = {"cells": [{"ts": ts, "path": "63", "value": "0000002b"}]}
     row = {"clustering": ["00000001", f"{1:016x}"], "liveness": {"ts": ts}, "columns": columns}
-    made = {"id": str(PLAIN_TABLE), "key": PLAIN_KEY.hex(), "epoch": 5, "items": [row]}
-    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + PLAIN), MESSAGING[7])
+    made = {"id": str(PLAIN_TABLE), "key": key.hex(), "epoch": 500, "items": [row]}
+    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + PLAIN), MESSAGING[version])
 
 
 def codec() -> Codec:
@@ -195,23 +202,25 @@ def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "whole",
+    ("whole", "version"),
     [
-        mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9)),
-        plain_insert("ben"),
-        plain_insert("ben", replaces=False),
-        plain_insert("bent"),  # The set stands before a simple column in messages, not in the log.
+        (mutation(update(b"key", b"value"), update(b"key", b"other", at_us=9)), 7),
+        (plain_insert("ben"), 7),
+        (plain_insert("ben", replaces=False), 7),
+        (plain_insert("bent"), 7),  # In messages, not in the log, the set precedes a simple column.
+        (plain_insert("ben", version=9), 9),
     ],
-    ids=("two updates", "plain", "appended to", "by another order"),
+    ids=("two updates", "plain", "appended to", "by another order", "of 6.0"),
 )
-def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes) -> None:
+def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, version: int) -> None:
     """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
     damaged = [whole] + [whole[:length] for length in range(FIRST_KEY_END, len(whole))]
     for bit in range(8 * FIRST_KEY_END, 8 * len(whole), 1 if COMPILED else 13):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         damaged.append(bytes(flipped))
-    options = forged_nodes(tmp_path, {"n1": damaged, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
+    logs = {"n1": damaged, "n2": [], "n3": []}
+    options = forged_nodes(tmp_path, logs, SCHEMA + PLAIN, version=version) | ONE_COPY
 
     for batch in everything(options):
         fast, slow = batch.encode("avro"), codec().encode(batch)
@@ -220,6 +229,34 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes) -> No
         ]
         assert slow.values == fast.values
         assert slow.keys == fast.keys
+
+
+def test_keys_of_every_length_are_encoded(tmp_path: Path) -> None:
+    """Where the length of a key takes a byte more, too."""
+    parts = [b"k" * length for length in range(300)]
+    keys = [len(k).to_bytes(2, "big") + k + b"\0" + PLAIN_KEY[-7:] for k in parts]
+    raws = [plain_insert("ben", key=key) for key in keys]
+    options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
+
+    made = 0
+    for batch in everything(options):
+        fast = batch.encode("avro")
+        assert_same(codec().encode(batch), fast)
+        made += len(fast)
+
+    assert len(raws) == made
+
+
+def test_a_key_cannot_pose_as_its_row(tmp_path: Path) -> None:
+    """Were the length of a long key taken for a short one, its end would be read as a row."""
+    rest = insert(b"k", b"v")[FIRST_KEY_END - 2 :]
+    posing = insert(b"k", bytes(len(rest) - 1))[FIRST_KEY_END - 2 : -len(rest)]
+    raw = insert(b"f" * 127 + posing, b"v")
+    options = forged_nodes(tmp_path, {"n1": [raw], "n2": [], "n3": []}) | ONE_COPY
+
+    (batch,) = everything(options)
+
+    assert_same(codec().encode(batch), batch.encode("avro"))
 
 
 @pytest.mark.parametrize(("end", "fits"), [(b"x", True), ("é".encode(), True), (b"\xff", False)])
