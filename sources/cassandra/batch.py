@@ -12,7 +12,6 @@ from headrace.plugins import (
     Document,
     EncodedRecords,
     FactColumns,
-    Facts,
     Headers,
     HeadraceError,
     Notice,
@@ -37,16 +36,7 @@ from headrace.sources.cassandra.transcode import Transcoder
 
 T = TypeVar("T")
 
-# What a mutation's mail says of the copy that was published.
-_PLACES: Final = {
-    "node": codes.MAIL_HOST,
-    "segment": codes.MAIL_SEGMENT,
-    "position": codes.MAIL_POSITION,
-    "copies": codes.MAIL_COPIES,
-}
 MUTATIONS: Final = "mutations"  # A form: see `MutationBatch.encode`.
-_FACT_WORDS: Final = 4
-_ID_BYTES: Final = 16
 FATE_HEADER: Final = "agreement"
 LISTS_HEADER: Final = "lists"
 _FATES: Final = {codes.LATE: "late", codes.ASSUMED: "assumed", codes.EXPIRED: "expired"}
@@ -242,29 +232,20 @@ class MutationBatch(Batch):
         if encoding != "avro" or self._lists is not None:
             return self.encode(encoding)
         writer = self._deliveries.message_columns
-        encoded = writer.joined(self._outbox, self._nodes)
-        quarantined = (*self._lost, *encoded.quarantined)
-        return replace(encoded, quarantined=quarantined, facts=self._facts(writer, len(encoded)))
+        return self._with_lost(writer.joined(self._outbox, self._nodes))
 
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
         """Write typed columns straight from the mutations' bytes; lists are as the log has them."""
         writer = self._deliveries.column_writer(target, with_messages=with_messages)
-        encoded = writer.write(self._outbox, self._nodes)
-        facts = self._facts(writer, writer.typed.row.count)
-        quarantined = (*self._lost, *encoded.quarantined)
-        made = replace(encoded, quarantined=quarantined, facts=facts) if with_messages else None
-        return writer.typed.changes(facts, made)
+        encoded = self._with_lost(writer.write(self._outbox, self._nodes))
+        assert encoded.facts is not None  # noqa: S101 (they were made in bulk)
+        return writer.typed.changes(encoded.facts, encoded if with_messages else None)
 
     def _encoded(self) -> EncodedRecords:
         """Encode as Avro, with lists as the log has them."""
         if self._in_avro is not None:
             return self._in_avro
-        made = self._transcoder.encode(self._outbox, self._nodes)
-        both = (*self._lost, *made.quarantined)
-        facts = self._facts(self._transcoder, len(made))
-        encoded = EncodedRecords(
-            made.keys, made.values, made.headers, made.tables, both, facts=facts
-        )
+        encoded = self._with_lost(self._transcoder.encode(self._outbox, self._nodes))
         if self._lists is not None:
             self._in_avro = encoded  # It is asked for once more when the lists are there.
         return encoded
@@ -278,20 +259,10 @@ class MutationBatch(Batch):
             headers[number] += record.headers
         return replace(encoded, headers=headers, left=left)
 
-    def _facts(self, transcoder: Transcoder, count: int) -> Facts:
-        """Return the facts of the *count* records that *transcoder* has just made."""
-        changes = memoryview(transcoder.facts_of(count)).cast("q")
-        mails = self._outbox.count
-        meta = memoryview(bytes(self._outbox.meta[: mails * codes.MAIL_WIDTH])).cast("q")
-        return Facts(
-            timestamps_us=changes[0::_FACT_WORDS],
-            operations=changes[1::_FACT_WORDS],
-            indexes=changes[2::_FACT_WORDS],
-            mutations=changes[3::_FACT_WORDS],
-            ids=bytes(transcoder.ids[: mails * _ID_BYTES]),
-            places={name: meta[word :: codes.MAIL_WIDTH] for name, word in _PLACES.items()},
-            nodes=self._nodes,
-        )
+    def _with_lost(self, encoded: EncodedRecords) -> EncodedRecords:
+        if not self._lost:
+            return encoded
+        return replace(encoded, quarantined=(*self._lost, *encoded.quarantined))
 
     def _record(self, change: Change, provenance: Provenance) -> Record:
         change, provenance = self._read(change, provenance)

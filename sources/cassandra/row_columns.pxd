@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from headrace.sources.cassandra cimport codes
+from headrace.sources.cassandra cimport codes, native
 from headrace.sources.cassandra.cut cimport Cutter
 from headrace.sources.cassandra.table_plan cimport TablePlan
 

@@ -5,7 +5,7 @@ Separate from the encoder, which writes them. Must not do I/O.
 
 from array import array
 
-from headrace.sources.cassandra import codes
+from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.cut import Cutter
 from headrace.sources.cassandra.table_plan import TablePlan
 
@@ -144,7 +144,7 @@ class RowColumns:
 
     def facts_of(self, count: int) -> bytes:
         """Return four numbers for each of *count* changes: see `_keep_facts`."""
-        return bytes(self.facts[: count * _FACT_WORDS])
+        return native.take_words(self.facts, count * _FACT_WORDS)
 
     def _keep_facts(
         self, record: int, timestamp: int, operation: int, index: int, mutation: int

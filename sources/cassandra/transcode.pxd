@@ -11,7 +11,7 @@ from headrace.sources.cassandra.plain_row cimport PlainRow
 from headrace.sources.cassandra.table_plan cimport EpochPlans, TablePlan
 
 cdef int64_t _NEVER
-cdef int _ID_BYTES, _ENDS_FIRST, _NOWHERE
+cdef int _ID_BYTES, _FACT_WORDS, _ENDS_FIRST, _NOWHERE
 
 
 cdef class Transcoder(PlainRow):
@@ -31,6 +31,8 @@ cdef class Transcoder(PlainRow):
 
     @cython.locals(base=Py_ssize_t)
     cpdef encode(self, Outbox outbox, nodes)
+    @cython.locals(width=Py_ssize_t)
+    cdef _facts(self, Outbox outbox)
     cpdef identify(self, Outbox outbox)
     @cython.final
     @cython.locals(epoch=int64_t)

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 
-from headrace.plugins import EncodedRecords, Headers, HeadraceError, Quarantined
+from headrace.plugins import EncodedRecords, Facts, Headers, HeadraceError, Quarantined
 from headrace.sources.cassandra import codes, native
 from headrace.sources.cassandra.errors import UnknownTableError
 from headrace.sources.cassandra.intake import Outbox
@@ -19,6 +19,7 @@ from headrace.sources.cassandra.table_plan import EpochSource, TablePlan, avro_s
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
 _ID_BYTES = 16
+_FACT_WORDS = 4  # As `RowColumns` keeps them.
 _ENDS_FIRST = 16
 _NOWHERE = -1
 
@@ -61,7 +62,30 @@ class Transcoder(PlainRow):
                     base = self.at * codes.MAIL_WIDTH
                     quarantined.append(mail_set_aside(outbox, base, nodes, error))
                 self.at += 1
-        return EncodedRecords(self.keys, self.bodies, self.headers, self.tables, quarantined)
+        facts = self._facts(outbox)
+        return EncodedRecords(
+            self.keys, self.bodies, self.headers, self.tables, quarantined, facts=facts
+        )
+
+    def _facts(self, outbox: Outbox) -> Facts:
+        """Return what is known of the changes and of all mutations."""
+        width = codes.MAIL_WIDTH
+        changes = memoryview(self.facts_of(len(self.bodies))).cast("q")
+        mails = memoryview(native.take_words(outbox.meta, outbox.count * width)).cast("q")
+        return Facts(
+            timestamps_us=changes[0::_FACT_WORDS],
+            operations=changes[1::_FACT_WORDS],
+            indexes=changes[2::_FACT_WORDS],
+            mutations=changes[3::_FACT_WORDS],
+            ids=native.take(self.ids, 0, outbox.count * _ID_BYTES),
+            places={
+                "node": mails[codes.MAIL_HOST :: width],
+                "segment": mails[codes.MAIL_SEGMENT :: width],
+                "position": mails[codes.MAIL_POSITION :: width],
+                "copies": mails[codes.MAIL_COPIES :: width],
+            },
+            nodes=self.node_names,
+        )
 
     def identify(self, outbox: Outbox) -> None:
         """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
