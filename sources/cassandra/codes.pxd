@@ -132,4 +132,6 @@ cdef enum:
     LOCATIONS = 9
     HOST_GONE = -1
     LOCATION_WORDS = 5
+    ID_BYTES = 16
+    FACT_WORDS = 4
     COLUMN_BYTES = 64

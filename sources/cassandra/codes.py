@@ -176,5 +176,7 @@ LOCATIONS = 9  # The first location + 1; of a free record the next free one + 1.
 HOST_GONE = -1  # In a map of hosts: its log is not read any more.
 LOCATION_WORDS = 5  # Host, segment, position, length, the next location + 1.
 
+ID_BYTES = 16  # Of a mutation's public name.
+FACT_WORDS = 4  # Kept of an encoded change: see `RowColumns`.
 # Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
 COLUMN_BYTES = 64

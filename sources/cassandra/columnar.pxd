@@ -10,7 +10,7 @@ from headrace.sources.cassandra.table_plan cimport TablePlan
 from headrace.sources.cassandra.transcode cimport Transcoder
 from headrace.sources.cassandra.value_columns cimport ValueColumn
 
-cdef int _NOWHERE, _ID_BYTES, _PATH_BYTES
+cdef int _NOWHERE, _PATH_BYTES
 
 
 @cython.final
@@ -54,7 +54,6 @@ cdef class ColumnWriter(MessageColumns):
     cdef int _enter(self, Outbox outbox, int64_t epoch) except -1
     cdef int _undo(self) except -1
     cdef int _is_wanted(self, TablePlan plan) except -1
-    @cython.locals(mutation=Py_ssize_t)
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.locals(is_row=bint, flags=int64_t, ttl=int64_t, expires=int64_t, rich=int, column=int, field=ValueColumn, cell=Py_ssize_t, unfit=int)
     cdef int _write_columns(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1

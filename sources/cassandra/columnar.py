@@ -27,7 +27,6 @@ from headrace.sources.cassandra.types import CqlType
 from headrace.sources.cassandra.value_columns import ValueColumn
 
 _NOWHERE = -1
-_ID_BYTES = 16
 _PATH_BYTES = 2  # Of a UDT's field position.
 
 
@@ -206,8 +205,7 @@ class ColumnWriter(MessageColumns):
                     self, plan, operation, timestamp, row, ended
                 )
             else:
-                mutation = self.id_at // _ID_BYTES
-                self._keep_facts(len(self.bodies), timestamp, operation, self.index - 1, mutation)
+                self._keep_facts(len(self.bodies), timestamp, operation, self.index - 1, self.at)
                 self.bodies.append(b"")
             self._write_columns(plan, operation, timestamp, row, ended)
 

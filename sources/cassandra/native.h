@@ -18,7 +18,7 @@
 static inline Py_ssize_t hr_put_number(uint8_t *base, Py_ssize_t at, int64_t number) {
     uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
     if (rest >> 56 == 0) { /* Halves, quarters, bytes apart: no loop. */
-        int last = (63 - __builtin_clzll(rest | 1)) / 7;
+        int last = (63 - __builtin_clzll(rest | 1)) * 37 >> 8; /* A seventh. */
         rest = (rest & 0x000000000fffffffull) | (rest & 0x00fffffff0000000ull) << 4;
         rest = (rest & 0x00003fff00003fffull) | (rest & 0x0fffc0000fffc000ull) << 2;
         rest = (rest & 0x007f007f007f007full) | (rest & 0x3f803f803f803f80ull) << 1;
@@ -199,6 +199,8 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
                                  const int *form, const uint8_t *p, Py_ssize_t *begin,
                                  Py_ssize_t end, const uint8_t *edge) {
     uint64_t deleted = 0, seconds, count, n;
+    uint8_t written[16] = {0}; /* The row's write time, which each cell has, and no TTL. */
+    Py_ssize_t written_bytes = 0;
     if (row[HR_DELETIONS]) {
         if (!hr_uvint(p, begin, end, &deleted) || !hr_uvint(p, begin, end, &seconds)) return -1;
         deleted += (uint64_t)row[HR_BASE_US];
@@ -226,9 +228,10 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
             if (at < 0) return -1;
         }
         *begin += (Py_ssize_t)n;
+        if (!written_bytes) written_bytes = hr_put_long(written, 0, row[HR_ROW_US]);
         out[at] = 0; /* Not removed. */
-        at = hr_put_long(out, at + 1, row[HR_ROW_US]);
-        out[at++] = 0, out[at++] = 0; /* No TTL. */
+        memcpy(out + at + 1, written, 16);
+        at += written_bytes + 3;
     }
     out[at++] = 0;
     return at < limit ? at : -1;

@@ -9,7 +9,7 @@ from headrace.sources.cassandra.table_plan cimport TablePlan
 
 cdef int _NOWHERE
 cdef int64_t _NEVER, _FOREVER
-cdef int _FACT_WORDS, _FACTS_FIRST
+cdef int _FACTS_FIRST
 
 
 cdef class RowColumns:

@@ -12,7 +12,7 @@ from headrace.sources.cassandra.table_plan import TablePlan
 _NOWHERE = -1
 _NEVER = -(1 << 63)
 _FOREVER = (1 << 63) - 1
-_FACT_WORDS, _FACTS_FIRST = 4, 256
+_FACTS_FIRST = 256
 
 
 class RowColumns:
@@ -31,7 +31,7 @@ class RowColumns:
         self.where = memoryview(array("q", [_NOWHERE]))
         self.columns = memoryview(array("i", [0]))
         self.column_count = 0
-        self.facts = memoryview(array("q", bytes(8 * _FACT_WORDS * _FACTS_FIRST)))
+        self.facts = memoryview(array("q", bytes(8 * codes.FACT_WORDS * _FACTS_FIRST)))
 
     def use(self, cutter: Cutter, columns_max: int) -> None:
         """Find columns in what *cutter* cuts, of tables of at most *columns_max* columns."""
@@ -144,13 +144,13 @@ class RowColumns:
 
     def facts_of(self, count: int) -> bytes:
         """Return four numbers for each of *count* changes: see `_keep_facts`."""
-        return native.take_words(self.facts, count * _FACT_WORDS)
+        return native.take_words(self.facts, count * codes.FACT_WORDS)
 
     def _keep_facts(
         self, record: int, timestamp: int, operation: int, index: int, mutation: int
     ) -> None:
         """Keep a change's write time, operation, index in its mutation, and mutation."""
-        base = record * _FACT_WORDS
+        base = record * codes.FACT_WORDS
         if base == len(self.facts):
             self._grow_facts()
         self.facts[base] = timestamp

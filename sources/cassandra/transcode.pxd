@@ -11,7 +11,7 @@ from headrace.sources.cassandra.plain_row cimport PlainRow
 from headrace.sources.cassandra.table_plan cimport EpochPlans, TablePlan
 
 cdef int64_t _NEVER
-cdef int _ID_BYTES, _FACT_WORDS, _ENDS_FIRST, _NOWHERE
+cdef int _ENDS_FIRST, _NOWHERE
 
 
 cdef class Transcoder(PlainRow):
@@ -58,7 +58,7 @@ cdef class Transcoder(PlainRow):
     @cython.final
     @cython.locals(base=Py_ssize_t, out=AvroBytes, at=Py_ssize_t, tail=Py_ssize_t, node=bytes)
     cdef int _close(self, Outbox outbox) except -1
-    @cython.locals(out=AvroBytes, at=Py_ssize_t, mutation=Py_ssize_t)
+    @cython.locals(out=AvroBytes, at=Py_ssize_t)
     cdef int _keep(self, TablePlan plan, int operation, int64_t timestamp) except -1
     @cython.locals(out=AvroBytes, begin=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
     cdef int _finish(self, Py_ssize_t tail, Py_ssize_t tail_end) except -1
@@ -73,7 +73,7 @@ cdef class Transcoder(PlainRow):
     cdef Py_ssize_t _marker(self, TablePlan plan, Py_ssize_t at) except -1
     @cython.final
     cdef int _change(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
-    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes, mutation=Py_ssize_t)
+    @cython.locals(out=AvroBytes, is_row=bint, flags=int64_t, is_static=bint, ttl=int64_t, expires=int64_t, at=Py_ssize_t, fields=bytes)
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.final
     @cython.locals(ends=int64_t[::1])

@@ -18,8 +18,6 @@ from headrace.sources.cassandra.salvage import mail_set_aside
 from headrace.sources.cassandra.table_plan import EpochSource, TablePlan, avro_string
 
 _NEVER = -(1 << 63)  # A drop time that covers no cell; also "no write time yet".
-_ID_BYTES = 16
-_FACT_WORDS = 4  # As `RowColumns` keeps them.
 _ENDS_FIRST = 16
 _NOWHERE = -1
 
@@ -35,7 +33,7 @@ class Transcoder(PlainRow):
         self.takes_plain = 1
         self.node_names: Sequence[str] = ()
         self.nodes: list[bytes] = []  # As Avro strings.
-        self.ids = memoryview(bytearray(_ID_BYTES))
+        self.ids = memoryview(bytearray(codes.ID_BYTES))
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
 
     def encode(self, outbox: Outbox, nodes: Sequence[str]) -> EncodedRecords:
@@ -73,11 +71,11 @@ class Transcoder(PlainRow):
         changes = memoryview(self.facts_of(len(self.bodies))).cast("q")
         mails = memoryview(native.take_words(outbox.meta, outbox.count * width)).cast("q")
         return Facts(
-            timestamps_us=changes[0::_FACT_WORDS],
-            operations=changes[1::_FACT_WORDS],
-            indexes=changes[2::_FACT_WORDS],
-            mutations=changes[3::_FACT_WORDS],
-            ids=native.take(self.ids, 0, outbox.count * _ID_BYTES),
+            timestamps_us=changes[0 :: codes.FACT_WORDS],
+            operations=changes[1 :: codes.FACT_WORDS],
+            indexes=changes[2 :: codes.FACT_WORDS],
+            mutations=changes[3 :: codes.FACT_WORDS],
+            ids=native.take(self.ids, 0, outbox.count * codes.ID_BYTES),
             places={
                 "node": mails[codes.MAIL_HOST :: width],
                 "segment": mails[codes.MAIL_SEGMENT :: width],
@@ -89,14 +87,14 @@ class Transcoder(PlainRow):
 
     def identify(self, outbox: Outbox) -> None:
         """Set `ids`: 16 bytes for each mutation, the first half of the SHA-256 of its bytes."""
-        if _ID_BYTES * outbox.count > len(self.ids):
-            self.ids = memoryview(bytearray(2 * _ID_BYTES * outbox.count))
+        if codes.ID_BYTES * outbox.count > len(self.ids):
+            self.ids = memoryview(bytearray(2 * codes.ID_BYTES * outbox.count))
         native.sha16_all(outbox.data, outbox.meta, codes.MAIL_WIDTH, outbox.count, self.ids)
 
     def _go_on(self, outbox: Outbox) -> None:
         """Encode the mutations from `at` on, to the end or to one that does not fit."""
         while self.at < outbox.count:
-            self.id_at = self.at * _ID_BYTES
+            self.id_at = self.at * codes.ID_BYTES
             self.made = len(self.bodies)
             epoch = outbox.meta[self.at * codes.MAIL_WIDTH + codes.MAIL_EPOCH]
             if epoch != self.epoch:
@@ -343,14 +341,13 @@ class Transcoder(PlainRow):
         out = self.out
         out.reserve(codes.COLUMN_BYTES)
         at = out.size
-        native.copy(out.out, at, self.ids, self.id_at, self.id_at + _ID_BYTES)
-        out.size = native.put_long(out.out, at + _ID_BYTES, self.index - 1)
+        native.copy(out.out, at, self.ids, self.id_at, self.id_at + codes.ID_BYTES)
+        out.size = native.put_long(out.out, at + codes.ID_BYTES, self.index - 1)
         if self.end_count == len(self.ends):
             self._grow_ends()
         self.ends[self.end_count] = out.size
         self.end_count += 1
-        mutation = self.id_at // _ID_BYTES
-        self._keep_facts(len(self.keys), timestamp, operation, self.index - 1, mutation)
+        self._keep_facts(len(self.keys), timestamp, operation, self.index - 1, self.at)
         self.keys.append(self.key)
         self.headers.append(plan.headers)
         self.tables.append(plan.table_name)
