@@ -11,7 +11,7 @@ from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.record_rows import StoredRecords
 
 _HOST_COUNTERS = 4  # First, counted, surplus, repeat: per host.
-_SHARED, _CHECKED = 0x400, 0x800
+_KIND_BITS, _SHARED, _CHECKED = 0xFF, 0x400, 0x800
 _STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
 _ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
@@ -64,7 +64,7 @@ class Agreement(StoredRecords):
         entry says, and calls `publish` or `know` for the slot `suspect` before the next entry.
         """
         bit = _ONE << host
-        slot = self._find(d0, d1)
+        slot = self._find_likely(d0, d1)
         if slot < 0:  # Line 14.
             self.touched = self.number + 1
             group = self.groups_table.find(keyspace, token)
@@ -83,7 +83,7 @@ class Agreement(StoredRecords):
             self.hosts[host * _HOST_COUNTERS + 3] += 1
             return 0
         self.words[base + codes.SEEN] |= bit
-        kind = self._kind(slot)
+        kind = self.words[base + codes.META] & _KIND_BITS
         if kind == codes.JOINED:
             slot = self._joined_to(slot, bit)
             kind = self._kind(slot)

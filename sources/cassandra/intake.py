@@ -21,8 +21,8 @@ from headrace.sources.cassandra.places import Places
 # Why an entry is passed over; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
-_GROUP = 32  # Entries whose look-ups overlap.
-_NOTE = 7  # Numbers of a noted entry: split, keyspace, token, start, end, position, its place.
+_GROUP = 64  # Entries whose look-ups overlap.
+_NOTE = 8  # Of an entry: split, keyspace, token, start, end, position, its place, its record.
 _SPARE_MAX = 64  # Outboxes kept for their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
@@ -361,7 +361,7 @@ class Intake(Places):
             agreement.fetch_slot(self.digests[2 * i])
         for i in range(self.waiting):
             agreement = self.agreements[self.notes[i * _NOTE]]
-            agreement.fetch_record(
+            self.notes[i * _NOTE + 7] = agreement.fetch_record(
                 self.digests[2 * i], self.notes[i * _NOTE + 2], self.notes[i * _NOTE + 1]
             )
         for i in range(self.waiting):
@@ -377,6 +377,7 @@ class Intake(Places):
         self.places[place + _READ] += 1
         agreement = self.agreements[split]
         agreement.number = self.sequence
+        agreement.likely = self.notes[base + 7]
         agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
         copies = agreement.observe(
             seat,

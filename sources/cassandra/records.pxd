@@ -16,7 +16,8 @@ cdef class Records:
     cdef public uint64_t tau
     cdef public uint64_t number
     cdef readonly int live, pending
-    cdef int room, used, free, locs_used, locs_free
+    cdef int room, used, free, locs_used, locs_free, vacant
+    cdef int64_t likely, indexed
     cdef list blocks
     cdef uint64_t[::1] words
     cdef int[::1] links
@@ -33,18 +34,22 @@ cdef class Records:
     @cython.final
     @cython.locals(at=int)
     cdef inline void _fetch_head(self, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(mask=int, found=uint32_t)
-    cdef void fetch_record(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
-    @cython.locals(mask=int, at=int, slot=int, base=Py_ssize_t)
+    @cython.locals(mask=int, at=int, found=uint32_t)
+    cdef int64_t fetch_record(self, uint64_t d0, uint64_t token, uint64_t keyspace) noexcept
+    @cython.locals(at=int)
+    cdef int _find_likely(self, uint64_t d0, uint64_t d1) noexcept
     cdef int _find(self, uint64_t d0, uint64_t d1) noexcept
+    @cython.final
+    @cython.locals(mask=int, slot=int, base=Py_ssize_t)
+    cdef inline int _find_from(self, int at, uint64_t d0, uint64_t d1) noexcept
     @cython.final
     @cython.locals(mask=int, tag=uint32_t, found=uint32_t)
     cdef inline int _search(self, uint64_t d0, int at) noexcept
     @cython.locals(slot=int, base=Py_ssize_t)
     cdef int _new(self, uint64_t d0, uint64_t d1, uint64_t keyspace, uint64_t group, int64_t token) except -1
     @cython.final
-    @cython.locals(mask=int, d0=uint64_t, at=int)
-    cdef inline int _index(self, int slot) noexcept
+    @cython.locals(mask=int, d0=uint64_t)
+    cdef inline int _index(self, int slot, int at) noexcept
     @cython.final
     cdef inline uint64_t _hash(self, uint64_t token, uint64_t keyspace) noexcept
     @cython.final

@@ -49,6 +49,9 @@ class Records:
         # Who may write rows must not choose where tokens stand.
         self.salt = int.from_bytes(os.urandom(8), "little") | 1
         self.used = 0  # Slots ever taken; beyond it the table is untouched.
+        self.likely = -1  # What `fetch_record` said of the digest that is looked for next.
+        self.vacant = 0
+        self.indexed = 0  # How often the indexes were made: so old a place in them is.
         self._reindex()
         self.free = 0  # First free slot + 1, linked through codes.LOCATIONS.
         self.locs = memoryview(array("q", bytes(8 * codes.LOCATION_WORDS * self.room)))
@@ -67,24 +70,43 @@ class Records:
         at = self._hash(token, keyspace) >> 32 & (2 * self.room - 1)
         native.prefetch_index(self.heads, at)
 
-    def fetch_record(self, d0: int, token: int, keyspace: int) -> None:
-        """Begin to load a digest's record, or where a new one is linked."""
+    def fetch_record(self, d0: int, token: int, keyspace: int) -> int:
+        """Begin to load a digest's record, or where a new one is linked.
+
+        Returns what `likely` may be when that digest is looked for: where the search ended.
+        """
         mask = 2 * self.room - 1
-        found = self.slots[self._search(d0, d0 & mask)]
+        at = self._search(d0, d0 & mask)
+        found = self.slots[at]
         if found:
             native.prefetch_record(self.words, ((found & mask) - 1) * codes.RECORD_WORDS)
         else:
             self._fetch_head(token & _MASK64, keyspace)
+        return self.indexed << 32 | at
+
+    def _find_likely(self, d0: int, d1: int) -> int:
+        """Return what `_find` does; the search goes on where `likely` says that it stood.
+
+        How long a search is no processor foresees, so one for each entry is enough.
+        """
+        at = self.likely & _LOW32 if self.likely >> 32 == self.indexed else d0 & (2 * self.room - 1)
+        self.likely = -1
+        return self._find_from(at, d0, d1)
 
     def _find(self, d0: int, d1: int) -> int:
+        """Return a digest's slot; -1 for none, and then `vacant` is where in `slots` it goes."""
+        return self._find_from(d0 & (2 * self.room - 1), d0, d1)
+
+    def _find_from(self, at: int, d0: int, d1: int) -> int:
         mask = 2 * self.room - 1
-        at = self._search(d0, d0 & mask)
+        at = self._search(d0, at)
         while self.slots[at]:
             slot = (self.slots[at] & mask) - 1
             base = slot * codes.RECORD_WORDS
             if self.words[base] == d0 and self.words[base + codes.D1] == d1:
                 return slot
             at = self._search(d0, (at + 1) & mask)
+        self.vacant = at
         return -1
 
     def _search(self, d0: int, at: int) -> int:
@@ -98,7 +120,7 @@ class Records:
         return at
 
     def _new(self, d0: int, d1: int, keyspace: int, group: int, token: int) -> int:
-        """Add a pending record born now and return its slot."""
+        """Add a pending record born now, of what was just looked for, and return its slot."""
         if self.free:
             slot = self.free - 1
             self.free = self.words[slot * codes.RECORD_WORDS + codes.LOCATIONS]
@@ -107,6 +129,7 @@ class Records:
         else:
             if self.used == self.room:
                 self._grow()
+                self._find(d0, d1)
             slot = self.used
             self.used += 1
         self.live += 1
@@ -123,19 +146,19 @@ class Records:
         self.words[base + codes.LAST] = self.tau
         self.words[base + codes.LOCATIONS] = 0
         self.newest[slot] = _NOT_LOOKED
-        self._index(slot)
+        self._index(slot, self.vacant)
         self._link(slot)
         # One that was alone may have been published since somebody looked.
         if self.links[slot] >= 0 and self.links[self.links[slot]] >= 0:
             self.newest[slot] = self.newest[self.links[slot]]
         return slot
 
-    def _index(self, slot: int) -> None:
+    def _index(self, slot: int, at: int) -> None:
+        """Let the search for a record's digest, which comes by *at*, find it."""
         mask = 2 * self.room - 1
-        d0 = self.words[slot * codes.RECORD_WORDS]
-        at = d0 & mask
         while self.slots[at]:
             at = (at + 1) & mask
+        d0 = self.words[slot * codes.RECORD_WORDS]
         self.slots[at] = (d0 >> 32 & ~mask) | (slot + 1)
 
     def _hash(self, token: int, keyspace: int) -> int:
@@ -214,6 +237,7 @@ class Records:
 
     def _reindex(self) -> None:
         """Make the indexes anew: once for many records is less than once for each."""
+        self.indexed += 1
         for i in range(2 * self.room):
             self.slots[i] = self.heads[i] = 0
         for slot in range(self.used):
@@ -223,8 +247,9 @@ class Records:
                 self.fetch_slot(self.words[base])
                 self._fetch_head(self.words[base + codes.TOKEN], keyspace)
             if self._kind(slot) != codes.FREE:
-                self.words[slot * codes.RECORD_WORDS + codes.META] &= ~_SHARED
-                self._index(slot)
+                base = slot * codes.RECORD_WORDS
+                self.words[base + codes.META] &= ~_SHARED
+                self._index(slot, self.words[base] & (2 * self.room - 1))
                 self._link(slot)
 
     def _kind(self, slot: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from cassandra import murmur3
@@ -231,3 +232,29 @@ def test_an_outbox_grows_while_what_it_had_is_read() -> None:
 
     assert b"".join(raws) == bytes(outbox.data[: outbox.size])
     assert raws[0] == bytes(view[: len(raws[0])])
+
+
+def test_copies_are_found_while_the_table_grows() -> None:
+    """Every second entry is a copy of an earlier one: none becomes a record or comes out again."""
+    random = Random(11)  # noqa: S311 (a test's dice)
+    fresh = [insert(b"%d" % i) for i in range(5_000)]
+    log = Log(1)
+
+    log.feed([raw for i, new in enumerate(fresh) for raw in (new, fresh[random.randrange(i + 1)])])
+
+    assert log.taken() == [fresh]
+    assert log.agreements[0].live == len(fresh)
+
+
+def test_a_look_up_by_itself_begins_at_its_own_place() -> None:
+    """Where the loop looked last says nothing of another digest."""
+    log = Log(1)
+    raws = [insert(b"%d" % i) for i in range(2)]
+    log.feed(raws)
+    (agreement,) = log.agreements
+    for raw in raws:
+        whole = digest(raw, KEY)
+        words = int.from_bytes(whole[:8], "little"), int.from_bytes(whole[8:], "little")
+        agreement.observe(0, *words, 0, 0, SEGMENT_ID, 1, len(raw))
+
+    assert agreement.live == len(raws)
