@@ -89,8 +89,10 @@ class Memory:
         self._was_caught_up = caught_up
         agreement.shorten(self._records_max)
         excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
+        if excess <= 0:
+            return []
         left: dict[int, Quarantined] = {}
-        for slot in agreement.oldest_pending(agreement.pending) if excess > 0 else ():
+        for slot in agreement.oldest_pending(agreement.pending):
             with suppress(RetriableError):  # Then others go before it.
                 left[slot] = self._overflow(slot)
             if len(left) == excess:

@@ -12,7 +12,7 @@ from typing import Final
 from headrace.plugins import Demand, HeadraceError
 from headrace.sources.cassandra.absence import Absence, Absences, Patience
 from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.cursor import CHUNK_BYTES, LogCursor, Spared
+from headrace.sources.cassandra.cursor import LogCursor, Spared
 from headrace.sources.cassandra.directory import LogReader
 from headrace.sources.cassandra.errors import (
     AgentUnavailableError,
@@ -37,6 +37,7 @@ from headrace.sources.cassandra.state import (
 )
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
+_TURN_BYTES: Final = 64 * 1024  # What a turn of a log with less to read counts for.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _NO_BOUND: Final = 1 << 31
 _LIVE: Final = attrgetter("live")
@@ -333,6 +334,7 @@ class Pump:
             if not ready or (late and budget < PASS_BYTES_MAX):  # Else it would seem to be idle.
                 break
             cursor, host = logs[min(ready)[1]]
+            before = cursor.read_bytes
             try:
                 cursor.advance(intake, host, demand)
                 self.unreachable.pop(cursor.node, None)
@@ -346,9 +348,8 @@ class Pump:
                 # Any split may lack what was at hand just now: all begin again.
                 self._torn = dict.fromkeys(self._owned, error)
                 raise
-            budget -= CHUNK_BYTES
-        stopped = self.stopped_by is not None
-        self.more = not stopped and not all(cursor.at_end for cursor in self.cursors)
+            budget -= max(cursor.read_bytes - before, _TURN_BYTES)
+        self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
         self.read_ms += self._now_ms() - started_ms
         self._check_any_is_read()
         self._count_absences()

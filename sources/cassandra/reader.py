@@ -140,7 +140,9 @@ class CassandraReader(Reader):
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
         kept = self._memory.keep(
-            taken, caught_up=caught_up, any_absent=bool(pump.absent(self._number))
+            taken,
+            caught_up=caught_up,
+            any_absent=bool(pump.unreachable and pump.absent(self._number)),
         )
         lost = [*kept, *self._damaged()]
         self._alarm()
@@ -181,7 +183,7 @@ class CassandraReader(Reader):
     def _leave_logs(self) -> None:
         """Free the seats of nodes that hold nothing of the split by now, nor did of its records."""
         tau = self._agreement.tau
-        if not self._seats.idle or tau < self._left_ms + _LEAVE_MS:
+        if tau < self._left_ms + _LEAVE_MS or not self._seats.idle:
             return
         self._left_ms, before = tau, self._seats.names
         counted = {node: self._counters_of(node) for node in self._seats.idle}
@@ -226,7 +228,7 @@ class CassandraReader(Reader):
 
     def _has_waited(self, absences: Mapping[str, Absence]) -> bool:
         """Say whether it is worth a commit how long logs could not be read."""
-        return any(
+        return bool(absences) and any(
             each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + _WAITED_MS
             for node, each in absences.items()
         )
