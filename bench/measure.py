@@ -22,6 +22,7 @@ HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
+_DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two large figures.
 _LOG_BYTES_MAX: Final = 2 << 30  # Of all recordings, with room to spare.
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
@@ -123,10 +124,11 @@ def _one_run(
     yield "bulk.parquet", _complete(wide, _probe("shards", job=job, folder="out"))
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "replayed"})
     yield "bulk.kafka", _complete(wide, _probe("shards", job=job, folder=""))
-    job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
-    yield "kafka.produce", _complete(wide, _probe("produce", job=job))
-    job = jobs.write(wide, wide.nodes, kafka | {"topic": "by-sink"})
-    yield "kafka.deliver", _complete(wide, _probe("deliver", job=job))
+    for _ in range(_DELIVERIES):
+        job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
+        yield "kafka.produce", _complete(wide, _probe("produce", job=job))
+        job = jobs.write(wide, wide.nodes, kafka | {"topic": "by-sink"})
+        yield "kafka.deliver", _complete(wide, _probe("deliver", job=job))
     job = jobs.write(wide, wide.nodes, null)
     yield "wide.encode", _complete(wide, _probe("encode", job=job))
     yield "wide.identify", _probe("identify", log=str(wide.log), schema=str(wide.schema))
