@@ -9,7 +9,7 @@ from headrace.sources.cassandra.record_rows cimport StoredRecords
 
 cdef int _HOST_COUNTERS
 cdef int64_t _NOT_LOOKED
-cdef uint64_t _MASK16, _KIND_BITS, _SHARED, _CHECKED, _STREAMED, _NO_REPLICA, _ONE, _HALF
+cdef uint64_t _MASK16, _SHARED, _CHECKED, _STREAMED, _NO_REPLICA, _ONE, _HALF
 
 
 @cython.final

@@ -11,7 +11,7 @@ from headrace.sources.cassandra.groups import Groups
 from headrace.sources.cassandra.record_rows import StoredRecords
 
 _HOST_COUNTERS = 4  # First, counted, surplus, repeat: per host.
-_KIND_BITS, _SHARED, _CHECKED = 0xFF, 0x400, 0x800
+_SHARED, _CHECKED = 0x400, 0x800
 _STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
 _ONE = 1  # As wide as a word of `seen`.
 _MASK16 = 0xFFFF
@@ -83,7 +83,7 @@ class Agreement(StoredRecords):
             self.hosts[host * _HOST_COUNTERS + 3] += 1
             return 0
         self.words[base + codes.SEEN] |= bit
-        kind = self.words[base + codes.META] & _KIND_BITS
+        kind = self._kind(slot)
         if kind == codes.JOINED:
             slot = self._joined_to(slot, bit)
             kind = self._kind(slot)

@@ -36,7 +36,7 @@ from headrace.sources.cassandra.opening import open_segment
 from headrace.sources.cassandra.state import Marker, StoredGap
 from headrace.sources.cassandra.wrapped import Workspace
 
-CHUNK_BYTES: Final = 512 * 1024
+CHUNK_BYTES: Final = 512 * 1024  # Read of one log before the next one has its turn.
 PIECE_BYTES: Final = 1024 * 1024  # Read at once of a damaged part.
 UNREAD_MAX: Final = 1_000  # Segments behind a marker whose names a state remembers.
 

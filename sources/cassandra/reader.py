@@ -140,9 +140,7 @@ class CassandraReader(Reader):
         taken = pump.intake.take(self._number)
         caught_up = pump.is_caught_up(self._number)
         kept = self._memory.keep(
-            taken,
-            caught_up=caught_up,
-            any_absent=bool(pump.unreachable and pump.absent(self._number)),
+            taken, caught_up=caught_up, any_absent=bool(pump.absent(self._number))
         )
         lost = [*kept, *self._damaged()]
         self._alarm()
@@ -228,7 +226,7 @@ class CassandraReader(Reader):
 
     def _has_waited(self, absences: Mapping[str, Absence]) -> bool:
         """Say whether it is worth a commit how long logs could not be read."""
-        return bool(absences) and any(
+        return any(
             each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + _WAITED_MS
             for node, each in absences.items()
         )

@@ -129,7 +129,7 @@ class Records:
         else:
             if self.used == self.room:
                 self._grow()
-                self._find(d0, d1)
+                self._find(d0, d1)  # What is vacant now.
             slot = self.used
             self.used += 1
         self.live += 1
