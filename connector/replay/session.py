@@ -26,7 +26,6 @@ T = TypeVar("T")
 LOCAL_MASTER: Final = "local[*,4]"  # A task is tried so often, as on a cluster.
 # What our tasks need; what a user or a cluster sets is stronger.
 SETTINGS: Final[Mapping[str, str]] = {
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.speculation": "false",  # A shard must not be delivered twice at once.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -4,25 +4,13 @@ The driver plans and opens no segment; a task reads a split as a worker does, an
 Arrow batches.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.connector.job import job_text
@@ -115,7 +103,11 @@ def _encoder(codec: str) -> Encoder:
 
 
 class SegmentReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
+    """Plans on the driver, reads in the tasks.
+
+    It has no `pushFilters`: Spark 4.2 reuses a reader that took filters for the later queries of
+    the same frame, which then lack rows. Options narrow what is read.
+    """
 
     def __init__(self, options: Mapping[str, str], spec: SourceSpec | None = None) -> None:
         """Check the options; they name the source, unless *spec* is given, of which all are typed.
@@ -144,15 +136,6 @@ class SegmentReader(DataSourceReader):
             to_us=time_us(options["to"], "to") if "to" in options else None,
             tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
         )
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 (Spark's name)
-        """Take what a selection can express; give the rest back."""
-        for each in filters:
-            taken = narrowed(self.selection, each)
-            if taken is None:
-                yield each
-            else:
-                self.selection = taken
 
     def partitions(self) -> Sequence[SegmentPartition]:
         """Return one for each shard. Spark calls it once, on the driver."""
@@ -319,46 +302,3 @@ def _schema_beside(folder: Path) -> Path | None:
 
 def _set(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
-
-
-# ---- what Spark pushes down ----
-
-
-def narrowed(selection: Selection, given: Filter) -> Selection | None:
-    """Return *selection* with a filter in it; None when it cannot express the filter."""
-    column = ".".join(getattr(given, "attribute", ()))
-    if column in ("table", "operation") and isinstance(given, EqualTo | In):
-        values = frozenset([given.value] if isinstance(given, EqualTo) else given.value)
-        known = selection.tables if column == "table" else selection.operations
-        both = known & values if known else values
-        if not both:  # An empty set would mean that everything is wanted.
-            return None
-        if column == "table":
-            return replace(selection, tables=both)
-        return replace(selection, operations=both)
-    if column == "write_time":
-        return _in_time(selection, given)
-    return None
-
-
-def _in_time(selection: Selection, given: Filter) -> Selection | None:
-    value = getattr(given, "value", None)
-    if not isinstance(value, dt.datetime):
-        return None
-    at = time_us(value.isoformat(), "write_time")
-    low = selection.from_us if selection.from_us is not None else -(1 << 63)
-    high = selection.to_us if selection.to_us is not None else (1 << 63) - 1
-    match given:
-        case GreaterThan():
-            low = max(low, at + 1)
-        case GreaterThanOrEqual():
-            low = max(low, at)
-        case LessThan():
-            high = min(high, at)
-        case LessThanOrEqual():
-            high = min(high, at + 1)
-        case EqualTo():
-            low, high = max(low, at), min(high, at + 1)
-        case _:
-            return None
-    return replace(selection, from_us=low, to_us=high)

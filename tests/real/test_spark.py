@@ -76,8 +76,8 @@ def test_every_log_for_itself(spark: SparkSession, tmp_path: Path) -> None:
     assert set(NODES) == {path.name for path in tmp_path.iterdir()}
 
 
-def test_push_down(spark: SparkSession) -> None:
-    """Filters give what they give without push-down, whether headrace or Spark applies them."""
+def test_filters(spark: SparkSession) -> None:
+    """Spark applies filters on the changes that a worker delivers."""
     changes = spark.read.format("headrace.segments").load(str(recording(RING) / "segments"))
     wanted = by_worker()
     table = next(iter(wanted))[0]

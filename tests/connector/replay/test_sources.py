@@ -1,22 +1,18 @@
-"""What Spark's readers do before and after Spark: options, push-down, partitions, batches."""
+"""What Spark's readers do before and after Spark: options, partitions, batches."""
 
-import datetime as dt
 import json
 import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThanOrEqual, Not
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 import pyspark_headrace_segments
 from headrace.connector.replay.columns import ARROW_SCHEMA, SPARK_SCHEMA
-from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.sources import SegmentReader, SegmentSource, narrowed
+from headrace.connector.replay.sources import SegmentReader, SegmentSource
+from headrace.connector.replay.topics import TopicReader
 from headrace.plugins import ConfigError
-
-MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
-MOMENT_US = 1_769_860_800_000_000
 
 
 @pytest.fixture
@@ -56,35 +52,16 @@ def test_partitions_travel(job: str) -> None:
     assert [1, 1, 2, 2] == sorted(json.loads(row["value"])["id"] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("pushed", "selection"),
-    [
-        (EqualTo(("table",), "ks.t"), Selection(tables=frozenset({"ks.t"}))),
-        (In(("operation",), ("INSERT",)), Selection(operations=frozenset({"INSERT"}))),
-        (
-            GreaterThan(("write_time",), MOMENT),
-            Selection(from_us=MOMENT_US + 1, to_us=(1 << 63) - 1),
-        ),
-        (
-            LessThanOrEqual(("write_time",), MOMENT),
-            Selection(from_us=-(1 << 63), to_us=MOMENT_US + 1),
-        ),
-        (EqualTo(("node",), "n1"), None),
-        (Not(EqualTo(("table",), "ks.t")), None),
-    ],
-)
-def test_push_down(pushed: Filter, selection: Selection | None) -> None:
-    """A selection takes what it can express of what Spark pushes down."""
-    assert selection == narrowed(Selection(), pushed)
+def test_no_reader_takes_filters() -> None:
+    """Every reader leaves filters to Spark, which would keep them for the frame's next query."""
+    readers = [
+        each
+        for each in DataSourceReader.__subclasses__()
+        if each.__module__.startswith("headrace.")
+    ]
 
-
-def test_filters_that_exclude_each_other_are_left_to_spark(job: str) -> None:
-    """Two tables at once are none: the second filter goes back, as the same object."""
-    reader = SegmentReader({"job": job})
-    second = EqualTo(("table",), "b")
-
-    assert [second] == list(reader.pushFilters([EqualTo(("table",), "a"), second]))
-    assert Selection(tables=frozenset({"a"})) == reader.selection
+    assert {SegmentReader, TopicReader} <= set(readers)
+    assert {DataSourceReader.pushFilters} == {each.pushFilters for each in readers}
 
 
 @pytest.mark.parametrize(

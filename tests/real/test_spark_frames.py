@@ -1,0 +1,174 @@
+"""One frame of Spark in several queries: each answer is that of the whole frame.
+
+What is right is computed from what Cassandra's own reader found in the recorded logs.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from spark_jobs import RING, ring_job
+
+from corpora import recording
+from headrace.connector.cli import main
+from headrace.connector.demo.expected import expected_changes
+from headrace.connector.demo.recording import Recording
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+
+pytestmark = pytest.mark.real
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+UPDATES: Final = "operation = 'UPDATE'"
+INSERTS: Final = "operation = 'INSERT'"
+
+
+@pytest.fixture(params=["true", "false"])
+def filtering(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Return Spark with push-down of filters on, and with the default, off."""
+    spark.conf.set(PUSHDOWN, request.param)
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+    spark.catalog.clearCache()
+
+
+@pytest.fixture(scope="module")
+def topic_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a job whose sink has all changes of the ring, in Kafka."""
+    broker = EmbeddedBroker()
+    sink = {"plugin": "kafka", "bootstrap.servers": broker.bootstrap_servers, "topic": "ring"}
+    job = ring_job(tmp_path_factory.mktemp("topic"), "topic", sink)
+    assert 0 == main(["run", str(job), "--until-idle"])
+    yield job
+    del broker  # Kept until here: its end takes the topic away.
+
+
+@cache
+def justified() -> Counter[tuple[str, str]]:
+    """Return how many changes the recorded logs justify, by table and operation."""
+    found: Counter[tuple[str, str]] = Counter()
+    for change, count in expected_changes(Recording(recording(RING))).items():
+        table, _, told = msgspec.json.decode(change)
+        found[table, told["operationType"]] += count
+    return found
+
+
+def wanted(operation: str | None = None, table: str | None = None) -> int:
+    """Return how many changes there are, of an operation or a table."""
+    return sum(
+        count
+        for (of_table, of_operation), count in justified().items()
+        if table in (None, of_table) and operation in (None, of_operation)
+    )
+
+
+def largest_table() -> str:
+    """Return the table with the most changes."""
+    return max({table for table, _ in justified()}, key=lambda table: wanted(table=table))
+
+
+def segments(spark: SparkSession, **options: str) -> DataFrame:
+    """Return a new frame of the ring's logs."""
+    reader = spark.read.format("headrace.segments").options(**options)
+    return reader.load(str(recording(RING) / "segments"))
+
+
+def topic(spark: SparkSession, job: Path, **options: str) -> DataFrame:
+    """Return a new frame of the topic."""
+    return spark.read.format("headrace.topic").options(job=str(job), **options).load()
+
+
+def check_queries(frame: DataFrame, table: str | None = None) -> None:
+    """Count all, some, all and others of one frame, then of two filtered views joined."""
+    updates, inserts = wanted("UPDATE", table), wanted("INSERT", table)
+    assert updates
+    assert inserts
+
+    assert [wanted(table=table), updates, wanted(table=table), inserts, wanted(table=table)] == [
+        frame.count(),
+        frame.where(UPDATES).count(),
+        frame.count(),
+        frame.where(INSERTS).count(),
+        frame.count(),
+    ]
+    counts = [view.groupBy("operation").count() for view in map(frame.where, (UPDATES, INSERTS))]
+    both = counts[0].alias("a").crossJoin(counts[1].alias("b")).collect()
+    assert [("UPDATE", updates, "INSERT", inserts)] == [tuple(row) for row in both]
+
+
+def test_segments(filtering: SparkSession) -> None:
+    """A frame of all tables answers a query as if it were the first, whatever came before."""
+    check_queries(segments(filtering))
+
+
+def test_segments_of_one_table(filtering: SparkSession) -> None:
+    """So does a frame with typed columns."""
+    table = largest_table()
+
+    check_queries(segments(filtering, table=table, format="none"), table)
+
+
+def test_segments_by_table(filtering: SparkSession) -> None:
+    """Filters on table and write time leave the frame as it is, too."""
+    frame = segments(filtering)
+    table = largest_table()
+    of_table = frame.where(f"`table` = '{table}'")
+
+    assert wanted(table=table) == of_table.count()
+    assert wanted() == frame.count()
+    assert 0 == frame.where("write_time < '1970-01-02'").count()
+    assert wanted() == frame.where("write_time >= '1970-01-02'").count() == frame.count()
+    assert wanted() == of_table.count() + frame.where(f"`table` <> '{table}'").count()
+
+
+def test_a_cached_frame(filtering: SparkSession) -> None:
+    """A frame cached after a filtered query holds all changes, and a cached view its own."""
+    frame = segments(filtering)
+    view = frame.where(UPDATES).cache()
+
+    assert wanted("UPDATE") == view.count()
+    check_queries(frame.cache())
+    assert wanted("UPDATE") == view.count()
+
+
+def test_views_in_sql(filtering: SparkSession) -> None:
+    """Two filtered views in one statement of SQL have their own rows each."""
+    segments(filtering).createOrReplaceTempView("changes")
+    found = filtering.sql(
+        "SELECT (SELECT count(*) FROM changes WHERE operation = 'UPDATE'), "
+        "(SELECT count(*) FROM changes), "
+        "(SELECT count(*) FROM changes WHERE operation = 'INSERT')"
+    ).collect()
+
+    assert (wanted("UPDATE"), wanted(), wanted("INSERT")) == tuple(found[0])
+
+
+def test_each_log_for_itself(filtering: SparkSession) -> None:
+    """Without agreement a frame answers alike before and after a filtered query."""
+    frame = segments(filtering, agreement="none")
+    before = frame.count()
+    some = frame.where(UPDATES).count()
+
+    assert before == frame.count()
+    assert wanted() < before
+    assert wanted("UPDATE") < some < before
+
+
+def test_a_topic(filtering: SparkSession, topic_job: Path) -> None:
+    """A frame of what a sink wrote answers a query as if it were the first, also of one table."""
+    table = largest_table()
+
+    check_queries(topic(filtering, topic_job))
+    check_queries(topic(filtering, topic_job, table=table), table)
+
+
+def test_options_narrow(spark: SparkSession) -> None:
+    """The options `operations` and `tables` give what the filters give."""
+    table = largest_table()
+
+    assert wanted("UPDATE") == segments(spark, operations="UPDATE").count()
+    assert wanted(table=table) == segments(spark, tables=table).count()
