@@ -11,7 +11,10 @@ from typing import Final
 
 import msgspec
 import pytest
+import yaml
+from cassandra.cluster import Session
 from pyspark.sql import DataFrame, SparkSession
+from servers.cassandra import Cassandra
 from spark_jobs import RING, ring_job
 
 from corpora import recording
@@ -25,6 +28,16 @@ pytestmark = pytest.mark.real
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 UPDATES: Final = "operation = 'UPDATE'"
 INSERTS: Final = "operation = 'INSERT'"
+TABLE_STATEMENTS: Final = (
+    (
+        "CREATE KEYSPACE IF NOT EXISTS framed WITH replication = "
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS framed.t (k int, c int, v text, s text static, "
+        "PRIMARY KEY (k, c)) WITH cdc = true"
+    ),
+)
 
 
 @pytest.fixture(params=["true", "false"])
@@ -82,34 +95,38 @@ def topic(spark: SparkSession, job: Path, **options: str) -> DataFrame:
     return spark.read.format("headrace.topic").options(job=str(job), **options).load()
 
 
-def check_queries(frame: DataFrame, table: str | None = None) -> None:
-    """Count all, some, all and others of one frame, then of two filtered views joined."""
-    updates, inserts = wanted("UPDATE", table), wanted("INSERT", table)
-    assert updates
-    assert inserts
+def counts(table: str | None = None) -> tuple[int, int, int]:
+    """Return how many changes there are, and how many updates and inserts of them."""
+    return wanted(table=table), wanted("UPDATE", table), wanted("INSERT", table)
 
-    assert [wanted(table=table), updates, wanted(table=table), inserts, wanted(table=table)] == [
+
+def check_queries(frame: DataFrame, whole: int, updates: int, inserts: int) -> None:
+    """Count all, some, all and others of one frame, then of two filtered views joined."""
+    assert 0 < updates < whole
+    assert 0 < inserts < whole
+
+    assert [whole, updates, whole, inserts, whole] == [
         frame.count(),
         frame.where(UPDATES).count(),
         frame.count(),
         frame.where(INSERTS).count(),
         frame.count(),
     ]
-    counts = [view.groupBy("operation").count() for view in map(frame.where, (UPDATES, INSERTS))]
-    both = counts[0].alias("a").crossJoin(counts[1].alias("b")).collect()
+    views = [view.groupBy("operation").count() for view in map(frame.where, (UPDATES, INSERTS))]
+    both = views[0].alias("a").crossJoin(views[1].alias("b")).collect()
     assert [("UPDATE", updates, "INSERT", inserts)] == [tuple(row) for row in both]
 
 
 def test_segments(filtering: SparkSession) -> None:
     """A frame of all tables answers a query as if it were the first, whatever came before."""
-    check_queries(segments(filtering))
+    check_queries(segments(filtering), *counts())
 
 
 def test_segments_of_one_table(filtering: SparkSession) -> None:
     """So does a frame with typed columns."""
     table = largest_table()
 
-    check_queries(segments(filtering, table=table, format="none"), table)
+    check_queries(segments(filtering, table=table, format="none"), *counts(table))
 
 
 def test_segments_by_table(filtering: SparkSession) -> None:
@@ -131,7 +148,7 @@ def test_a_cached_frame(filtering: SparkSession) -> None:
     view = frame.where(UPDATES).cache()
 
     assert wanted("UPDATE") == view.count()
-    check_queries(frame.cache())
+    check_queries(frame.cache(), *counts())
     assert wanted("UPDATE") == view.count()
 
 
@@ -162,8 +179,32 @@ def test_a_topic(filtering: SparkSession, topic_job: Path) -> None:
     """A frame of what a sink wrote answers a query as if it were the first, also of one table."""
     table = largest_table()
 
-    check_queries(topic(filtering, topic_job))
-    check_queries(topic(filtering, topic_job, table=table), table)
+    check_queries(topic(filtering, topic_job), *counts())
+    check_queries(topic(filtering, topic_job, table=table), *counts(table))
+
+
+def test_a_table(
+    filtering: SparkSession, node: Cassandra, session: Session, tmp_path: Path
+) -> None:
+    """A frame of a table's rows answers alike: here 30 rows, and static columns of 4 partitions."""
+    for statement in TABLE_STATEMENTS:
+        session.execute(statement)
+    for number in range(30):
+        session.execute("INSERT INTO framed.t (k, c, v) VALUES (%s, %s, 'v')", (number % 4, number))
+    for number in range(4):
+        session.execute("UPDATE framed.t SET s = 'static' WHERE k = %s", (number,))
+    source = {
+        "plugin": "cassandra",
+        "nodes": {"node1": str(node.cdc_raw)},
+        "contact_points": [f"{node.host}:{node.port}"],
+        "consistency": "ONE",
+    }
+    job = tmp_path / "table.yaml"
+    given = {"job": "table", "state": "s.db", "source": source, "sink": {"plugin": "null"}}
+    job.write_text(yaml.safe_dump(given))
+    reader = filtering.read.format("headrace.table").options(job=str(job), table="framed.t")
+
+    check_queries(reader.load(), 34, 4, 30)
 
 
 def test_options_narrow(spark: SparkSession) -> None:
