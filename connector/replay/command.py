@@ -21,11 +21,16 @@ from headrace.connector.replay.options import refuse_contradictions, refuse_empt
 from headrace.connector.replay.planning import Bounds, Planned, by_node, planned
 from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
-from headrace.connector.replay.selection import Selection, time_us, token_range
+from headrace.connector.replay.selection import (
+    Selection,
+    names_in,
+    operations_in,
+    time_us,
+    token_range,
+)
 from headrace.connector.replay.shards import SourceSpec
 from headrace.connector.replay.verifying import verify
 from headrace.connector.replay.work import Search
-from headrace.plugins import OPERATIONS
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
@@ -169,8 +174,8 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
 def selection_of(given: argparse.Namespace) -> Selection:
     """Return what the options of `add_selection` select."""
     return Selection(
-        tables=_set(given.tables, "--tables"),
-        operations=_operations(given.operations),
+        tables=names_in(given.tables, "--tables"),
+        operations=operations_in(given.operations, "--operations"),
         from_us=time_us(given.since, "--from") if given.since else None,
         to_us=time_us(given.before, "--to") if given.before else None,
         tokens=(token_range(given.token_range),) if given.token_range else (),
@@ -184,22 +189,6 @@ def rate_of(given: argparse.Namespace) -> float:
     if not 0 <= rate < float("inf"):
         raise bad_option("--rate", f"expected changes per second, found {rate:g}", "0: no bound")
     return rate
-
-
-def _operations(text: str | None) -> frozenset[str]:
-    wanted = _set(text, "--operations")
-    known = [operation.value for operation in OPERATIONS]
-    for name in wanted.difference(known):
-        raise bad_option("--operations", f"{name!r} is none", f"there are {', '.join(known)}")
-    return wanted
-
-
-def _set(text: str | None, key: str) -> frozenset[str]:
-    """Return the names in *text*, of the option *key*; none, which selects all, without text."""
-    names = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
-    if text is not None and not names:
-        raise bad_option(key, f"expected names, found {text!r}", "leave it out to select all")
-    return names
 
 
 def _facts(plan: Planned) -> dict[str, object]:

@@ -165,6 +165,33 @@ def time_us(text: str, key: str) -> int:
     return (since.days * 86_400 + since.seconds) * _US + since.microseconds
 
 
+def names_in(text: str | None, key: str) -> frozenset[str]:
+    """Return the names in *text*, separated by commas; without text there are none.
+
+    Raises:
+        ConfigError: *text* has no name; *key* is the option's name.
+
+    """
+    names = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise bad_option(key, f"expected names, found {text!r}", "leave it out to select all")
+    return names
+
+
+def operations_in(text: str | None, key: str) -> frozenset[str]:
+    """Return the operations in *text*, as `names_in` does.
+
+    Raises:
+        ConfigError: one is not an operation, or there is none in *text*.
+
+    """
+    names = names_in(text, key)
+    known = [operation.value for operation in OPERATIONS]
+    for name in sorted(names.difference(known)):
+        raise bad_option(key, f"{name!r} is none", f"there are {', '.join(known)}")
+    return names
+
+
 def token_range(text: str) -> tuple[int, int]:
     """Return `START:END` as a range without START and with END; an open side is the ring's end.
 

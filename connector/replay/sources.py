@@ -17,8 +17,15 @@ from headrace.connector.job import job_text
 from headrace.connector.replay.backfill_command import table_source
 from headrace.connector.replay.columns import SINK_SPARK_SCHEMA, SPARK_SCHEMA, record_batch
 from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.options import SHARDS_BOUND
 from headrace.connector.replay.planning import Bounds, by_node, planned
-from headrace.connector.replay.selection import Selection, time_us, token_range
+from headrace.connector.replay.selection import (
+    Selection,
+    names_in,
+    operations_in,
+    time_us,
+    token_range,
+)
 from headrace.connector.replay.shards import (
     Shard,
     SourceSpec,
@@ -116,22 +123,16 @@ class SegmentReader(DataSourceReader):
             ConfigError: with all mistakes found.
 
         """
-        problems = [
-            Problem(name, "is no option of headrace.segments", f"there are {', '.join(OPTIONS)}")
-            for name in options
-            if name.lower() not in OPTIONS
-        ]
-        if problems:
-            raise ConfigError(problems)
+        check_options("headrace.segments", options, OPTIONS)
         self._spec = spec or spec_of(options)
         self._format = format_of(options)
         self._target = target_of(self._spec, options)
-        self._shards = int(options.get("shards", "0"))
+        self._shards = shards_of(options)
         self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
-        self._agreed = options.get("agreement", "") != _NODE_BY_NODE
+        self._agreed = is_agreed(options)
         self.selection = Selection(
-            tables=_set(options.get("table") or options.get("tables", "")),
-            operations=_set(options.get("operations", "")),
+            tables=names_in(options.get("table") or options.get("tables"), "tables"),
+            operations=operations_in(options.get("operations"), "operations"),
             from_us=time_us(options["from"], "from") if "from" in options else None,
             to_us=time_us(options["to"], "to") if "to" in options else None,
             tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
@@ -240,6 +241,52 @@ def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
             source.close()
 
 
+def check_options(source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse options that *source* does not have: Spark's user would believe that they work.
+
+    Raises:
+        ConfigError: with all of them.
+
+    """
+    problems = [
+        Problem(name, f"is no option of {source}", f"there are {', '.join(known)}")
+        for name in options
+        if name.lower() not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def shards_of(options: Mapping[str, str]) -> int:
+    """Return the option `shards`; 0, where it is left out, is as many as it takes.
+
+    Raises:
+        ConfigError: it is not such a number.
+
+    """
+    text = options.get("shards")
+    if text is None:
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) <= SHARDS_BOUND:
+        hint = "leave it out for as many as the size asks for"
+        raise bad_option("shards", f"expected 1 to {SHARDS_BOUND}, found {text[:48]!r}", hint)
+    return int(text)
+
+
+def is_agreed(options: Mapping[str, str]) -> bool:
+    """Return whether the copies of all nodes are compared, which the option `agreement` says.
+
+    Raises:
+        ConfigError: it has another value than `none`.
+
+    """
+    given = options.get("agreement")
+    if given not in (None, _NODE_BY_NODE):
+        hint = "leave it out to have each change once"
+        raise bad_option("agreement", f"expected {_NODE_BY_NODE}, found {given!r}", hint)
+    return given is None
+
+
 def format_of(options: Mapping[str, str]) -> str:
     """Return the option `format`.
 
@@ -298,7 +345,3 @@ def _nodes_in(folder: Path) -> dict[str, str]:
 def _schema_beside(folder: Path) -> Path | None:
     places = (folder / "schema.cql", folder.parent / "schema.cql")
     return next((place for place in places if place.is_file()), None)
-
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())

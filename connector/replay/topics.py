@@ -36,7 +36,7 @@ from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside
-from headrace.connector.replay.sources import schema_of, spec_of, target_of
+from headrace.connector.replay.sources import check_options, schema_of, spec_of, target_of
 from headrace.connector.replay.streaming import Delivered, SinkStream, deliver_rows
 from headrace.connector.replay.typed_columns import typed_arrow_schema, typed_batch
 from headrace.connector.serde.decoding import Decoder
@@ -53,6 +53,8 @@ from headrace.plugins import (
 from headrace.plugins.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.columns import TableType
 
+OPTIONS: Final = ("job", "table", "tables")
+SINK_OPTIONS: Final = ("job", "suffix", "run")
 _PLACE_SCHEMA: Final = "part string, `offset` bigint"
 TOPIC_SCHEMA: Final = f"{_PLACE_SCHEMA}, {SPARK_SCHEMA}"
 _PLACE: Final = pa.schema([("part", pa.string()), ("offset", pa.int64())])
@@ -78,6 +80,7 @@ class TopicReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Look for the schemas that the job's state has. Raises ConfigError."""
+        check_options("headrace.topic", options, OPTIONS)
         text = _job(options)
         named = options.get("table") or options.get("tables", "")
         self._tables = [t.strip() for t in named.split(",") if t.strip()]
@@ -246,6 +249,7 @@ class SinkWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Read the job. Raises ConfigError."""
+        check_options("headrace.sink", options, SINK_OPTIONS)
         text = _job(options)
         self._given = dict(text.sink)
         self._directory = str(text.directory)

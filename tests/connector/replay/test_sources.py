@@ -75,6 +75,12 @@ def test_no_reader_takes_filters() -> None:
         ({"path": "/nowhere/at/all"}, "path: /nowhere/at/all: No such file"),
         ({"path": "/", "pth": "x"}, "pth: is no option of headrace.segments"),
         ({"path": "/", "from": "noon"}, "from: expected a time"),
+        ({"path": "/", "operations": "update"}, "operations: 'update' is none"),
+        ({"path": "/", "operations": ""}, "operations: expected names, found ''"),
+        ({"path": "/", "tables": " ,"}, "tables: expected names, found ' ,'"),
+        ({"path": "/", "shards": "x"}, "shards: expected 1 to 100000, found 'x'"),
+        ({"path": "/", "shards": "-1"}, "shards: expected 1 to 100000, found '-1'"),
+        ({"path": "/", "agreement": "no"}, "agreement: expected none, found 'no'"),
     ],
 )
 def test_wrong_options(options: dict[str, str], message: str) -> None:

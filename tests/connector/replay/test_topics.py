@@ -82,6 +82,16 @@ def test_refused_records_fail_the_query(job: str) -> None:
         )
 
 
+def test_unknown_options(job: str) -> None:
+    """An option that a topic or a sink does not have is refused, not ignored."""
+    given = {"job": job, "operations": "UPDATE"}
+
+    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.topic"):
+        TopicReader(given)
+    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.sink"):
+        SinkWriter(given)
+
+
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
     """Columns must be there, and nothing is overwritten."""
