@@ -144,7 +144,7 @@ def _index(given: argparse.Namespace, text: JobText) -> int:
 
 def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
     refuse_contradictions(given)
-    selection = selection_of(given)
+    selection, rate, shards = selection_of(given), rate_of(given), shards_of(given)
     spec = SourceSpec.of_job(text)
     if given.accept_gaps:
         spec = spec.behind_gaps()
@@ -153,10 +153,11 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
         folder=given.to_folder or "",
         codec=given.format or "avro",
         suffix="" if given.into_live else given.suffix or SIDE_SUFFIX,
+        instead="--into-live",
     )
-    target = in_lake(replace(target, rate=rate_of(given)), given)
+    target = in_lake(replace(target, rate=rate), given)
     bounds = Bounds(after=given.after or "", until=given.until or "")
-    plan = planned(spec, selection, bounds=bounds, shards=shards_of(given))
+    plan = planned(spec, selection, bounds=bounds, shards=shards)
     run = Run.new("replay", target, _facts(plan))
     for finding in plan.findings:
         sys.stderr.write(f"{finding.result.value}: {finding.message}\n")
@@ -167,7 +168,7 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
             hint="mend the archive, or say --accept-gaps",
         )
     table.add(run, plan.shards)
-    _print_plan(run, plan, as_json=given.json)
+    _print_plan(run, plan, given)
     return 0
 
 
@@ -201,8 +202,8 @@ def _facts(plan: Planned) -> dict[str, object]:
     }
 
 
-def _print_plan(run: Run, plan: Planned, *, as_json: bool) -> None:
-    if as_json:
+def _print_plan(run: Run, plan: Planned, given: argparse.Namespace) -> None:
+    if given.json:
         sys.stdout.write(json.dumps({"run": run.run, **run.facts}) + "\n")
         return
     lines = [
@@ -210,7 +211,7 @@ def _print_plan(run: Run, plan: Planned, *, as_json: bool) -> None:
         f"  from   {plan.files} segments, {plan.size_bytes} bytes, about {plan.rows} changes",
         f"  into   {run.target.describe()}",
         *(f"  shard  {shard.number}: {shard.split}" for shard in plan.shards[:_SHOWN_MAX]),
-        "nothing was done yet: headrace replay run executes it",
+        f"nothing was done yet; to execute it: headrace replay run {given.job} {run.run}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -16,7 +16,7 @@ import structlog
 from headrace.connector.job import Job, JobText, RuntimeConfig, configured
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.files import attempt_name, file_name
-from headrace.connector.replay.parquet import ParquetFiles
+from headrace.connector.replay.parquet import ParquetFiles, check_folder
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import (
     BATCH_RECORDS_MAX,
@@ -26,7 +26,7 @@ from headrace.connector.replay.shards import (
     opened,
 )
 from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.schemas import encoder_of
+from headrace.connector.runtime.schemas import check_options, encoder_of
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
@@ -35,6 +35,7 @@ from headrace.plugins import (
     Encoding,
     HeadraceError,
     Sink,
+    SinkOptions,
     Source,
 )
 from headrace.plugins.columns import Pieces
@@ -68,17 +69,31 @@ class Target:
 
     @classmethod
     def of_job(
-        cls, text: JobText, *, folder: str = "", codec: str = "avro", suffix: str = ""
+        cls,
+        text: JobText,
+        *,
+        folder: str = "",
+        codec: str = "avro",
+        suffix: str = "",
+        instead: str = "leave --suffix out",
     ) -> Self:
         """Return *folder*, or the job's sink where that is empty.
 
+        *instead* says how the command writes to the sink without side topics.
+
         Raises:
             ConfigError: the sink's configuration is wrong: told here, not by every shard.
+            TargetUnwritableError: *folder* is not a folder.
 
         """
         if folder:
-            return cls(directory=str(text.directory), path=folder, format=codec)
-        configured("sink", text.sink)
+            made = cls(directory=str(text.directory), path=folder, format=codec)
+            check_folder(made.folder)
+            return made
+        plugin, config = configured("sink", text.sink)
+        if isinstance(config, SinkOptions):
+            check_options(config)
+        check_suffix(plugin, suffix, hint=f"give --to-folder, or {instead}")
         return cls(directory=str(text.directory), sink=dict(text.sink), suffix=suffix)
 
     def describe(self) -> str:
@@ -196,14 +211,23 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
             files.close()
         return
     with inside(target.directory), sink_and_encoder(target.sink, run) as (sink, encoder):
-        if target.suffix and not sink.heeds_topics:
-            hint = "give --into-live, or --target with a folder"
-            raise bad_option("--target", "this sink has no topics of its own for a replay", hint)
+        check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
         sending = Sending(sink, encoder, run=run, attempt=attempt, suffix=target.suffix)
         try:
             yield sending
         finally:
             sending.close()
+
+
+def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
+    """Refuse side topics of a sink that has no topics: its live records lie there.
+
+    Raises:
+        ConfigError: with *hint*.
+
+    """
+    if suffix and not sink.heeds_topics:
+        raise bad_option("--suffix", f"the job's sink has no topics, so none with {suffix}", hint)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,19 @@ class TargetUnwritableError(MissingRequirementError):
     code = "target_unwritable"
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a place where no folder can be made; makes nothing itself.
+
+    Raises:
+        TargetUnwritableError: something else is there, or above it.
+
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        hint = "name a folder that every machine can write"
+        raise TargetUnwritableError("is not a folder", place=str(there), hint=hint)
+
+
 class ParquetFiles:
     """The files of one shard. Readers do not see them before `finish`."""
 

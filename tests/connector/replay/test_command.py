@@ -70,6 +70,47 @@ def test_a_plan_does_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+def test_a_plan_says_how_it_is_executed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of a plan has the command that executes it."""
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out"])
+    command = capsys.readouterr().out.splitlines()[-1].partition(": headrace ")[2]
+
+    assert 0 == main([*command.split(), "--master", "none"])
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+
+
+def test_a_plan_refuses_what_a_run_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Side topics of a sink without topics are refused by the plan, with options that there are."""
+    assert 2 == main(["replay", "plan", str(job)])
+    told = capsys.readouterr().err
+
+    assert "error [config]: --suffix: the job's sink has no topics, so none with .replay" in told
+    assert "hint: give --to-folder, or --into-live\n" in told
+    run = planned(job, capsys, "--into-live")
+    assert 0 == execute(job, run)
+    assert FILES * LINES == len((job.parent / "out.jsonl").read_text().splitlines())
+
+
+def test_a_plan_checks_the_folder(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file where the folder should be is named by the plan."""
+    (job.parent / "out").write_text("in the way")
+
+    assert 3 == main(["replay", "plan", str(job), "--to-folder", "out/below"])
+    assert f"error [target_unwritable]: {job.parent / 'out'}: is not a f" in capsys.readouterr().err
+
+
+def test_a_plan_checks_the_options_of_every_sink(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Transforms that no shard could apply are refused by the plan."""
+    given = yaml.safe_load(job.read_text())
+    given["sink"] |= {"transforms": "t", "transforms.t.type": "Nothing"}
+    job.write_text(yaml.safe_dump(given))
+
+    assert 2 == main(["replay", "plan", str(job), "--into-live"])
+    assert "Nothing" in capsys.readouterr().err
+
+
 def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All shards pass; the files have every line; the table tells so."""
     run = planned(job, capsys, "--to-folder", "out")
@@ -203,23 +244,11 @@ def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str
     assert "error [run_busy]" in capsys.readouterr().err
 
 
-def test_live_topics_only_when_asked(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing goes where live records go, unless that is said."""
-    side = planned(job, capsys)
-    live = planned(job, capsys, "--into-live")
-
-    assert 1 == execute(job, side)
-    assert "this sink has no topics of its own" in capsys.readouterr().err
-    assert not (job.parent / "out.jsonl").exists()
-    assert 0 == execute(job, live)
-    assert FILES * LINES == len((job.parent / "out.jsonl").read_text().splitlines())
-
-
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
         (["--from", "noon"], 2, "--from: expected a time"),
-        (["--token-range", "1:2"], 2, "this source cannot be read in part"),
+        (["--to-folder", "o", "--token-range", "1:2"], 2, "this source cannot be read in part"),
         (["--operations", "MERGE"], 2, "--operations: 'MERGE' is none"),
         (["--keys-file", "nowhere"], 2, "--keys-file: nowhere"),
         (["--tables", " , "], 2, "--tables: expected names, found ' , '"),
@@ -227,12 +256,16 @@ def test_live_topics_only_when_asked(job: Path, capsys: pytest.CaptureFixture[st
         (["--into-live", "--to-folder", "out"], 2, "--to-folder: contradicts --into-live"),
         (["--suffix", ".x", "--to-folder", "out"], 2, "--to-folder: contradicts --suffix"),
         (["--format", "json"], 2, "--format: is of files in a folder"),
-        (["--catalog", "x"], 2, "--catalog: is of Iceberg tables"),
+        (["--into-live", "--catalog", "x"], 2, "--catalog: is of Iceberg tables"),
         (["--to-folder", "o", "--lake=delta", "--catalog=x"], 2, "--catalog: is of Iceberg tables"),
-        (["--shards", "0"], 2, "--shards: expected 1 or more, found 0"),
-        (["--shards", "-1"], 2, "--shards: expected 1 or more, found -1"),
-        (["--shards", "100001"], 2, "--shards: expected at most 100000, found 100001"),
-        (["--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
+        (["--into-live", "--shards", "0"], 2, "--shards: expected 1 or more, found 0"),
+        (["--into-live", "--shards", "-1"], 2, "--shards: expected 1 or more, found -1"),
+        (
+            ["--into-live", "--shards", "100001"],
+            2,
+            "--shards: expected at most 100000, found 100001",
+        ),
+        (["--into-live", "--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
     ],
 )
 def test_wrong_plans(

@@ -113,7 +113,7 @@ def test_side_topics_need_topics(shard: Shard, tmp_path: Path) -> None:
 
     report = deliver(shard, target, run="r1", attempt=1)
 
-    assert report.problem.startswith("config: --target: this sink has no topics")
+    assert report.problem.startswith("config: --suffix: the job's sink has no topics")
     assert not (tmp_path / "out.jsonl").exists()
 
 
