@@ -97,6 +97,23 @@ def test_packages_have_owners() -> None:
     assert [] == strays
 
 
+def test_what_is_built_has_its_data(tmp_path: Path) -> None:
+    """What is installed has the demo's recording and what C needs, beside the modules."""
+    built = tmp_path / "built"
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(built)]
+    environment = os.environ | {"HEADRACE_NATIVE": "off"}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment)  # noqa: S603 (our own program)
+    wanted = {
+        Path("headrace") / file.relative_to(ROOT)
+        for room in ROOMS
+        for kind in ("*.pxd", "*.h", "*.tar.xz")
+        for file in (ROOT / room).rglob(kind)
+    }
+
+    assert Path("headrace/connector/demo/5.0-ring.tar.xz") in wanted
+    assert [] == [str(file) for file in sorted(wanted) if not (built / file).is_file()]
+
+
 def test_nothing_needs_cassandra() -> None:
     """Without the Cassandra source every other module works: the framework knows no source."""
     blocked = "headrace.sources.cassandra"

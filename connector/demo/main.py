@@ -17,14 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-import headrace
 from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.play import play
-from headrace.connector.demo.recording import opened
+from headrace.connector.demo.recording import SHIPPED, opened
 from headrace.connector.demo.summary import Line, Verdict, judged, plain, summary_lines
 from headrace.plugins import FatalError, MissingRequirementError
 
-DEFAULT_RECORDING: Final = "tests/corpora/5.0-ring.tar.xz"
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
@@ -50,9 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--recording",
         type=Path,
-        default=_repository() / DEFAULT_RECORDING,
+        default=SHIPPED,
         metavar="DIR|FILE.tar.xz",
-        help=f"the recording to play (default: {DEFAULT_RECORDING} of the repository)",
+        help="the recording to play (default: the one of Cassandra 5.0 that headrace comes with)",
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep state, logs and messages in this new folder"
@@ -70,10 +68,6 @@ def main(arguments: Sequence[str]) -> int:
     _show(console, summary_lines(outcome, verdict, expected.total()))
     _fail(verdict)
     return 0
-
-
-def _repository() -> Path:
-    return Path(headrace.__file__).parents[2]
 
 
 @contextlib.contextmanager

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from headrace.plugins import MissingRequirementError
 
-_HINT = "--recording names a recording of a ring: a folder with segments/, or a .tar.xz of it"
+SHIPPED: Final = Path(__file__).with_name("5.0-ring.tar.xz")  # In the wheel, too.
+_HINT: Final = (
+    "--recording names a recording of a ring: a folder with segments/, or a .tar.xz of it"
+)
 
 
 class RecordingError(MissingRequirementError):

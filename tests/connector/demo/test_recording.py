@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from corpora import CORPORA, recording
-from headrace.connector.demo.recording import Recording, RecordingError, opened
+from corpora import recording
+from headrace.connector.demo.recording import SHIPPED, Recording, RecordingError, opened
 
 
 def test_an_archive_and_its_folder_are_the_same_recording() -> None:
     """Both forms give the same nodes."""
-    with opened(CORPORA / "5.0-ring.tar.xz") as unpacked:
+    with opened(SHIPPED) as unpacked:
         assert ["node1", "node2", "node3"] == list(unpacked.nodes)
         assert (recording("5.0-ring") / "schema.cql").read_text() == unpacked.schema.read_text()
         folder = unpacked.folder
@@ -53,7 +53,7 @@ def test_a_folder_without_an_oracle_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bytes_max", [100_000, 200_000])
 def test_an_archive_that_is_cut_short_is_named(tmp_path: Path, bytes_max: int) -> None:
     """A copy that did not get through is no bug of headrace."""
-    whole = (CORPORA / "5.0-ring.tar.xz").read_bytes()
+    whole = SHIPPED.read_bytes()
     (tmp_path / "x.tar.xz").write_bytes(whole[:bytes_max])
 
     with pytest.raises(RecordingError, match="cannot be read"), opened(tmp_path / "x.tar.xz"):
