@@ -106,3 +106,12 @@ def test_pages_name_commands_that_there_are(page: Path) -> None:
 
     assert lines or page.name != "operations.md"
     assert [] == [problem for line in lines for problem in wrong(line)]
+
+
+def test_nothing_is_installed_from_an_index() -> None:
+    """No message and no page says `pip install headrace`: no index has it."""
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    said = [*(page.read_text() for page in pages), *(t for m in modules() for t in texts(m))]
+
+    assert 2 < sum("headrace-….whl[" in text for text in said)
+    assert [] == [t for text in said for t in re.findall(r"install '?headrace(?:\[.*|'|`|$)", text)]

@@ -4,32 +4,29 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.command import add_lake, in_lake, rate_of, summary
+from headrace.connector.replay.command import in_lake, rate_of, summary
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ShardFailedError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.options import refuse_empty, shards_of
+from headrace.connector.replay.parsers import ALWAYS
 from headrace.connector.replay.planning import check_tables, planned
-from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
+from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.selection import Selection, token_range
 from headrace.connector.replay.shards import SourceSpec, inside
 
-SHARDS: Final = 64
 TABLE_PLUGIN: Final = "cassandra-table"
-INITIAL, ALWAYS = "initial", "always"
 _KIND: Final = "backfill"
 _SHARED: Final = ("contact_points", "username", "password", "tls_ca")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: argparse.Namespace) -> int:
     """Plan a run for each table, or find it, and execute them unless only plans are asked for."""
-    given = _parser().parse_args(arguments)
     refuse_empty(given)
     text = job_text(given.job)
     names = list(dict.fromkeys(given.tables))
@@ -125,25 +122,3 @@ def _execute(
             sys.stdout.write(summary(run, runs.shards(run.run)))
     if failed:
         raise failed[0]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headrace backfill",
-        description="Send what is in tables now, with its write times, into the job's sink.",
-        epilog="One that was interrupted goes on when it is given again.",
-    )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    parser.add_argument("tables", nargs="+", metavar="KEYSPACE.TABLE")
-    modes = "initial: what is left of the last run, if anything; always: all of it, anew"
-    parser.add_argument("--mode", choices=(INITIAL, ALWAYS), default=INITIAL, help=modes)
-    parser.add_argument("--plan", action="store_true", help="only say what would be done")
-    parser.add_argument("--shards", type=int, default=SHARDS, help="ranges of tokens (64)")
-    parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
-    parser.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
-    parser.add_argument("--to-folder", metavar="DIR", help="Parquet files instead")
-    add_lake(parser)
-    parser.add_argument("--suffix", help="of the topics, if not the live ones")
-    parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
-    add_metrics(parser)
-    return parser

@@ -5,13 +5,10 @@ import contextlib
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import job_text, read_job
 from headrace.connector.replay.catching_up import (
-    CHUNK_BYTES,
-    LAG_BYTES,
     CaughtUp,
     Driver,
     Orders,
@@ -19,36 +16,11 @@ from headrace.connector.replay.catching_up import (
 from headrace.connector.replay.engine import Engine, engine
 from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.options import number_of
-from headrace.connector.replay.run_metrics import CatchUpMeasures, add_metrics, telling
+from headrace.connector.replay.run_metrics import CatchUpMeasures, telling
 from headrace.connector.replay.shards import inside
 from headrace.connector.runtime.commands import stopped_by_signals
 
 WATCH_SECONDS: Final = 10.0
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Give *parser* the options of the command."""
-    parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    parser.add_argument("--split", metavar="NAME,…", help="these, however they lag")
-    parser.add_argument(
-        "--lag-bytes",
-        type=int,
-        default=LAG_BYTES,
-        metavar="N",
-        help="without --split: those that have more to read than so much (1 GiB)",
-    )
-    parser.add_argument("--until", metavar="POSITION", help="up to there; latest")
-    parser.add_argument(
-        "--chunk-bytes",
-        type=int,
-        default=CHUNK_BYTES,
-        metavar="N",
-        help="commit when about so much of all logs was read (128 MiB)",
-    )
-    parser.add_argument("--watch", action="store_true", help="look again and again, until SIGTERM")
-    parser.add_argument("--plan", action="store_true", help="only say which splits lag")
-    parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
-    add_metrics(parser)
 
 
 def catch_up(given: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from headrace.connector.notes import open_notes
 from headrace.connector.replay.engine import Engine
 from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.replay.microbatches import ALL_BYTES, Part, offset_of, position_at
+from headrace.connector.replay.options import CHUNK_BYTES, LAG_BYTES
 from headrace.connector.replay.part_work import PartReport, PartWork
 from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
@@ -39,8 +40,6 @@ from headrace.connector.stores import (
 from headrace.connector.stores.board import Board
 from headrace.plugins import ConfigError, LeaseLostError, Position, Problem, Split
 
-CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together: what a killed driver repeats.
-LAG_BYTES: Final = 1024 * 1024 * 1024
 LOOK_SECONDS: Final = 0.2
 WAIT_LEASES: Final = 3  # So many leases long a split is waited for.
 

@@ -5,21 +5,26 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
-from headrace.connector.replay.catch_up_command import add_options, catch_up
+from headrace.connector.replay.catch_up_command import catch_up
 from headrace.connector.replay.checkpoint import known_schemas
 from headrace.connector.replay.delivery import Target
 from headrace.connector.replay.engine import engine
 from headrace.connector.replay.errors import ArchiveGapError, bad_option
 from headrace.connector.replay.execution import execute
 from headrace.connector.replay.keys import keys_in
-from headrace.connector.replay.lakes import ICEBERG, LAKES, check_lake
-from headrace.connector.replay.options import refuse_contradictions, refuse_empty, shards_of
+from headrace.connector.replay.lakes import check_lake
+from headrace.connector.replay.options import (
+    ICEBERG,
+    refuse_contradictions,
+    refuse_empty,
+    shards_of,
+)
+from headrace.connector.replay.parsers import CATCH_UP, INDEX
 from headrace.connector.replay.planning import Bounds, Planned, by_node, planned
-from headrace.connector.replay.run_metrics import RunMeasures, add_metrics, telling
+from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import Run, RunTable, ShardRow, ShardState
 from headrace.connector.replay.selection import (
     Selection,
@@ -34,14 +39,11 @@ from headrace.connector.replay.work import Search
 
 DIFFERENCES_STATUS: Final = 4
 SIDE_SUFFIX: Final = ".replay"
-CATCH_UP: Final = "catch-up"
-INDEX: Final = "index"
 _SHOWN_MAX: Final = 16
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what *arguments* say; return the exit status."""
-    given = _parser().parse_args(arguments)
+def main(given: argparse.Namespace) -> int:
+    """Do what `replay_parser` was given; return the exit status."""
     refuse_empty(given)
     if given.verb == CATCH_UP:
         return catch_up(given)
@@ -63,61 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         table.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headrace replay", description="Derive records anew from segments, in bulk."
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    plan = verbs.add_parser("plan", help="say what would be done, and keep it as a run")
-    plan.add_argument("job", type=Path, metavar="JOB.yaml")
-    add_selection(plan)
-    plan.add_argument("--shards", type=int, metavar="N", help="cut the work into N")
-    plan.add_argument("--to-folder", metavar="DIR", help="write Parquet files here")
-    plan.add_argument("--format", choices=("avro", "json"), help="of those files (avro)")
-    add_lake(plan)
-    plan.add_argument("--into-live", action="store_true", help="into the topics of the job itself")
-    plan.add_argument("--suffix", help="of the side topics (.replay)")
-    plan.add_argument("--rate", type=float, default=0, help="changes per second, of all tasks")
-    plan.add_argument("--accept-gaps", action="store_true", help="also where segments are missing")
-    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
-    for verb, words in (("run", "execute a plan, or what is left of it"), ("verify", "compare")):
-        each = verbs.add_parser(verb, help=words)
-        each.add_argument("job", type=Path, metavar="JOB.yaml")
-        each.add_argument("run", metavar="RUN")
-        each.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
-        if verb == "run":
-            add_metrics(each)
-    index = verbs.add_parser(INDEX, help="find what lets plans and runs pass over parts of logs")
-    index.add_argument("job", type=Path, metavar="JOB.yaml")
-    index.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
-    status = verbs.add_parser("status", help="show runs, or the shards of one")
-    status.add_argument("job", type=Path, metavar="JOB.yaml")
-    status.add_argument("run", metavar="RUN", nargs="?")
-    status.add_argument("--json", action="store_true", help="as JSON")
-    add_options(verbs.add_parser(CATCH_UP, help="read in bulk what lags, and give it back"))
-    return parser
-
-
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Give *parser* the options that say which changes are meant."""
-    parser.add_argument("--tables", metavar="KS.TABLE,…", help="only these")
-    parser.add_argument("--operations", metavar="NAME,…", help="only these")
-    parser.add_argument("--from", dest="since", metavar="TIME", help="written at or after (UTC)")
-    parser.add_argument("--to", dest="before", metavar="TIME", help="written before (UTC)")
-    parser.add_argument("--after", metavar="POSITION", help="logged after")
-    parser.add_argument("--until", metavar="POSITION", help="logged up to")
-    parser.add_argument("--token-range", metavar="START:END", help="without START, with END")
-    parser.add_argument("--keys-file", type=Path, metavar="PATH", help="a key per line, as JSON")
-
-
-def add_lake(parser: argparse.ArgumentParser) -> None:
-    """Give *parser* the options that say which tables files in a folder belong to."""
-    parser.add_argument("--lake", choices=sorted(LAKES), help="tables in that folder")
-    parser.add_argument("--catalog", metavar="NAME", help="of pyiceberg's, for iceberg")
-
-
 def in_lake(target: Target, given: argparse.Namespace) -> Target:
-    """Return *target* with the lake that the options of `add_lake` say.
+    """Return *target* with the lake that --lake and --catalog say.
 
     Raises:
         ConfigError: they do not go together.
@@ -173,7 +122,7 @@ def _plan(given: argparse.Namespace, text: JobText, table: RunTable) -> int:
 
 
 def selection_of(given: argparse.Namespace) -> Selection:
-    """Return what the options of `add_selection` select."""
+    """Return what --tables, --operations and the others select."""
     return Selection(
         tables=names_in(given.tables, "--tables"),
         operations=operations_in(given.operations, "--operations"),

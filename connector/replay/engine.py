@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from headrace.connector.replay.errors import SparkMissingError
+from headrace.connector.replay.errors import SparkMissingError, install_hint
 from headrace.connector.replay.execution import Begun, Ended, Performer
 from headrace.connector.replay.work import Work
 
@@ -50,7 +50,7 @@ def engine(master: str | None) -> Iterator[Engine]:
     try:
         from headrace.connector.replay import session  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        hint = "pip install 'headrace[spark]'; `--master none` does without"
+        hint = f"`--master none` does without it; {install_hint('spark')}"
         raise SparkMissingError(f"pyspark cannot be imported: {error}", hint=hint) from error
     with session.session(master, session.HANDING_OUT) as spark:
         yield Engine(

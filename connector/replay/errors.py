@@ -9,6 +9,14 @@ from headrace.plugins import (
 )
 
 
+def install_hint(extra: str) -> str:
+    """Return how an extra of headrace is installed, which is on no package index."""
+    return (
+        f"in a clone: pip install -e '.[{extra}]'; "
+        f"from a wheel: pip install 'headrace-….whl[{extra}]'"
+    )
+
+
 class SparkMissingError(MissingRequirementError):
     """pyspark or pyarrow is not installed, or there is no Java for it."""
 

@@ -15,15 +15,15 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 
 from headrace.connector.replay.columns import ARROW_SCHEMA
-from headrace.connector.replay.errors import LakeError, LakeMissingError
+from headrace.connector.replay.errors import LakeError, LakeMissingError, install_hint
 from headrace.connector.replay.files import attempt_name, file_name, folder_name
+from headrace.connector.replay.options import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
 
 COMMITS_MAX: Final = 10  # Others may commit to the same table at the same time.
-ICEBERG: Final = "iceberg"
 CATALOG_FILE: Final = "catalog.db"
 _NO_KEYSPACE: Final = "default"
 _NS_PER_MS: Final = 1_000_000
@@ -134,18 +134,17 @@ class IcebergLake:
 
 
 LAKES: Final[Mapping[str, Callable[[Path, str], Lake]]] = {
-    "delta": DeltaLake,
+    DELTA: DeltaLake,
     ICEBERG: IcebergLake,
 }
-_MODULES: Final = {"delta": "deltalake", ICEBERG: "pyiceberg"}
+_MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 
 
 def check_lake(kind: str) -> None:
     """Raise LakeMissingError when the library of this kind of lake is not there."""
     module = _MODULES[kind]
     if find_spec(module) is None:
-        hint = f"pip install 'headrace[{kind}]'"
-        raise LakeMissingError(f"{module} is not installed", hint=hint)
+        raise LakeMissingError(f"{module} is not installed", hint=install_hint(kind))
 
 
 def lake_of(kind: str, folder: Path, catalog: str) -> Lake:

@@ -9,6 +9,10 @@ from typing import Final
 
 from headrace.connector.replay.errors import bad_option
 
+CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together: what a killed driver repeats.
+LAG_BYTES: Final = 1024 * 1024 * 1024
+DELTA, ICEBERG = "delta", "iceberg"
+LAKE_KINDS: Final = (DELTA, ICEBERG)
 SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
 _INT64_MAX: Final = (1 << 63) - 1
 _FLAGS: Final = {"since": "--from", "before": "--to"}  # Of names that Python has taken.

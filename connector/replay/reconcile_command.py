@@ -5,13 +5,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from headrace.connector.job import JobText, job_text
 from headrace.connector.replay.backfill_command import table_source
 from headrace.connector.replay.checkpoint import known_schemas
-from headrace.connector.replay.command import DIFFERENCES_STATUS, add_selection, selection_of
+from headrace.connector.replay.command import DIFFERENCES_STATUS, selection_of
 from headrace.connector.replay.comparable import check_comparable
 from headrace.connector.replay.comparing import SLICE_US, Comparison
 from headrace.connector.replay.delivery import sink_and_encoder
@@ -24,9 +23,6 @@ from headrace.connector.replay.reporting import write_report
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside
 
-BUCKETS: Final = 1_024
-GRACE_SECONDS: Final = 60
-TABLE_SHARDS: Final = 64
 _BOUNDS: Final = (
     ("buckets", 1, 1 << 20),  # Each is a sum in memory, for each side and slice of time.
     ("grace", 0, 366 * 24 * 3_600),
@@ -36,9 +32,8 @@ _SLICES: Final = 24  # Of a time that is bounded on both sides.
 _US: Final = 1_000_000
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: argparse.Namespace) -> int:
     """Compare; return 0 when nothing differs, else 4."""
-    given = _parser().parse_args(arguments)
     refuse_empty(given)
     for name, least, most in _BOUNDS:
         number_of(given, name, least=least, most=most)
@@ -69,29 +64,6 @@ def main(arguments: Sequence[str]) -> int:
     if run:
         sys.stdout.write(f"headrace replay run {given.job} {run}\n")
     return DIFFERENCES_STATUS if outcome.differs else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headrace reconcile",
-        description="Compare what the logs agree on with the topic, and what that folds to with "
-        "the tables; exit 4 if they differ.",
-    )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    add_selection(parser)
-    parser.add_argument("--buckets", type=int, default=BUCKETS, help="sums of each table (1024)")
-    parser.add_argument(
-        "--grace", type=int, default=GRACE_SECONDS, metavar="SECONDS", help="of now, left out (60)"
-    )
-    parser.add_argument("--no-table", action="store_true", help="compare logs and topic only")
-    parser.add_argument(
-        "--table-shards", type=int, default=TABLE_SHARDS, metavar="N", help="ranges of tokens (64)"
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="where the report goes")
-    parser.add_argument("--plain-keys", action="store_true", help="keys as they are, not hashed")
-    parser.add_argument("--repair", action="store_true", help="plan a run into the live topic")
-    parser.add_argument("--master", help="of Spark; by default local[*]; `none`: without Spark")
-    return parser
 
 
 def _compared(

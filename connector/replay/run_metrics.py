@@ -103,14 +103,6 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
     return gauge("headrace_driver_memory_bytes_max", doc, [(labels, float(used))])
 
 
-def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """Give *parser* the options that `telling` reads."""
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there meanwhile")
-    parser.add_argument(
-        "--metrics-file", type=Path, metavar="PATH", help="write them there at each step"
-    )
-
-
 @contextlib.contextmanager
 def telling(
     given: argparse.Namespace, job: str, told: RunMeasures | CatchUpMeasures

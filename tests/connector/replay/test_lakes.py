@@ -145,4 +145,4 @@ def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(LakeMissingError, match="deltalake is not installed") as error:
         check_lake("delta")
-    assert "headrace[delta]" in error.value.hint
+    assert "pip install -e '.[delta]'" in error.value.hint
