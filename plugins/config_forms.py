@@ -142,7 +142,7 @@ def options_table(config_class: type) -> str:
     for key, (field, declared) in declared_options(config_class).items():
         name = f"keys like `{declared.keys_allowed}`" if declared.keys_allowed else f"`{key}`"
         default = "required" if _is_required(field) else f"`{_default(field)}`"
-        if declared.keys_allowed or (default == "`None`"):
+        if declared.keys_allowed or (default in ("`None`", "``")):
             default = "none"
         choices = (
             f" One of {', '.join(f'`{c}`' for c in declared.choices)}." if declared.choices else ""

@@ -75,8 +75,10 @@ def source_suffix(word: str) -> str:
 
 def find_plugin(name: str) -> PluginInfo | None:
     """Return the plugin of a class, which may stand without package and `Connector`."""
+    return next(iter(find_plugins(name)), None)
+
+
+def find_plugins(name: str) -> Sequence[PluginInfo]:
+    """Return all plugins of that name or class: a source and a sink may have the same name."""
     simple = name.rpartition(".")[2].removesuffix("Connector")
-    for plugin in installed():
-        if simple in (plugin.class_name, plugin.name):
-            return plugin
-    return None
+    return [each for each in installed() if simple in (each.class_name, each.name)]
