@@ -5,6 +5,7 @@ Commands are imported only when they are run: what stands here must stay cheap.
 
 import argparse
 import difflib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -67,13 +68,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Looks for what plugins' commands do only when it is asked for help: that imports them."""
+
+    def format_help(self) -> str:
+        """Return the help, with all commands."""
+        told = {name: text for name, (_, text) in COMMANDS.items()}
+        told |= {name: _description(name) for name in names("commands")}
+        lines = "".join(f"  {name:<16} {text}\n" for name, text in told.items())
+        self.epilog = f"commands:\n{lines}\nheadrace COMMAND --help tells more."
+        return super().format_help()
+
+
+def _description(name: str) -> str:
+    """Return the first line of the docstring of a plugin's command, as COMMANDS has it."""
+    try:
+        lines = (inspect.getdoc(load("commands", name)) or "").splitlines()
+    except HeadraceError:
+        return "cannot be imported"
+    first = lines[0].rstrip(".") if lines else ""
+    return first[:1].lower() + first[1:]
+
+
 def _parser() -> argparse.ArgumentParser:
-    lines = [f"  {name:<16} {text}" for name, (_, text) in COMMANDS.items()]
-    lines += [f"  {name}" for name in names("commands")]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="headrace",
         description="Moves changes out of a database's log to where other programs can use them.",
-        epilog="commands:\n" + "\n".join(lines) + "\n\nheadrace COMMAND --help tells more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")

@@ -466,5 +466,5 @@ class Sink(ABC):
 
 
 # What the entry-point group `headrace.commands` holds: takes the arguments after the command's
-# name, returns the exit status.
+# name, returns the exit status. `headrace --help` shows the first line of its docstring.
 CommandMain = Callable[[Sequence[str]], int]

@@ -36,7 +36,10 @@ class EmbeddedBroker:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a broker until SIGTERM, SIGINT, or the end of standard input; return 0."""
+    """Run a Kafka broker that keeps messages in memory.
+
+    It ends with SIGTERM, SIGINT, or the end of standard input. Returns 0.
+    """
     parser = argparse.ArgumentParser(
         prog="headrace embedded-broker",
         description="Run a throw-away Kafka broker that keeps messages in memory; "

@@ -134,7 +134,10 @@ class _Clock:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until SIGTERM. Returns the exit status."""
+    """Serve the log of a Cassandra node to workers elsewhere.
+
+    It ends with SIGTERM. Returns the exit status.
+    """
     config = _config(arguments)
     go_behind()
     return asyncio.run(_serve(config))

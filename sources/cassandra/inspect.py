@@ -88,7 +88,10 @@ examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; errors go to standard error, and the first one's status is returned."""
+    """Print what is in commit log segments.
+
+    Errors go to standard error, and the first one's status is returned.
+    """
     options = _parser().parse_args(_joined(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale.

@@ -12,7 +12,10 @@ from headrace.sources.cassandra.forge.script import SCRIPT_BYTES_MAX, Forge, rea
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; an error goes to standard error, and its status is returned."""
+    """Write commit log segments from a script.
+
+    An error goes to standard error, and its status is returned.
+    """
     parser = argparse.ArgumentParser(
         prog="headrace forge",
         description="Write commit log segments and their index files from a script.",
