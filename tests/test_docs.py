@@ -45,6 +45,55 @@ def test_links(page: Path) -> None:
     assert [] == [str(p) for p in paths if not (p.exists() and p.is_relative_to(ROOT.resolve()))]
 
 
+def table_problems(text: str) -> list[str]:
+    """Return the lines of a page on which a table would not be rendered as one."""
+    problems = []
+    wanted = 0  # Cells in a row of the table that the line before belongs to.
+    lines = re.sub(r"^```.*?^```", _emptied, text, flags=re.DOTALL | re.MULTILINE).split("\n")
+    lines.append("")
+    for number, line in enumerate(lines, start=1):
+        cells = len(re.findall(r"(?<!\\)\|", line.strip())) - 1
+        if not line.startswith("|"):
+            wanted = 0
+        elif not line.rstrip().endswith("|"):
+            problems.append(f"{number}: does not end with |")
+        elif wanted:
+            if cells != wanted:
+                problems.append(f"{number}: {cells} cells of {wanted}")
+        elif re.fullmatch(r"\|(?: *:?-+:? *\|)+", lines[number].strip()):
+            wanted = cells
+        else:
+            problems.append(f"{number}: belongs to no table")
+    return problems
+
+
+def _emptied(block: re.Match[str]) -> str:
+    return "\n" * block[0].count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("| a | b |\n|---|---|\n| 1 | `x \\| y` |\n", []),
+        ("| a | b |\n|---|---|\n| 1 |\n", ["3: 1 cells of 2"]),
+        ("| a | b |\n|---|\n", ["2: 1 cells of 2"]),
+        ("| a | b |\n|---|---|\n| 1 | x | y |\n", ["3: 3 cells of 2"]),
+        ("| a |\n|---|\n\n| 1 |\n", ["4: belongs to no table"]),
+        ("| a |\n|---|\n| 1\n", ["3: does not end with |"]),
+        ("```\n| a\n```\n| a |\n|---|\n", []),
+    ],
+)
+def test_broken_tables_are_found(text: str, problems: list[str]) -> None:
+    """A row with other cells than its header, and a row that is cut off, are problems."""
+    assert problems == table_problems(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables(page: Path) -> None:
+    """Every table on a page is rendered as one."""
+    assert [] == table_problems(page.read_text())
+
+
 @pytest.mark.parametrize(
     "config_class",
     [
