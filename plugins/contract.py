@@ -47,7 +47,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing now: everything durable was read. Ask again after the tick."""
+    """Nothing now: everything durable was read. Ask again after the tick.
+
+    With `more` there is something left that cannot be read yet: a run until idle waits for it.
+    """
+
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +311,11 @@ class Source(ABC):
         """
         return ()
 
-    def denied(self) -> Sequence[HeadraceError]:
-        """Return why parts of it could not be read when they were tried last, and will not be.
+    def unread(self) -> Sequence[HeadraceError]:
+        """Return why parts of it could not be read when they were tried last.
 
-        Only what somebody has to mend, while the rest is read: a run that was to take all there is
-        ends with it.
+        The rest was read: a run that was to take all there is ends with these errors. Called when
+        all readers are closed, too.
         """
         return ()
 

@@ -24,7 +24,8 @@ from headrace.connector.replay.part_work import PartReport, PartWork
 from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.leases import Lease, LeaseKeeper, tell_ownership
+from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.ownership import Lease, tell_ownership
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.starting import errors_of, in_ms, lease_times

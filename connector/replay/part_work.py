@@ -17,8 +17,8 @@ from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.microbatches import Part, is_short
 from headrace.connector.replay.shards import opened
 from headrace.connector.runtime.clock import ThreadWake
-from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.messages import Closed, Gain, Idled, Stop
+from headrace.connector.runtime.ownership import Lease
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.schemas import encoder_of

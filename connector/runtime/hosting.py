@@ -22,6 +22,7 @@ from headrace.connector.job import FILE_SUFFIXES, Job, read_job, state_of
 from headrace.connector.notes import open_notes
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.runtime.catching_up import catch_up
+from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.replanning import Wish
@@ -99,6 +100,8 @@ class Host:
         while True:
             wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
             if wanted is None:
+                if until_idle and whole is None and not _is_over(state, name):
+                    raise not_idle(name, "it was to stop, or the job is paused or stopped")
                 return name, whole
             report = self._run_once(name, wanted, until_idle=until_idle)
             whole = report if whole is None else _together(whole, report)
@@ -153,7 +156,7 @@ class Host:
             wanted = None if is_held else self._separated(state, name, until_idle=until_idle)
             if wanted is not None and _is_over(state, name):
                 return None
-            if wanted is not None and wanted.state is not Desired.STOPPED:
+            if wanted is not None and not _must_rest(wanted, until_idle=until_idle):
                 return wanted
             if wanted is not None and until_idle:
                 return None
@@ -193,6 +196,11 @@ class Host:
             self._log.warning("catch_up_failed", job=name, error=str(error))
             self._next_catch_up = time.monotonic() + CATCH_UP_PAUSE_SECONDS
             return False
+
+
+def _must_rest(wanted: Wanted, *, until_idle: bool) -> bool:
+    """Say whether a job is not to run: one that is paused could not take all there is."""
+    return wanted.state is Desired.STOPPED or (until_idle and wanted.state is Desired.PAUSED)
 
 
 def _is_over(state: Path, name: str) -> bool:

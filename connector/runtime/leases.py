@@ -8,12 +8,11 @@ renewal; a claimer waits until a row stood still for a whole lease period on its
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from headrace.connector.runtime.assignment import Part, assigned
+from headrace.connector.runtime.ownership import Changes, Lease
 from headrace.connector.runtime.processes import is_alive, is_dead
 from headrace.connector.runtime.rates import Rates
 from headrace.connector.stores import LeaseRow, Owner, Store, StoreUnavailableError, WorkerRow
@@ -22,55 +21,6 @@ from headrace.plugins import Clock, Nearness
 SETTLED_MS: Final = 60_000  # A split stays so long where it came to, if only rates say otherwise.
 LEVEL_LEASES: Final = 3  # After so many leases it is looked anew whether loads are level.
 SOON_MS: Final = 250
-
-
-class Lease:
-    """A split held by this process. The control thread renews it, the data thread asks it.
-
-    `former` is the worker from which it was taken over, which had not given it back; it has
-    `ended` for certain, or only fell silent. One that is `adopted` should be another worker's,
-    which did not claim it.
-    """
-
-    def __init__(  # noqa: PLR0913 (what was claimed, and when)
-        self,
-        split: str,
-        token: int,
-        *,
-        deadline_ms: int,
-        margin_ms: int,
-        since_ms: int = 0,
-        former: str | None = None,
-        ended: bool = False,
-        adopted: bool = False,
-    ) -> None:
-        """*deadline_ms* is on the boot clock; nothing is submitted in the last *margin_ms*."""
-        self.split = split
-        self.token = token
-        self.deadline_ms = deadline_ms
-        self.since_ms = since_ms
-        self.former = former
-        self.ended = ended
-        self.adopted = adopted
-        self._margin_ms = margin_ms
-
-    def allows(self, now_ms: int) -> bool:
-        """Whether a batch may be submitted at *now_ms* (I2)."""
-        return now_ms < self.deadline_ms - self._margin_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What one round of lease keeping came to.
-
-    `hand_over` has the worker that each split is for. `late` are those that were renewed when
-    nothing could be submitted any more.
-    """
-
-    gained: Sequence[Lease] = ()
-    lost: Sequence[str] = ()
-    hand_over: Mapping[str, str] = field(default_factory=dict)
-    late: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -130,6 +80,7 @@ class LeaseKeeper:
         self._ownerless = False
         self._free_ms: dict[str, int] = {}  # Since when a split is seen to be free.
         self._told: Sequence[str] = ()  # The heirs that others were told of.
+        self._untold: set[str] = set()  # Lost in a round that the store did not let end.
         self._rates = Rates()
         self.others_live = False
 
@@ -155,6 +106,13 @@ class LeaseKeeper:
 
         """
         lost, late = self._renew()
+        try:
+            return self._balance(lost, late)
+        except StoreUnavailableError:
+            self._untold.update(lost)
+            raise
+
+    def _balance(self, lost: Sequence[str], late: Sequence[str]) -> Changes:
         workers = {row.owner.worker: row for row in self._store.workers()}
         now_ms = self._clock.monotonic_ms()
         live = self._live_workers(workers, now_ms)
@@ -224,6 +182,17 @@ class LeaseKeeper:
         if rows and rows[0].split in self._held:
             self._claim([row for row in free if row not in first])
         return len(self._held) == len(rows)
+
+    def is_covered(self) -> bool:
+        """Say whether each split is held, failed here, or has another owner that lives; look anew.
+
+        Raises as `step`.
+        """
+        workers = {row.owner.worker: row for row in self._store.workers()}
+        now_ms = self._clock.monotonic_ms()
+        self._live_workers(workers, now_ms)
+        free = self._claimable(self._store.leases(), workers, now_ms)
+        return self.others_live and not free
 
     def let_go(self) -> None:
         """Hold nothing any more, whatever the store says: all is claimed anew."""
@@ -353,7 +322,7 @@ class LeaseKeeper:
         """Renew when it is time; return what was lost, and what was renewed late."""
         sent_ms = self._clock.monotonic_ms()  # Before the request: the answer may take its time.
         if sent_ms - self._renewed_ms < self._lease_ms // 3:
-            return (), ()
+            return self._take_untold(), ()
         tokens = {split: lease.token for split, lease in self._held.items()}
         lost = self._store.renew(self._owner.worker, tokens, self._rates.all())
         late = [
@@ -368,7 +337,11 @@ class LeaseKeeper:
             self.closed(split, tokens[split], failed=False)
         self._renewed_ms = sent_ms
         self._tell_heirs()
-        return sorted(lost), sorted(late)
+        return sorted({*lost, *self._take_untold()}), sorted(late)
+
+    def _take_untold(self) -> Sequence[str]:
+        untold, self._untold = sorted(self._untold), set()
+        return untold
 
     def _live_workers(self, rows: Mapping[str, WorkerRow], now_ms: int) -> Mapping[str, WorkerRow]:
         self._enrolled = rows
@@ -403,7 +376,7 @@ class LeaseKeeper:
             if worker is not None and owner is not None:
                 still_ms = max(still_ms, self._still_ms(("worker", owner.worker), worker, now_ms))
             if (
-                row.owner is None
+                row.owner in (None, self._owner.worker)  # Mine: the answer to a claim was lost.
                 or (owner and self._dead(owner))
                 or still_ms >= max(row.lease_ms, self._lease_ms)
             ) and (self._splits is None or row.split in self._splits):
@@ -466,18 +439,3 @@ def _wanted(live: Mapping[str, WorkerRow]) -> Mapping[str, str]:
         for split in live[name].wants:
             found.setdefault(split, name)
     return found
-
-
-def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:
-    """Log what became of leases; who gives one back says so itself."""
-    for lease in changes.gained:
-        if lease.former is None:
-            log.info("split_claimed", split=lease.split, token=lease.token)
-        else:
-            log.info("split_taken_over", split=lease.split, token=lease.token, former=lease.former)
-    for split, heir in changes.hand_over.items():
-        log.info("split_offered", split=split, heir=heir)
-    for split in changes.late:
-        log.warning("lease_renewed_late", split=split)
-    for split in changes.lost:
-        log.warning("split_lost", split=split)

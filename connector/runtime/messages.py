@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.connector.runtime.leases import Lease
+from headrace.connector.runtime.ownership import Lease
 from headrace.plugins import HeadraceError
 
 

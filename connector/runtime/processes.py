@@ -12,6 +12,7 @@ from headrace.connector.stores import Owner
 _PROC: Final = Path("/proc")
 _STATE, _STARTED = 0, 19  # Fields of /proc/<pid>/stat after the command's name.
 _DEAD_STATES: Final = frozenset("ZX")
+_STOPPED_STATES: Final = frozenset("Tt")
 
 
 def this_process() -> Owner:
@@ -38,11 +39,15 @@ def is_dead(owner: Owner) -> bool:
 
 
 def is_alive(owner: Owner) -> bool:
-    """Whether *owner* is provably alive; False means only that nothing is known."""
+    """Whether *owner* is provably alive and not stopped by a signal.
+
+    False means only that nothing is known.
+    """
     boot = _boot()
     if not boot or owner.boot != boot or owner.pid_space != _pid_space() or not owner.started:
         return False
-    return _started(owner.pid) == owner.started
+    state, started = _stat(owner.pid)
+    return started == owner.started and state not in _STOPPED_STATES
 
 
 @cache  # Asked for each worker in each look.
@@ -63,9 +68,15 @@ def _pid_space() -> str:
 
 def _started(pid: int) -> int | None:
     """Return when process *pid* started, in ticks since boot; None when there is none."""
+    return _stat(pid)[1]
+
+
+def _stat(pid: int) -> tuple[str, int | None]:
+    """Return the state of process *pid*, and when it started; None when there is none."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return None
+        return "", None
     fields = text.rpartition(")")[2].split()  # The name may hold blanks and parentheses.
-    return None if fields[_STATE] in _DEAD_STATES else int(fields[_STARTED])
+    state = fields[_STATE]
+    return state, None if state in _DEAD_STATES else int(fields[_STARTED])

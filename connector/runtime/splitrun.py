@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from headrace.connector.runtime import crash
-from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.ledger import (
     PRODUCE_STAGE,
     WINDOW,
@@ -21,6 +20,7 @@ from headrace.connector.runtime.ledger import (
     Settled,
     Shipment,
 )
+from headrace.connector.runtime.ownership import Lease
 from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.tolerance import ErrorBudget, ErrorPolicy, NotToleratedError
@@ -39,6 +39,7 @@ from headrace.plugins import (
     Failure,
     FatalError,
     HeadraceError,
+    Idle,
     LeaseLostError,
     Position,
     Reader,
@@ -70,7 +71,7 @@ class Progress(Enum):
     QUIET = "quiet"
     """Everything durable was read."""
     WAITING = "waiting"
-    """It waits for its lease, or a pause to end."""
+    """It waits for its lease, for a pause to end, or for what the source cannot read yet."""
     BLOCKED = "blocked"
     """It waits for the sink or a commit to make room."""
     FETCHING = "fetching"
@@ -358,6 +359,8 @@ class SplitRun:
             now_ms = self._around.clock.monotonic_ms()
             self._around.tally.reads.observe(now_ms - started_ms)
             if not isinstance(batch, Batch):
+                if isinstance(batch, Idle) and batch.more:
+                    return Progress.WAITING
                 self.done = isinstance(batch, Done)
                 if self.ledger.empty:
                     self.retry.succeeded()

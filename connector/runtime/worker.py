@@ -9,7 +9,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -22,8 +22,9 @@ from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import closing_books
+from headrace.connector.runtime.finishing import Course, Finishing, unfinished
 from headrace.connector.runtime.lacking import Lacking
-from headrace.connector.runtime.leases import LeaseKeeper, tell_ownership
+from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
     Closed,
@@ -35,6 +36,7 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
+from headrace.connector.runtime.ownership import Changes, tell_ownership
 from headrace.connector.runtime.pipeline import Pipeline
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.replanning import Replanning, Wish
@@ -76,20 +78,6 @@ class _Ended:
     """The data thread ended, with the error that ended it."""
 
     error: BaseException | None
-
-
-@dataclass(slots=True)
-class _Course:
-    """Where the control loop stands."""
-
-    sent: int = 0
-    stopping: bool = False
-    idled: Idled | None = None
-    outcome: Outcome = Outcome.ENDED
-    paused: bool = False
-    pulsed: bool = False
-    yield_ms: int = 0
-    failures: dict[str, HeadraceError] = field(default_factory=dict)
 
 
 class Worker:
@@ -193,7 +181,7 @@ class Worker:
                 self._job, owner.worker, self._wanted.generation, until_idle=until_idle
             )
             self._measures = JobMeasures(pipeline, watch, source, onlooker, self._clock)
-            course = _Course()
+            course = Course()
             if self._plan:
                 lacking = Lacking(source, owner.worker, self._wanted.generation, self._log)
                 self._lacking, self._replanning = lacking, replanning
@@ -201,7 +189,9 @@ class Worker:
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
-                failures += [*source.denied(), *Lacking.errors(source)]
+                failures += [*source.unread(), *Lacking.errors(source)]
+            if until_idle:
+                failures += unfinished(course, self._job.name)
             usage = resource.getrusage(resource.RUSAGE_SELF)
             report = Report(
                 books=closing_books(store, source, self._clock, lease_times(self._job)[0]),
@@ -272,29 +262,34 @@ class Worker:
         watch: SplitWatch,
         *,
         until_idle: bool,
-    ) -> _Course:
+    ) -> Course:
         """Keep the leases while the data thread runs; return how it went."""
         lease_ms, poll_ms = lease_times(self._job)
         near, splits = self._nearness, self._replanning.splits if self._replanning else ()
         store.enroll(owner, near.here)
-        hands = _Hands(
-            store,
-            board,
-            LeaseKeeper(store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near),
-            pipeline,
-            watch,
-            self._clock.monotonic_ms(),
-            owner.worker,
+        keeper = LeaseKeeper(
+            store, owner, self._clock, lease_ms=lease_ms, splits=splits, nearness=near
         )
+        course, limits = Course(), limits_of(self._job)
+        finishing = Finishing(
+            course,
+            keeper,
+            watch,
+            self._log,
+            until_idle=until_idle,
+            retry_ms_max=limits.retry_ms_max,
+            still_ms_max=limits.retry_ms_max + in_ms(self._job.runtime.settle_seconds_max),
+        )
+        now_ms, me = self._clock.monotonic_ms(), owner.worker
+        hands = _Hands(store, board, keeper, pipeline, watch, finishing, now_ms, me)
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
         )
-        course = _Course()
         try:
             self._step(hands, course)
             crash.reached("claimed")
             thread.start()
-            self._control(hands, course, poll_ms=poll_ms, until_idle=until_idle)
+            self._control(hands, course, poll_ms=poll_ms)
         except PluginHungError:
             pipeline.command(Stop())  # Should it ever return. Its leases run out meanwhile.
             raise
@@ -314,7 +309,7 @@ class Worker:
             error = raised
         self._inbox.put(_Ended(error))
 
-    def _control(self, hands: "_Hands", course: _Course, *, poll_ms: int, until_idle: bool) -> None:
+    def _control(self, hands: "_Hands", course: Course, *, poll_ms: int) -> None:
         step_ms = self._clock.monotonic_ms() + poll_ms
         while True:
             wait_ms = max(0, step_ms - self._clock.monotonic_ms())
@@ -332,7 +327,7 @@ class Worker:
                 self._receive(message, hands, course)
                 if isinstance(message, Closed) and not course.stopping:
                     step_ms = self._clock.monotonic_ms()  # Perhaps there is one to claim.
-            if self._finished(hands, course, until_idle=until_idle):
+            if not course.stopping and hands.finishing.is_over():
                 self._stop(hands.pipeline, course, Outcome.ENDED)
 
     def _check_hung(self, hands: "_Hands") -> None:
@@ -352,7 +347,7 @@ class Worker:
             )
 
     def _receive(
-        self, message: Closed | Idled | Pulse | _Stopped, hands: "_Hands", course: _Course
+        self, message: Closed | Idled | Pulse | _Stopped, hands: "_Hands", course: Course
     ) -> None:
         match message:
             case _Stopped():
@@ -363,7 +358,10 @@ class Worker:
                 if not course.pulsed:  # It runs: what stopped it last is over.
                     course.pulsed = True
                     _record_problem(hands.store, "")
-                hands.watch.pulse(message, self._clock.monotonic_ms())
+                now_ms = self._clock.monotonic_ms()
+                hands.watch.pulse(message, now_ms)
+                if hands.finishing.is_stuck(message, now_ms):
+                    self._stop(hands.pipeline, course, Outcome.ENDED)
             case Closed(split, token, None):
                 heir = hands.keeper.closed(split, token, failed=False)
                 if heir:
@@ -380,29 +378,33 @@ class Worker:
                 hands.keeper.closed(split, token, failed=True, again_ms=again_ms)
                 course.failures[split] = error
 
-    def _step(self, hands: "_Hands", course: _Course) -> None:
+    def _step(self, hands: "_Hands", course: Course) -> None:
         """Look at leases and wishes, and let others see how the splits fare."""
         keeper = hands.keeper
         try:
             keeper.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
-            commands = [] if course.stopping else self._heed(hands, course)
-            changes = keeper.renew_only() if course.stopping else keeper.step()
-            hands.watch.claimed(lease.split for lease in changes.gained)
-            for split in changes.lost:
-                hands.watch.released(split)
+            if not course.stopping:
+                self._heed(hands, course)
+            self._take_over(
+                hands, course, keeper.renew_only() if course.stopping else keeper.step()
+            )
             self._show(hands)
         except StoreUnavailableError as error:
-            self._log.warning("store_unavailable", error=str(error))
-            return
+            hands.finishing.store_failed(error, self._clock.monotonic_ms())
+        else:
+            hands.finishing.store_answered()
+
+    def _take_over(self, hands: "_Hands", course: Course, changes: Changes) -> None:
+        """Have the pipeline do what follows from changed leases."""
+        hands.watch.claimed(lease.split for lease in changes.gained)
+        for split in changes.lost:
+            hands.watch.released(split)
         tell_ownership(self._log, changes)
-        commands += [Lose(split) for split in changes.lost]
-        commands += [HandOver(split) for split in changes.hand_over]
-        commands += [Gain(lease) for lease in changes.gained]
         for lease in changes.gained:
             course.failures.pop(lease.split, None)
-        for command in commands:
-            hands.pipeline.command(command)
-        course.sent += len(commands)
+        _command(hands, course, [Lose(split) for split in changes.lost])
+        _command(hands, course, [HandOver(split) for split in changes.hand_over])
+        _command(hands, course, [Gain(lease) for lease in changes.gained])
 
     def _show(self, hands: "_Hands") -> None:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
@@ -411,8 +413,8 @@ class Worker:
         if self._lacking is not None:
             self._lacking.look(hands.store)
 
-    def _heed(self, hands: "_Hands", course: _Course) -> list[Command]:
-        """Return what the pipeline must do because of what is wanted now."""
+    def _heed(self, hands: "_Hands", course: Course) -> None:
+        """Have the pipeline do what is wanted now."""
         before, now = self._wanted, hands.board.wanted(self._job.name)
         if level := hands.board.setting(LOG_LEVEL):
             set_threshold(level)
@@ -425,17 +427,16 @@ class Worker:
         elif WHOLE_JOB in asked:
             self._stop(hands.pipeline, course, Outcome.RESTART)
         if course.stopping:
-            return []
+            return
         for split in asked:
             hands.keeper.admit(split)
             hands.watch.asked(split)
-        commands: list[Command] = [HandOver(s) for s in asked if hands.keeper.leave(s)]
+        _command(hands, course, [HandOver(s) for s in asked if hands.keeper.leave(s)])
         if course.paused is not (now.state is Desired.PAUSED):
             course.paused = not course.paused
-            commands.append(Pause(course.paused))
-        return commands
+            _command(hands, course, [Pause(course.paused)])
 
-    def _must_yield(self, hands: "_Hands", course: _Course) -> bool:
+    def _must_yield(self, hands: "_Hands", course: Course) -> bool:
         now_ms = self._clock.monotonic_ms()
         if now_ms < course.yield_ms:
             return False
@@ -445,16 +446,7 @@ class Worker:
         due = self._replanning.is_due(self._plan, workers, hands.me, now_ms=now_ms)
         return due or self._yields()
 
-    def _finished(self, hands: "_Hands", course: _Course, *, until_idle: bool) -> bool:
-        keeper = hands.keeper
-        if course.failures and not keeper.held and not hands.watch.waiting:
-            return not until_idle or keeper.others_live
-        idled = course.idled
-        if idled is None or idled.commands != course.sent or not keeper.others_live:
-            return False
-        return not hands.watch.waiting and (until_idle or idled.for_ever)
-
-    def _stop(self, pipeline: Pipeline, course: _Course, outcome: Outcome) -> None:
+    def _stop(self, pipeline: Pipeline, course: Course, outcome: Outcome) -> None:
         if not course.stopping:
             course.stopping, course.outcome = True, outcome
             pipeline.command(Stop())
@@ -469,8 +461,15 @@ class _Hands:
     keeper: LeaseKeeper
     pipeline: Pipeline
     watch: SplitWatch
+    finishing: Finishing
     since_ms: int
     me: str
+
+
+def _command(hands: _Hands, course: Course, commands: Iterable[Command]) -> None:
+    for command in commands:
+        hands.pipeline.command(command)
+        course.sent += 1
 
 
 def _record_problem(store: Store, problem: str) -> None:

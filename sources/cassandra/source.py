@@ -29,7 +29,6 @@ from headrace.sources.cassandra.avro_changes import typed_values
 from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.errors import AgentUntrustedError
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
@@ -248,11 +247,11 @@ class CassandraSource(Source):
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)
 
-    def denied(self) -> Sequence[HeadraceError]:
-        """Return the agents with whom TLS fails; one that refuses us stops every split."""
-        pump = self._parts.reading
-        away = pump.unreachable.values() if pump is not None else ()
-        return [error for error in away if isinstance(error, AgentUntrustedError)]
+    def unread(self) -> Sequence[HeadraceError]:
+        """Return why logs cannot be read; not of those that the job goes without by `absent`."""
+        pump, absent = self._parts.reading, self.config.absent
+        away = pump.unreachable.items() if pump is not None else ()
+        return [error for node, error in away if node not in absent]
 
     def lacking(self) -> Mapping[str, Problem]:
         """Return the tables that are waited for: by the schema that is given, and by the logs."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.connector.runtime.leases import Lease
 from headrace.connector.runtime.messages import Closed, Gain, Idled
+from headrace.connector.runtime.ownership import Lease
 from headrace.connector.runtime.pipeline import Limits, Pipeline
 from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.tolerance import ErrorPolicy

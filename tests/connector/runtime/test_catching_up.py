@@ -11,6 +11,7 @@ import toys
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import NotStoppedError
 from headrace.connector.control.offsets import Offset
+from headrace.connector.runtime.finishing import NotIdleError
 from headrace.connector.runtime.hosting import Host
 from headrace.connector.shell.statements import AlterSink, CreateSink
 from headrace.connector.stores.sqlite_file import connect, transaction
@@ -122,7 +123,8 @@ def test_positions_are_not_set_from_an_old_copy(died: Died, move: Callable[[Died
         move(died)
     for name in "xy":
         died.commands.stop(name)
-    died.run()
+    with pytest.raises(NotIdleError, match="the job is paused or stopped"):
+        died.run()
     move(died)
     job = died.commands.status("x").job
     died.commands.resume("x")

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from headrace.connector.runtime.leases import LeaseKeeper
-from headrace.connector.stores import LeaseRow, Owner
+from headrace.connector.stores import LeaseRow, Owner, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.plugins.testing.doubles import DrivenClock
 
@@ -373,3 +374,49 @@ def test_of_two_that_want_a_split_one_gets_it(machine: Machine) -> None:
 
     assert [] == two.take(["s0"]).gained
     assert ["s0"] == [lease.split for lease in one.take(["s0"]).gained]
+
+
+def test_what_became_free_since_is_seen_at_the_end(machine: Machine) -> None:
+    """Whether all splits are in good hands is asked of the store anew."""
+    other, mine = machine.worker("w2"), machine.worker("w1")
+    other.step()
+    mine.step()
+    assert mine.is_covered()
+    machine.dead.add("w2")
+
+    assert not mine.is_covered()
+
+
+def test_a_split_that_is_free_is_not_in_good_hands(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was seen to be free, and could not be claimed."""
+    mine = machine.worker("w1")
+    monkeypatch.setattr(machine.store, "claim", _away)
+    with pytest.raises(StoreUnavailableError):
+        mine.step()
+
+    assert not mine.is_covered()
+
+
+def test_a_split_that_was_lost_is_told_although_the_store_went_away(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round in which the loss showed did not end: the next one tells of it."""
+    mine = machine.worker("w1")
+    lost = mine.step().gained[0]
+    machine.store.enroll(owner("w2"))
+    rows = [row for row in machine.store.leases() if row.split == lost.split]
+    machine.store.claim("w2", rows, LEASE_MS)
+    machine.clock.advance(LEASE_MS // 3)
+    with monkeypatch.context() as away:
+        away.setattr(machine.store, "workers", _away)
+        with pytest.raises(StoreUnavailableError):
+            mine.step()
+
+    assert [lost.split] == list(mine.step().lost)
+    assert not mine.step().lost
+
+
+def _away(*_given: object) -> NoReturn:
+    raise StoreUnavailableError("no answer")

@@ -1,5 +1,7 @@
 """Who is provably dead."""
 
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,6 +28,19 @@ def test_an_ended_process_is_dead() -> None:
         pass  # A kill takes effect within moments.
     child.wait()
     assert is_dead(owner)
+
+
+def test_a_stopped_process_is_not_known_to_live() -> None:
+    """Whoever stands still, by SIGSTOP, neither works nor is dead."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = replace(this_process(), pid=child.pid, started=_started(child.pid))
+    assert is_alive(owner)
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+
+    assert (False, False) == (is_alive(owner), is_dead(owner))
+    child.send_signal(signal.SIGCONT)
+    child.communicate(b"\n")
 
 
 def test_a_reused_pid_is_another_process() -> None:

@@ -54,11 +54,16 @@ def test_who_shows_a_wrong_token_is_told(
         assert f"error [agent_refused]: {served.url}: " in capsys.readouterr().err
 
 
-def test_who_is_only_away_is_no_error(job: GapJob, tmp_path: Path) -> None:
-    """An agent that does not answer may do so later: the run ends well without its log."""
+def test_a_log_that_cannot_be_reached_is_told_at_the_end(
+    job: GapJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other logs are read and delivered, but not all there is was taken."""
     with serving(tmp_path / N2) as served:
         url = served.url
     job.change(nodes={N1: N1, N2: {"url": url}, N3: N3})
 
-    assert 0 == job.run()
+    assert 1 == job.run()
+    assert f"error [agent_unavailable]: {url}: " in capsys.readouterr().err
     assert 3 == job.books()["mutations.agreed"]
+    job.change(absent=[N2])
+    assert 0 == job.run()

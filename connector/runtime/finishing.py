@@ -1,0 +1,147 @@
+"""When a run ends, and whether one that was to take all there is has done so.
+
+With `--until-idle` a run has finished when each split is held here and was read to its durable end,
+settled and committed, or failed here, or belongs to another process that lives. Whatever else ends
+it is an error: exit status 0 says that everything there was has been delivered.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.messages import Idled
+from headrace.connector.runtime.report import Outcome
+from headrace.connector.runtime.retry import Retry
+from headrace.connector.runtime.watch import Pulse, SplitWatch
+from headrace.connector.stores import StoreUnavailableError
+from headrace.plugins import FatalError, HeadraceError
+
+REASONS: Final = {
+    Outcome.ENDED: "it was asked to stop",
+    Outcome.STOPPED: "the job is stopped",
+    Outcome.CHANGED: "the job's configuration changed",
+    Outcome.RESTART: "a restart was asked for",
+}
+
+
+class NotIdleError(FatalError):
+    """A run that was to take all there is ended before it had."""
+
+    code = "not_idle"
+
+
+@dataclass(slots=True)
+class Course:
+    """Where the control loop stands. `still` says since when nothing has moved, and why."""
+
+    sent: int = 0
+    stopping: bool = False
+    finished: bool = False
+    idled: Idled | None = None
+    outcome: Outcome = Outcome.ENDED
+    paused: bool = False
+    pulsed: bool = False
+    yield_ms: int = 0
+    still: str = ""
+    failures: dict[str, HeadraceError] = field(default_factory=dict)
+
+
+class Finishing:
+    """Says when a run is over. For the control thread."""
+
+    def __init__(  # noqa: PLR0913 (what it judges by)
+        self,
+        course: Course,
+        keeper: LeaseKeeper,
+        watch: SplitWatch,
+        log: structlog.stdlib.BoundLogger,
+        *,
+        until_idle: bool,
+        retry_ms_max: int,
+        still_ms_max: int,
+    ) -> None:
+        """Until idle, a store that is away is asked for *retry_ms_max*.
+
+        And a run in which no split moves for *still_ms_max* ends.
+        """
+        self._course = course
+        self._keeper = keeper
+        self._watch = watch
+        self._log = log
+        self._until_idle = until_idle
+        self._retry = Retry(retry_ms_max)
+        self._still_ms_max = still_ms_max
+
+    def is_over(self) -> bool:
+        """Say whether there is nothing left to do. Asks the store when it seems so."""
+        course, watch = self._course, self._watch
+        if watch.waiting:
+            return False
+        if course.failures and not self._keeper.held:
+            if not self._until_idle:
+                return True
+        elif not self._has_idled():
+            return False
+        if course.paused:  # Who pauses reads nothing, and neither do the others.
+            return False
+        try:
+            course.finished = self._keeper.is_covered()
+        except StoreUnavailableError as error:
+            self._log.warning("store_unavailable", error=str(error))
+            return False
+        return course.finished
+
+    def _has_idled(self) -> bool:
+        """Say whether the pipeline has taken all there is of what it was given so far."""
+        idled = self._course.idled
+        if idled is None or idled.commands != self._course.sent:
+            return False
+        return self._until_idle or idled.for_ever
+
+    def store_failed(self, error: StoreUnavailableError, now_ms: int) -> None:
+        """Note that the store did not answer.
+
+        Raises:
+            RetriesExhaustedError: until idle, when it has not for too long.
+
+        """
+        self._log.warning("store_unavailable", error=str(error))
+        if self._until_idle:
+            self._retry.failed(now_ms, error)
+
+    def store_answered(self) -> None:
+        """Note that the store answered."""
+        self._retry.succeeded()
+
+    def is_stuck(self, pulse: Pulse, now_ms: int) -> bool:
+        """Say whether no split has moved for so long that a run until idle waits in vain."""
+        if not (self._until_idle and pulse.moved_ms):
+            return False
+        if pulse.paused:
+            self._course.still = "the job is paused"
+            return True
+        split, moved_ms = max(pulse.moved_ms.items(), key=lambda item: item[1])
+        if now_ms - moved_ms < self._still_ms_max:
+            return False
+        why = pulse.reasons.get(split, "nothing was read")
+        still_s = (now_ms - moved_ms) / 1000
+        self._course.still = f"nothing has moved for {still_s:.0f} s: split {split}: {why}"
+        return True
+
+
+def unfinished(course: Course, job: str) -> list[HeadraceError]:
+    """Return why a run that was to take all there is ended before it had, if it did."""
+    if course.finished:
+        return []
+    return [not_idle(job, course.still or REASONS[course.outcome])]
+
+
+def not_idle(job: str, reason: str) -> NotIdleError:
+    """Return the error of a run that ended before it had taken all there is."""
+    return NotIdleError(
+        f"ended before everything was read and delivered: {reason}",
+        place=f"job {job}",
+        hint="what was delivered is committed; the next run goes on from there",
+    )
