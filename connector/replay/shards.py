@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import structlog
 
 from headrace.connector.job import JobText, configured
-from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.errors import LogShortError, bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.retry import Retry, patiently
@@ -195,7 +195,7 @@ def encoded_changes(encoder: Encoder, batch: Batch) -> EncodedRecords:
 def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterator[Batch]:
     resume = None if shard.resume is None else source.decode_position(shard.resume)
     reader = source.open(split, resume)
-    idle = 0
+    idle, left = 0, False
     try:
         while idle < IDLE_READS:
             came = reader.read(demand)
@@ -206,6 +206,9 @@ def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterato
                 return
             else:
                 idle += 1
+                left = came.more
+        if left:
+            raise LogShortError("what is left cannot be read", place=f"split {split.split_id}")
     finally:
         reader.close(CloseReason.FINISHED)
 

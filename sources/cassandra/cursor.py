@@ -168,6 +168,14 @@ class LogCursor:
         self._was_away = False
         self._broken = None
 
+    def may_go_on(self, segments_max: int) -> bool:
+        """Say whether there may be more to read now, in a pass that begins so many segments."""
+        return (
+            not self.at_end
+            and self.segments_begun <= segments_max
+            and self.tables.changes < CHANGES_MAX
+        )
+
     def advance(self, intake: Intake, host: int, demand: Demand) -> None:
         """Read a chunk on, or to what *demand* allows, or to the end of what is durable.
 

@@ -1,6 +1,6 @@
 """A split that is being fed from logs that it may share with others. For one thread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,7 +11,7 @@ from headrace.sources.cassandra.cursor import LogCursor
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.seats import Seats
 from headrace.sources.cassandra.splits import arc_of, names, place_of, without
-from headrace.sources.cassandra.state import Ahead, Marker, StoredGap, StoredVersion
+from headrace.sources.cassandra.state import Ahead, Marker, StoredGap, StoredVersion, left_ahead
 
 
 @dataclass(slots=True)
@@ -32,6 +32,11 @@ class OwnedSplit:
         """Return up to where a log was read before, for the tokens at a place on the ring."""
         ahead = [e.markers.get(node, START) for e in self.ahead if e.arc.has(place)]
         return max([self.resumed.get(node, START), *ahead])
+
+    def catch_up(self, markers: Mapping[str, Marker]) -> bool:
+        """Forget the tokens of which *markers* say as much; say whether some are left."""
+        self.ahead = left_ahead(self.ahead, markers)
+        return bool(self.ahead)
 
     def marker(self, cursor: LogCursor) -> Marker:
         """Return how far it has seen a log that it reads (line 12)."""

@@ -6,6 +6,7 @@ wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agree
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import Final
 
@@ -22,22 +23,15 @@ from headrace.sources.cassandra.errors import (
 from headrace.sources.cassandra.gaps import FAIL, RETURNED, START, error_of
 from headrace.sources.cassandra.intake import Intake
 from headrace.sources.cassandra.keys import Keys
-from headrace.sources.cassandra.log_tables import CHANGES_MAX, LogTables
+from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.losses import Losses, Lost
 from headrace.sources.cassandra.owned import FurtherRead, OwnedSplit, pair_of
 from headrace.sources.cassandra.seats import Seats
 from headrace.sources.cassandra.splits import arcs_of
-from headrace.sources.cassandra.state import (
-    Ahead,
-    CdcState,
-    Marker,
-    StoredGap,
-    StoredVersion,
-    left_ahead,
-)
+from headrace.sources.cassandra.state import Ahead, CdcState, Marker, StoredGap, StoredVersion
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, whether or not anything agreed.
-_TURN_BYTES: Final = 64 * 1024  # What a turn of a log with less to read counts for.
+_TURN_BYTES: Final = 64 * 1024  # What a turn of a log with less to read counts for, if it has any.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _NO_BOUND: Final = 1 << 31
 _LIVE: Final = attrgetter("live")
@@ -256,10 +250,8 @@ class Pump:
     def ahead(self, number: int) -> tuple[Ahead, ...]:
         """Return the tokens of which split *number* has read more than its markers say."""
         owned = self._owned[number]
-        if owned.ahead:
-            owned.ahead = left_ahead(owned.ahead, self.markers(number))
-            if not owned.ahead:
-                self.intake.read_further(number, None)
+        if owned.ahead and not owned.catch_up(self.markers(number)):
+            self.intake.read_further(number, None)
         return owned.ahead
 
     def schemas(
@@ -315,25 +307,22 @@ class Pump:
         budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self.cursors]
         agreements = [owned.agreement for owned in self._owned.values()]
+        most = self._segments_max
+        ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
+        heapify(ready)
         while (
-            budget > 0
+            ready
+            and budget > 0
             and self.stopped_by is None
             # A split with more records than it may have lets some go first.
             and max(map(_LIVE, agreements), default=0) <= self.records_max
             and intake.held + self._losses.bytes < demand.bytes_max
             and intake.fullest < demand.records_max
         ):
-            ready = [
-                (progress[host], at)
-                for at, (cursor, host) in enumerate(logs)
-                if not cursor.at_end
-                and cursor.segments_begun <= self._segments_max
-                and cursor.tables.changes < CHANGES_MAX
-            ]
             late = self._now_ms() - started_ms > demand.linger_ms
-            if not ready or (late and budget < PASS_BYTES_MAX):  # Else it would seem to be idle.
+            if late and budget < PASS_BYTES_MAX:  # Else nothing might be read, however often.
                 break
-            cursor, host = logs[min(ready)[1]]
+            cursor, host = logs[at := ready[0][1]]
             before = cursor.read_bytes
             try:
                 cursor.advance(intake, host, demand)
@@ -348,7 +337,12 @@ class Pump:
                 # Any split may lack what was at hand just now: all begin again.
                 self._torn = dict.fromkeys(self._owned, error)
                 raise
-            budget -= max(cursor.read_bytes - before, _TURN_BYTES)
+            if cursor.read_bytes > before:  # Else it has nothing, and takes no other log's place.
+                budget -= max(cursor.read_bytes - before, _TURN_BYTES)
+            if cursor.may_go_on(most):
+                heapreplace(ready, (progress[host], at))
+            else:
+                heappop(ready)
         self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
         self.read_ms += self._now_ms() - started_ms
         self._check_any_is_read()

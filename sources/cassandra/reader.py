@@ -153,7 +153,7 @@ class CassandraReader(Reader):
         told = lost or notices or aged or settled or self._has_waited(absences)
         if not (moved or told or self._owes_end):
             pump.intake.give_back(outbox)
-            return Idle()
+            return Idle(more=pump.more)
         self._markers, self._tau = markers, self._agreement.tau
         self._absences = absences
         # To make a state of it costs as much as a third of the reading.

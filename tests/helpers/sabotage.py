@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 import model_process
-from headrace.connector.runtime import leases, ledger, pipeline, splitrun
+from headrace.connector.runtime import leases, ledger, ownership, pipeline, splitrun
 from headrace.connector.stores import (
     LeaseRow,
     StoreUnavailableError,
@@ -212,7 +212,7 @@ _RELEASE: Final = reader.CassandraReader.release
 
 def submits_after_the_deadline(patch: Patch) -> None:
     """Never ask for the deadline of the lease."""
-    patch.setattr(leases.Lease, "allows", lambda _self, _now_ms: True)
+    patch.setattr(ownership.Lease, "allows", lambda _self, _now_ms: True)
 
 
 def counts_the_lease_from_the_answer(patch: Patch) -> None:

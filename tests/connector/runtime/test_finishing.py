@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -33,6 +33,7 @@ from headrace.plugins.testing.doubles import (
     MemoryConfig,
     MemoryReader,
     MemorySource,
+    Mutation,
     context,
     sample_records,
 )
@@ -71,9 +72,11 @@ class StuckSource(MemorySource):
     reader_class: ClassVar[type[MemoryReader]] = StuckReader
 
 
-def job_of(folder: Path, source: type[MemorySource] = MemorySource, **runtime: float) -> Job:
+def job_of(folder: Path, source: type[MemorySource] = MemorySource, **runtime: Any) -> Job:  # noqa: ANN401 (each option has its type)
     """Return a job over two splits in memory."""
-    splits = {name: [[record] for record in sample_records(ROWS)] for name in "ab"}
+    splits: dict[str, list[Mutation]] = {
+        name: [[record] for record in sample_records(ROWS)] for name in "ab"
+    }
     return Job(
         name="job",
         directory=folder,
