@@ -87,7 +87,12 @@ class Jobs:
             "consistency": recording.consistency,
             "nodes": {node: str(path) for node, path in nodes.items()},
         }
-        job = {"job": "bench", "state": "state.db", "source": source, "sink": dict(sink)}
+        job = {
+            "job": f"bench-{folder.name}",
+            "state": "state.db",
+            "source": source,
+            "sink": dict(sink),
+        }
         path = folder / "job.yaml"
         path.write_text(yaml.safe_dump(job))
         return str(path)

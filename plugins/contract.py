@@ -18,6 +18,7 @@ from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Ne
 from headrace.plugins.measures import Measure
 from headrace.plugins.positions import EncodedPosition, NumberPosition, Position
 from headrace.plugins.records import Batch, Delivery, Document, Quarantined, Stored
+from headrace.plugins.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +311,18 @@ class Source(ABC):
         The times, since 1970, are those between which something was written.
         """
         return ()
+
+    def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
+        """Return the notes that this job left beside what it reads, of each state it ever had.
+
+        Where a place cannot be asked now that is an error, or it is left out unless *everywhere*.
+        """
+        del everywhere
+        return ()
+
+    def forget(self, traces: Sequence[Trace]) -> None:
+        """Remove notes of a job that is gone: what it needed may go from now on."""
+        del traces
 
     def unread(self) -> Sequence[HeadraceError]:
         """Return why parts of it could not be read when they were tried last.

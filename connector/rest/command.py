@@ -46,20 +46,28 @@ def worker_main(arguments: Sequence[str]) -> int:
         metavar="N",
         help="processes for each job, which share its splits",
     )
+    parser.add_argument(
+        "--new-state",
+        action="store_true",
+        help="begin jobs anew, though notes beside the logs say that they have run before",
+    )
     given = parser.parse_args(arguments)
     written = read_worker(given.file)
     rest = dict(written.rest)
     if given.rest is not None:
         rest |= {"listen": given.rest, "listen_services": ""}
     config = parse_config(RestConfig, rest, place=f"{given.file}: rest")
-    return asyncio.run(_serve(given.file.absolute(), written, config, pumps=given.pumps))
+    more = ("--new-state",) if given.new_state else ()
+    return asyncio.run(_serve(given.file.absolute(), written, config, more, pumps=given.pumps))
 
 
-async def _serve(path: Path, written: WorkerFile, config: RestConfig, *, pumps: int) -> int:
+async def _serve(
+    path: Path, written: WorkerFile, config: RestConfig, more: Sequence[str], *, pumps: int
+) -> int:
     log = structlog.stdlib.get_logger()
     supervisor = Supervisor(
         written.state,
-        lambda job: start_child(path, job, threshold()),
+        lambda job: start_child(path, job, threshold(), *more),
         log=log,
         policy=RestartPolicy(
             restarts_max=written.runtime.restarts_max,

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.job import Job, read_job
+from headrace.connector.job import Job, read_job, state_of
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.replay.stream_books import stream_states
 from headrace.connector.runtime.books import SplitBooks
@@ -28,7 +28,7 @@ from headrace.connector.runtime.summary import (
     verdict_of,
 )
 from headrace.connector.runtime.supervisor import parent_gone
-from headrace.connector.stores import StateFileError
+from headrace.connector.stores import StateFileError, StateLostError
 from headrace.plugins import ConfigError, Context, FatalError, Problem
 from headrace.plugins.measures import Measure
 
@@ -70,6 +70,11 @@ def run_main(arguments: Sequence[str]) -> int:
         metavar="N",
         help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
     )
+    parser.add_argument(
+        "--new-state",
+        action="store_true",
+        help="begin anew, though notes beside the logs say that the job has run before",
+    )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.engine == SPARK:
@@ -78,8 +83,10 @@ def run_main(arguments: Sequence[str]) -> int:
 
         return stream_main(given)
     summary_path: Path | None = given.summary_json and given.summary_json.absolute()
-    host = Host(given.job_file, job=given.job, log=structlog.stdlib.get_logger())
+    log = structlog.stdlib.get_logger()
+    host = Host(given.job_file, job=given.job, log=log, new_state=given.new_state)
     if given.with_parent:
+        _check_state(given.job_file, given.job)
         parent_gone(host.stop)
     place = ANY_PORT if given.with_parent else given.metrics
     with (
@@ -104,6 +111,15 @@ def run_main(arguments: Sequence[str]) -> int:
         raise report.failures[0]
     balance(report.books)
     return 0
+
+
+def _check_state(path: Path, job: str | None) -> None:
+    """Refuse to make a state file: the worker that started this process has made it."""
+    place, _ = state_of(path, job)
+    if not place.exists():
+        raise StateLostError(
+            "the state file is gone, which the worker of this job had", place=str(place)
+        )
 
 
 @contextlib.contextmanager

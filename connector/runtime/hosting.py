@@ -22,13 +22,16 @@ from headrace.connector.job import FILE_SUFFIXES, Job, read_job, state_of
 from headrace.connector.notes import open_notes
 from headrace.connector.replay.checkpoint import checkpoint_of
 from headrace.connector.runtime.catching_up import catch_up
+from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.finishing import not_idle
 from headrace.connector.runtime.joining import Joining
 from headrace.connector.runtime.processes import is_dead
 from headrace.connector.runtime.replanning import Wish
 from headrace.connector.runtime.report import Outcome, Report
+from headrace.connector.runtime.retry import Retry
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.states import Desired
+from headrace.connector.stores import StateLockedError
 from headrace.connector.stores.board import FORK_MARK, Board, Wanted
 from headrace.connector.stores.notes import behind, job_store
 from headrace.connector.stores.parting import separate
@@ -36,6 +39,8 @@ from headrace.plugins import ConfigError, HeadraceError, Position, Problem
 from headrace.plugins.measures import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
+LOCK_SECONDS_MAX: Final = 60  # So long a state file is waited for that another process locks.
+LOCK_PAUSE_MS_MAX: Final = 1_000
 CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before a sink that could not be asked is asked again.
 
 
@@ -48,9 +53,14 @@ class Host:
         *,
         log: structlog.stdlib.BoundLogger,
         job: str | None = None,
+        new_state: bool = False,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
-        """Take *job* instead of the name in the file, if given; open nothing yet."""
+        """Take *job* instead of the name in the file, if given; open nothing yet.
+
+        With *new_state* a job that has run with another state begins anew.
+        """
+        self._new_state = new_state
         self._path = path.absolute()
         self._name = job
         self._log = log
@@ -85,6 +95,18 @@ class Host:
             HeadraceError: the job as a whole cannot run. What stops single splits is reported.
 
         """
+        retry = Retry(LOCK_SECONDS_MAX * 1000, pause_ms_max=LOCK_PAUSE_MS_MAX)
+        while True:
+            try:
+                return self._run_all(until_idle=until_idle)
+            except StateLockedError as error:
+                now_ms = SystemClock().monotonic_ms()
+                pause_ms = retry.failed(now_ms, error) - now_ms
+                self._log.warning("state_locked", error=str(error))
+                if self._wait(self._stopped, pause_ms / 1000):
+                    raise
+
+    def _run_all(self, *, until_idle: bool) -> tuple[str, Report | None]:
         state, name = state_of(self._path, self._name)
         with contextlib.ExitStack() as stack:
             if state.suffix in FILE_SUFFIXES:  # Kept, so that to open it again costs nothing.
@@ -125,6 +147,7 @@ class Host:
             wanted=wanted,
             wish=self._wish,
             yields=lambda: joining is not None and joining.is_due(source),
+            new_state=self._new_state,
         )
         if self._stopped.is_set():
             self._worker.stop()

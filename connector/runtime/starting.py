@@ -16,7 +16,7 @@ from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Commit, Store, StoreUnavailableError
+from headrace.connector.stores import Commit, StateLostError, Store, StoreUnavailableError
 from headrace.connector.stores.board import Board
 from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.transactional import transactional
@@ -142,6 +142,30 @@ def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
         raise ConfigError([Problem("store", "keeps no copies of what a sink keeps", hint)])
     if unheeded := topic_problems(sink, errors.topic):
         raise ConfigError(unheeded)
+
+
+def check_state(job: Job, store: Store, source: Source, *, new_state: bool) -> None:
+    """Make sure that a job of which the store knows nothing has not run with another state.
+
+    With *new_state* it may have.
+
+    Raises:
+        StateLostError: beside what it reads it left notes that say so.
+
+    """
+    if new_state or store.leases():
+        return
+    older = [trace for trace in source.traces(everywhere=False) if trace.begun and not trace.mine]
+    if not older:
+        return
+    newest = min(older, key=lambda trace: trace.age_seconds)
+    raise StateLostError(
+        f"holds nothing of job {job.name}, which has run before: {newest.place} has notes of it, "
+        f"{newest.age_seconds:.0f} s old",
+        place=str(job.notes),
+        hint="restore the state, or correct its path. To begin anew all the same, which delivers "
+        "again what the logs still hold, give --new-state; `headrace forget` removes the notes",
+    )
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from headrace.connector.states import Desired, Observed
 from headrace.connector.stores import Seen, Store, StoreUnavailableError
 from headrace.connector.stores.board import WHOLE_JOB, Board, Wanted
 from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.sqlite_file import check_file
 from headrace.plugins import Clock, ConfigError, Problem
 
 LOOK_EVERY_SECONDS: Final = 0.5
@@ -58,12 +59,12 @@ class Child(Protocol):
 class JobProcess:
     """`headrace run` for one job; it ends when this process does, whatever ends it."""
 
-    def __init__(self, path: Path, job: str, log_level: str) -> None:
-        """Start it."""
+    def __init__(self, path: Path, job: str, log_level: str, *more: str) -> None:
+        """Start it, with *more* options."""
         self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
             [
                 *(sys.executable, "-c", _RUN, "--log-level", log_level),
-                *("run", str(path), "--job", job, "--with-parent"),
+                *("run", str(path), "--job", job, "--with-parent", *more),
             ],
             stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.
             stdout=subprocess.PIPE,
@@ -86,9 +87,9 @@ class JobProcess:
         return int(self._said or b"0") if self._said.endswith(b"\n") else 0
 
 
-def start_child(path: Path, job: str, log_level: str) -> Child:
-    """Start a process for *job*."""
-    return JobProcess(path, job, log_level)
+def start_child(path: Path, job: str, log_level: str, *more: str) -> Child:
+    """Start a process for *job*, with *more* options."""
+    return JobProcess(path, job, log_level, *more)
 
 
 @dataclass(slots=True)
@@ -169,7 +170,13 @@ class Supervisor:
             self._end()
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """Start, stop and judge children. *connection* has the notes."""
+        """Start, stop and judge children. *connection* has the notes.
+
+        Raises:
+            StateLostError: their file has gone.
+
+        """
+        check_file(connection)
         board = Board(connection)
         routes = {route.job for route in board.routes()}
         for name in routes | set(self._jobs):

@@ -46,6 +46,7 @@ from headrace.connector.runtime.splitrun import Surroundings, Verdict
 from headrace.connector.runtime.starting import (
     begin,
     check_sink,
+    check_state,
     errors_of,
     has_opened_sink,
     in_ms,
@@ -92,11 +93,13 @@ class Worker:
         yields: Callable[[], bool] = bool,
         until: Position | None = None,
         wish: Wish | None = None,
+        new_state: bool = False,
     ) -> None:
         """Open nothing yet. *wanted* is what the board said before *job* was read.
 
         *wish* is what this process wanted of the splits in its last run. *yields* is asked now and
-        then, and says whether another job waits for this one. Nothing is read behind *until*.
+        then, and says whether another job waits for this one. Nothing is read behind *until*. A job
+        that ran before begins anew only with *new_state*.
         """
         self._yields = yields
         self._plan = 0
@@ -105,6 +108,7 @@ class Worker:
         self._sink_noted = False
         self._nearness = Nearness()
         self._until = until
+        self._new_state = new_state
         self._wish = wish or Wish()
         self._job = job
         self._wanted = wanted or Wanted()
@@ -156,6 +160,7 @@ class Worker:
         try:
             sink: Sink = self._job.sink(self._job.sink_config, context)
             check_sink(self._job, sink, store, self._errors)
+            check_state(self._job, store, source, new_state=self._new_state)
             replanning = Replanning(
                 self._job, source, sink, store, stopped=self._is_stopped, log=self._log
             )

@@ -55,6 +55,7 @@ __all__ = [
     "Seen",
     "SplitState",
     "StateFileError",
+    "StateLockedError",
     "StateLostError",
     "StateNewerError",
     "Store",
@@ -77,3 +78,9 @@ class StateNewerError(StateFileError):
     """A newer headrace wrote the state file."""
 
     code = "state_newer"
+
+
+class StateLockedError(StoreUnavailableError):
+    """Another process keeps the state file locked. The file is whole: it may work later."""
+
+    code = "state_locked"

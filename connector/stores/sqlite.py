@@ -27,7 +27,12 @@ from headrace.connector.stores import (
     Succeed,
     WorkerRow,
 )
-from headrace.connector.stores.sqlite_file import connect, named_errors, transaction
+from headrace.connector.stores.sqlite_file import (
+    check_file,
+    connect,
+    named_errors,
+    transaction,
+)
 from headrace.connector.stores.sqlite_jobs import (
     add_splits,
     heads,
@@ -180,7 +185,8 @@ class SqliteStore(CopyingStore):
             )
 
     def workers(self) -> Sequence[WorkerRow]:
-        """See `Store.workers`."""
+        """See `Store.workers`; whoever keeps leases learns here that the file has gone."""
+        check_file(self._connection)
         return workers(self._connection, self._job)
 
     def leases(self) -> Sequence[LeaseRow]:

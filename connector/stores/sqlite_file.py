@@ -5,6 +5,7 @@ Separate from the store so that the control service can keep its own tables in t
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from typing import Final
 
 from headrace.connector.stores import (
     StateFileError,
+    StateLockedError,
     StateLostError,
     StateNewerError,
     StoreUnavailableError,
 )
+from headrace.connector.stores.sqlite_place import check_place, identity_of
 from headrace.connector.stores.sqlite_shape import RESTORE, check_shape
 from headrace.connector.stores.stored import UnreadableError
 
@@ -25,10 +28,6 @@ BUSY_TIMEOUT_MS: Final = 5_000
 CACHE_KIB: Final = 512  # Of a connection: what it writes is never read again, by it.
 WAL_ATTEMPTS_MAX: Final = 100
 WAL_PAUSE_SECONDS: Final = 0.02
-_FILE_SERVERS: Final = ("9p", "cifs", "coda", "ncpfs", "smb3", "smbfs", "nfs", "nfs4", "afs")
-_CLUSTERS: Final = ("beegfs", "ceph", "gfs2", "glusterfs", "lustre", "ocfs2")
-_USER_SPACE: Final = ("rclone", "s3fs", "sshfs")
-NETWORK_FILE_SYSTEMS: Final = frozenset((*_FILE_SERVERS, *_CLUSTERS, *_USER_SPACE))
 
 _TABLES: Final = """
 CREATE TABLE jobs (
@@ -120,12 +119,23 @@ _DAMAGE: Final = frozenset(
         *(sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH),
     )
 )
+_BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _PRIMARY: Final = 0xFF  # Of an extended code.
+
+
+class StateConnection(sqlite3.Connection):
+    """A connection to a state file; `file` tells that file from one that takes its place."""
+
+    file: tuple[int, int] | None = None
+
+
+class _NoDatabaseError(Exception):
+    """The file is none of SQLite's."""
 
 
 def connect(
     path: str | Path, *, create: bool = True, check_same_thread: bool = True
-) -> sqlite3.Connection:
+) -> StateConnection:
     """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
 
     The connection is in autocommit mode (use `transaction`) and belongs to the calling thread;
@@ -133,29 +143,53 @@ def connect(
 
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
+        StateLockedError: another process keeps it locked.
         StateNewerError: a newer headrace wrote it.
-        StateLostError: it is ours, and a table, a column or a value of it was spoilt.
+        StateLostError: it is ours, and a table, a column or a value of it was spoilt; or it was
+            emptied.
 
     """
     place = Path(path)
-    _check_place(place, create=create)
+    check_place(place, create=create)
+    if create and not place.exists():
+        _make(place)
+    return _open(place, check_same_thread=check_same_thread)
+
+
+def _make(place: Path) -> None:
+    """Make a new state file. It has its name when it has its tables: one without is damaged."""
+    target = Path(os.path.realpath(place))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        place.touch(mode=0o600)  # It will hold the job's secret key.
+        temporary.touch(mode=0o600, exist_ok=False)  # It will hold the job's secret key.
+        _open(temporary).close()
+        with contextlib.suppress(FileExistsError):  # Another process was faster.
+            os.link(temporary, target)
+    except OSError as error:
+        raise StateFileError(f"cannot be made: {error.strerror}", place=str(place)) from error
+    finally:
+        for ending in ("", "-wal", "-shm"):
+            temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+
+
+def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
+    try:
         connection = sqlite3.connect(
-            place,
+            f"{place.absolute().as_uri()}?mode=rw",
             timeout=BUSY_TIMEOUT_MS / 1000,
             isolation_level=None,
             check_same_thread=check_same_thread,
+            factory=StateConnection,
+            uri=True,
         )
+        connection.file = identity_of(place)
     except (OSError, sqlite3.Error) as error:
         raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error
     try:
-        _prepare(connection, place)
-    except (sqlite3.Error, StoreUnavailableError) as error:
+        with named_errors(place):
+            _prepare(connection, place)
+    except _NoDatabaseError as error:
         connection.close()
-        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY == sqlite3.SQLITE_CORRUPT:
-            what = f"the state file is damaged: {error}"
-            raise StateLostError(what, place=str(place), hint=RESTORE) from error
         raise StateFileError(
             f"cannot be used as a state file: {error}",
             place=str(place),
@@ -212,6 +246,7 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
 
     Raises:
         StoreUnavailableError: it may work later.
+        StateLockedError: another process writes and does not end.
         StateLostError: the file is damaged, or something in it is unreadable, so it never will.
 
     """
@@ -223,14 +258,36 @@ def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
         raise StateLostError(str(error), place=_place_of(of), hint=RESTORE) from error
     except sqlite3.Error as error:
         place = _place_of(of)
-        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGE:
+        if _code_of(error) in _DAMAGE:
             what = f"the state file is damaged: {error}"
             raise StateLostError(what, place=place, hint=RESTORE) from error
+        if is_busy(error):
+            raise locked(place, BUSY_TIMEOUT_MS / 1000) from error
         raise StoreUnavailableError(
             f"the state file cannot be used: {error}",
             place=place,
             hint="look at disk space and permissions",
         ) from error
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether another process keeps a file locked."""
+    return _code_of(error) in _BUSY
+
+
+def locked(place: str, seconds: float) -> StateLockedError:
+    """Return the error of a file that was locked for so long."""
+    return StateLockedError(
+        f"another process has kept the state file locked for {seconds:g} s",
+        place=place,
+        hint="the file is whole. Look for a process that has it open and hangs or is "
+        "stopped (`fuser -v` on the file; state T in `ps`), and end it or let it go on",
+    )
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY
 
 
 def _place_of(of: sqlite3.Connection | Path) -> str:
@@ -245,58 +302,50 @@ def file_of(connection: sqlite3.Connection) -> str:
     return ""
 
 
+def check_file(connection: sqlite3.Connection) -> None:
+    """Make sure that the file that is open still has its name.
+
+    Raises:
+        StateLostError: it was removed or moved, or another file took its place.
+
+    """
+    opened = connection.file if isinstance(connection, StateConnection) else None
+    place = file_of(connection)
+    if opened is None or not place:
+        return
+    try:
+        there = identity_of(Path(place))
+    except FileNotFoundError:
+        found = "nothing is there any more"
+    except OSError:  # Who cannot look does not know.
+        return
+    else:
+        if there == opened:
+            return
+        found = "another file is there now"
+    raise StateLostError(
+        f"the state file was removed, moved or replaced while it was in use: {found}",
+        place=place,
+        hint="put the file back, with its -wal; what was delivered since is not in it, and is "
+        "delivered again",
+    )
+
+
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
             connection.execute("ROLLBACK")
 
 
-def network_file_system(path: str, mounts: str) -> str:
-    """Return the network file system *path* lies on, or nothing.
-
-    *path* is absolute and free of links; *mounts* has the form of `/proc/self/mounts`.
-    """
-    best, found = "", ""
-    for line in mounts.splitlines():
-        _, mount, kind, *_ = line.split(" ")
-        point = mount.encode().decode("unicode_escape")  # Blanks are written as \040.
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, found = point, kind
-    return found if found.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS else ""
-
-
-def _check_place(place: Path, *, create: bool) -> None:
-    directory = place.absolute().parent
-    if not directory.is_dir():
-        raise StateFileError(
-            "its directory does not exist", place=str(place), hint=f"make {directory}"
-        )
-    if place.is_dir():
-        raise StateFileError("is a directory, expected a file", place=str(place))
-    if not create and not place.exists():
-        raise StateFileError(
-            "there is no state file", place=str(place), hint="`headrace run` makes it"
-        )
-    if not os.access(directory, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
-        raise StateFileError("is not writable", place=str(place))
-    try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # Not Linux: nothing to ask.
-        return
-    remote = network_file_system(os.path.realpath(place), mounts)
-    if remote:
-        raise StateFileError(
-            f"lies on a network file system ({remote}), where SQLite's locks cannot be trusted",
-            place=str(place),
-            hint="put `state` on a local disk",
-        )
-
-
 def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     # In this order: a process that makes the tables meanwhile makes its mark with them.
-    empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    try:
+        empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    except sqlite3.DatabaseError as error:
+        if _code_of(error) == sqlite3.SQLITE_NOTADB:
+            raise _NoDatabaseError(str(error)) from error
+        raise
     application, version = _identity(connection)
     if application not in (0, APPLICATION_ID) or (not application and not empty):
         raise StateFileError(
@@ -313,16 +362,21 @@ def _prepare(connection: sqlite3.Connection, place: Path) -> None:
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    if version < VERSION:  # Else nothing is written: whoever only looks waits for no writer.
+        _bring_up(connection)
+    check_shape(connection, place, "".join(_STEPS))
+
+
+def _bring_up(connection: sqlite3.Connection) -> None:
+    """Give the file the tables of this version."""
     with transaction(connection):
-        version = _identity(connection)[1]  # Asked again: another process may have made it.
+        version = _identity(connection)[1]  # Asked again: another process may have done it.
         if version < VERSION:
             for step in _STEPS[version:]:
                 for statement in step.split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
-    with named_errors(connection):
-        check_shape(connection, place, "".join(_STEPS))
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:

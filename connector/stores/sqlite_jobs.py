@@ -28,10 +28,11 @@ def job_key(connection: sqlite3.Connection, job: str) -> bytes:
         StateLostError: the row is gone, and what it names is there.
 
     """
+    if key := _key(connection, job):  # Whoever only looks waits for no writer.
+        return key
     with transaction(connection):
-        row = connection.execute("SELECT job_key FROM jobs WHERE job = ?", (job,)).fetchone()
-        if row is not None:
-            return key_of(row[0], f"table jobs, job {job}, column job_key")
+        if key := _key(connection, job):
+            return key
         for table in ("leases", "heads", "chunks", "seen"):
             query = f"SELECT 1 FROM {table} WHERE job = ? AND split != ''"  # noqa: S608 (constants)
             if connection.execute(query, (job,)).fetchone():
@@ -42,6 +43,12 @@ def job_key(connection: sqlite3.Connection, job: str) -> bytes:
             "INSERT INTO jobs (job, job_key, plan, splits) VALUES (?, ?, ?, '[]')", (job, key, PLAN)
         )
     return key
+
+
+def _key(connection: sqlite3.Connection, job: str) -> bytes | None:
+    with named_errors(connection):
+        row = connection.execute("SELECT job_key FROM jobs WHERE job = ?", (job,)).fetchone()
+        return row and key_of(row[0], f"table jobs, job {job}, column job_key")
 
 
 def is_known(connection: sqlite3.Connection, job: str) -> bool:

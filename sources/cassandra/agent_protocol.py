@@ -79,6 +79,22 @@ class Needs(msgspec.Struct, frozen=True):
     splits: list[str]
 
 
+class Noted(msgspec.Struct, frozen=True):
+    """A note of what a split needs: of which state, up to which segment, and how old it is."""
+
+    job: str
+    store: str
+    split: str
+    segment: int
+    age_seconds: float
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """The notes of a job."""
+
+    notes: list[Noted]
+
+
 class Entries(msgspec.Struct, frozen=True):
     """Of which entries of a segment a reader wants what; see `entries.Wanted`.
 

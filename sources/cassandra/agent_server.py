@@ -38,6 +38,7 @@ from headrace.sources.cassandra.agent_protocol import (
     Listing,
     Need,
     Needs,
+    Notes,
     Places,
     Refusal,
 )
@@ -51,6 +52,7 @@ from headrace.sources.cassandra.keeper import TICK_MS, Keeper
 from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of, number_in
 from headrace.sources.cassandra.measuring import agent_measures
+from headrace.sources.cassandra.needs import noted_in
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
@@ -145,6 +147,7 @@ class AgentServer:
         app.router.add_post(COPIES_PATH, self._mutations)
         app.router.add_get(HOLD_PATH, self._hold)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get(NEEDS_PATH, self._noted)
         app.router.add_put(NEEDS_PATH, self._need)
         app.router.add_post(NEEDS_PATH, self._needs)
         app.router.add_delete(NEEDS_PATH, self._needs)
@@ -281,6 +284,10 @@ class AgentServer:
         withdrawn = request.method == hdrs.METH_DELETE
         await self._alone((lambda: hold.withdraw(needs.splits)) if withdrawn else note)
         return _json({})
+
+    async def _noted(self, request: web.Request) -> web.Response:
+        job = request.query.get("job", "")
+        return _json(Notes(await self._alone(lambda: noted_in(self._keeper.notes, job))))
 
     async def _hold(self, request: web.Request) -> web.Response:
         del request

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -100,7 +99,7 @@ class Hold:
         return self._keeper.figures()
 
     def _name(self, split: str) -> str:
-        return f"{quote(self._job, safe='')}.{quote(split, safe='')}.{self._store}"
+        return needs.name_of(self._job, split, self._store)
 
 
 def store_mark(job_key: bytes) -> str:

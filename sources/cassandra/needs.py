@@ -4,15 +4,20 @@ They lie in the folder `.headrace` of `cdc_raw`, and each is replaced atomically
 here: `hold` writes for a job, `keeper` reads those of all jobs. Blocking file I/O.
 """
 
+import contextlib
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
 from headrace.plugins import MissingRequirementError, RetriableError
+from headrace.sources.cassandra.agent_protocol import Noted
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.manifest import (
     Manifest,
@@ -137,6 +142,55 @@ def names_in(folder: Path) -> set[str]:
     if not folder.is_dir():
         return set()
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def name_of(job: str, split: str, store: str) -> str:
+    """Return the name of a split's note, of the job whose state has the mark *store*."""
+    return f"{quote(job, safe='')}.{quote(split, safe='')}.{store}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a note says, the mark of the state it is of, and when it was written: ms since 1970."""
+
+    store: str
+    written_ms: float
+    need: Need
+
+
+def notes_in(folder: Path) -> Sequence[Note]:
+    """Return the notes in *folder*. Raises as `read_all`."""
+    found = []
+    for path in _notes(folder):
+        with contextlib.suppress(FileNotFoundError):  # It was withdrawn just now.
+            written_ms = path.stat().st_mtime * 1000
+            found.append(Note(path.name.rpartition(".")[2], written_ms, _need_in(path)))
+    return found
+
+
+def noted_in(folder: Path, job: str) -> list[Noted]:
+    """Return what is noted of *job*. Raises as `read_all`."""
+    now_ms = time.time() * 1000
+    return [
+        Noted(
+            job,
+            note.store,
+            note.need.split,
+            note.need.marker.segment_id,
+            max(0, now_ms - note.written_ms) / 1000,
+        )
+        for note in notes_in(folder)
+        if note.need.job == job
+    ]
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove notes. Raises HoldError."""
+    try:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise HoldError(f"cannot be removed: {error.strerror}", place=str(folder)) from error
 
 
 def _notes(folder: Path) -> Iterable[Path]:

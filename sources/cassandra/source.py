@@ -23,6 +23,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.columns import TableType, TypedChanges
 from headrace.plugins.measures import Measure
+from headrace.plugins.traces import Trace
 from headrace.sources.cassandra import merging, survey
 from headrace.sources.cassandra.archive import flaws
 from headrace.sources.cassandra.avro_changes import typed_values
@@ -30,6 +31,7 @@ from headrace.sources.cassandra.column_types import table_type
 from headrace.sources.cassandra.config import READ, CassandraConfig
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.gaps import START
+from headrace.sources.cassandra.hold import store_mark
 from headrace.sources.cassandra.measuring import measures_of
 from headrace.sources.cassandra.merging import Share
 from headrace.sources.cassandra.nearness import shares
@@ -41,6 +43,7 @@ from headrace.sources.cassandra.segment_index import IndexFolder, Wish
 from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import Logs, acquaint, ahead, backlog, located, spared_bytes
+from headrace.sources.cassandra.traces import forget, traces_of
 
 
 class CassandraSource(Source):
@@ -246,6 +249,15 @@ class CassandraSource(Source):
             for node, log in self._parts.logs.items():
                 marker = until.markers.get(node, Marker(0, 0))
                 log.end_at(marker.segment_id, marker.offset)
+
+    def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
+        """Return the notes in all directories, also of agents; see `traces_of`."""
+        mark = store_mark(self.context.job_key)
+        return traces_of(self._parts.logs, self.context.job, mark, everywhere=everywhere)
+
+    def forget(self, traces: Sequence[Trace]) -> None:
+        """Remove notes in the nodes' directories, also those of agents."""
+        forget(self._parts.logs, traces)
 
     def unread(self) -> Sequence[HeadraceError]:
         """Return why logs cannot be read; not of those that the job goes without by `absent`."""

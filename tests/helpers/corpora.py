@@ -20,6 +20,8 @@ CORPORA = Path(__file__).parents[1] / "corpora"
 def recording(name: str) -> Path:
     """Return the folder of recording *name*; it is shared, so copy what a test changes.
 
+    Notes that jobs left beside the segments are removed: to the next job it is new.
+
     `tests/corpora/<name>.tar.xz` holds one folder of that name: `segments/`, `schema.cql`,
     `oracle.jsonl` (what Cassandra's own reader makes of it), `truth.jsonl` (what was executed).
     Of the recording that the demo plays, what it needs is in the demo's archive instead.
@@ -27,6 +29,8 @@ def recording(name: str) -> Path:
     for path in (CORPORA / f"{name}.tar.xz", SHIPPED):
         if path.name == f"{name}.tar.xz":
             _unpack(path)
+    for notes in (_folder() / name).rglob(".headrace"):
+        shutil.rmtree(notes, ignore_errors=True)
     return _folder() / name
 
 

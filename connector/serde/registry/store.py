@@ -21,6 +21,7 @@ from headrace.connector.serde.registry.compatibility import LEVELS, incompatibil
 from headrace.connector.serde.registry.registered import Reference, Registered, identity_of
 from headrace.connector.serde.registry.validity import faults
 from headrace.connector.stores import StateFileError
+from headrace.connector.stores.sqlite_file import is_busy, locked
 
 TEXT_BYTES_MAX: Final = 1024 * 1024
 NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have as many at least.
@@ -65,6 +66,8 @@ class RegistryStore:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
         except sqlite3.Error as error:
+            if is_busy(error):
+                raise locked(str(path), _BUSY_SECONDS) from error
             raise StateFileError(
                 f"cannot be used for a registry: {error}",
                 place=str(path),

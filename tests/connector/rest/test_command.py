@@ -214,3 +214,16 @@ def test_taken_address(tmp_path: Path) -> None:
 
     assert 3 == ended.returncode
     assert b"error [cannot_listen]: 127.0.0.1:" in ended.stderr
+
+
+def test_a_worker_whose_state_file_goes_ends(process: Process, tmp_path: Path) -> None:
+    """So does its job; neither makes the file anew, in which nobody would find what was done."""
+    assert 201 == process.client("POST", "/connectors", {"name": "o", "config": CONFIG}).status
+    until(lambda: process.state() is Observed.RUNNING, "the job never ran")
+    job = process.job_pid()
+    (tmp_path / "state.db").rename(tmp_path / "moved.db")
+
+    assert 1 == process.child.wait(SECONDS_MAX)
+    until(lambda: not Path(f"/proc/{job}").exists(), "the job outlived its worker")
+    assert "error [state_lost]: " in process.log.read_text()
+    assert not (tmp_path / "state.db").exists()

@@ -147,6 +147,7 @@ class Other:
 
 def test_a_state_file_that_is_locked_for_long_is_waited_for(running: Running) -> None:
     """A window is sent and no more, nothing after the lease; then it goes on by itself (I2, I7)."""
+    sqlite_file.connect(running.path).close()
     other = Other(running.path)
     with other.child:
         running.start()

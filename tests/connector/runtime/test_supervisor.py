@@ -10,6 +10,7 @@ import pytest
 from headrace.connector.runtime.supervisor import Supervisor
 from headrace.connector.runtime.watch import AWAIT_PAUSE_MS_MAX, RestartPolicy
 from headrace.connector.states import Desired, Observed
+from headrace.connector.stores import StateLostError
 from headrace.connector.stores.board import WHOLE_JOB, Board, Route
 from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import connect, transaction
@@ -239,3 +240,16 @@ def test_all_are_killed_at_once(pair: Stage) -> None:
     pair.supervisor.kill()
 
     assert [(-9, 0)] * 4 == [(child.status, child.asked) for child in pair.children]
+
+
+def test_a_state_file_that_goes_ends_it(tmp_path: Path) -> None:
+    """Children that were started anew would not find what they had committed."""
+    path = tmp_path / "state.db"
+    with contextlib.closing(connect(path)) as connection:
+        stage = Stage(path, connection)
+        stage.supervisor.look(connection)
+        path.rename(tmp_path / "moved.db")
+
+        with pytest.raises(StateLostError, match="nothing is there any more"):
+            stage.supervisor.look(connection)
+    assert 2 == len(stage.children)

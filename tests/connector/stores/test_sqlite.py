@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.connector.states import Observed
 from headrace.connector.stores import Seen, StateLostError, StoreUnavailableError
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.sqlite_file import StateConnection, connect
 from headrace.plugins.discovery import load
 from headrace.plugins.testing import StoreSuite
 from headrace.plugins.testing.store_driver import claim, commit_of
@@ -48,7 +48,7 @@ def test_is_found_by_its_name() -> None:
     assert SqliteStore is load("stores", "sqlite")
 
 
-class Forgetful(sqlite3.Connection):
+class Forgetful(StateConnection):
     """A connection whose COMMIT fails: before it takes effect, or after."""
 
     applied = True
@@ -75,7 +75,7 @@ def test_unknown_outcome_is_read_back(
     token = claim(store)
     real = sqlite3.connect
     monkeypatch.setattr(
-        "sqlite3.connect", lambda *args, **more: real(*args, factory=Forgetful, **more)
+        "sqlite3.connect", lambda *args, **more: real(*args, **{**more, "factory": Forgetful})
     )
     connection = connect(path)
     assert isinstance(connection, Forgetful)

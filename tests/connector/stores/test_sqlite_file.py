@@ -1,34 +1,34 @@
 """The state file: what is refused, and that two processes' connections agree."""
 
+import contextlib
+import errno
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from children import SECONDS_MAX
 from headrace.connector.stores import (
     StateFileError,
+    StateLockedError,
     StateLostError,
     StateNewerError,
     StoreUnavailableError,
+    sqlite_file,
 )
+from headrace.connector.stores.sqlite import SqliteStore
 from headrace.connector.stores.sqlite_file import (
     APPLICATION_ID,
     VERSION,
+    check_file,
     connect,
-    network_file_system,
     transaction,
 )
 from spoilt import spoil
-
-MOUNTS = """\
-/dev/vda / ext4 rw 0 0
-tmpfs /dev/shm tmpfs rw 0 0
-server:/export /mnt/shared nfs4 rw,vers=4.2 0 0
-//host/share /mnt/shared/my\\040files cifs rw 0 0
-user@host: /home/me/remote fuse.sshfs rw 0 0
-/dev/vdb /mnt/shared/local xfs rw 0 0
-"""
 
 
 def test_opens_durably(tmp_path: Path) -> None:
@@ -72,49 +72,6 @@ def test_refuses_a_newer_file(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StateNewerError, match=f"has version {VERSION + 1}, .* knows {VERSION}"):
         connect(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "create", "message"),
-    [
-        ("missing/state.db", True, "its directory does not exist"),
-        (".", True, "is a directory"),
-        ("state.db", False, "there is no state file"),
-    ],
-)
-def test_refuses_a_bad_place(tmp_path: Path, name: str, create: bool, message: str) -> None:  # noqa: FBT001 (a table of cases)
-    """What is wrong with the place is said with the path."""
-    with pytest.raises(StateFileError, match=message) as caught:
-        connect(tmp_path / name, create=create)
-
-    assert str(tmp_path / name) == caught.value.place
-    assert 3 == caught.value.exit_status
-
-
-def test_refuses_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory without write permission is refused before anything is tried."""
-    monkeypatch.setattr("os.access", lambda *_: False)  # The tests may run as root.
-    with pytest.raises(StateFileError, match="is not writable"):
-        connect(tmp_path / "state.db")
-
-    assert not (tmp_path / "state.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/var/lib/state.db", ""),
-        ("/dev/shm/state.db", ""),  # noqa: S108 (only a text)
-        ("/mnt/shared/state.db", "nfs4"),
-        ("/mnt/sharedness/state.db", ""),
-        ("/mnt/shared/my files/state.db", "cifs"),
-        ("/mnt/shared/local/state.db", ""),
-        ("/home/me/remote/a/b/state.db", "fuse.sshfs"),
-    ],
-)
-def test_knows_network_file_systems(path: str, expected: str) -> None:
-    """The innermost mount decides."""
-    assert expected == network_file_system(path, MOUNTS)
 
 
 def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
@@ -211,3 +168,126 @@ def test_what_is_lost_meanwhile_is_named(tmp_path: Path) -> None:
     connection.close()
 
     assert str(path) == caught.value.place
+
+
+def test_a_new_file_has_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dies while it is made leaves no file by its name, and none beside it."""
+
+    def fails(*_given: object) -> NoReturn:
+        assert [] == list(tmp_path.glob("state.db*"))
+        raise OSError(errno.EPERM, "not here")
+
+    monkeypatch.setattr("os.link", fails)
+    with pytest.raises(StateFileError, match="cannot be made: not here"):
+        connect(tmp_path / "state.db")
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_many_may_make_it_at_once(tmp_path: Path) -> None:
+    """All get one file, with the tables."""
+    code = (
+        "import sys; from headrace.connector.stores.sqlite import SqliteStore;"
+        "input(); print(SqliteStore.open(sys.argv[1], 'j').job_key().hex())"
+    )
+    children = [
+        subprocess.Popen(  # noqa: S603 (a script of ours)
+            [sys.executable, "-c", code, str(tmp_path / "state.db")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(4)
+    ]
+    said = [child.communicate(b"\n", SECONDS_MAX)[0] for child in children]
+
+    assert 1 == len(set(said))
+    assert 33 == len(said[0])
+    assert ["state.db"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_dangling_link_is_followed(tmp_path: Path) -> None:
+    """The file is made where the link leads."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state.db").symlink_to(tmp_path / "disk" / "real.db")
+    connect(tmp_path / "state.db").close()
+
+    assert (tmp_path / "disk" / "real.db").stat().st_size
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_an_emptied_file_is_lost(tmp_path: Path, create: bool) -> None:  # noqa: FBT001 (a parameter)
+    """It had the positions of all splits: who takes it for a new one delivers all again."""
+    path = tmp_path / "state.db"
+    connect(path).close()
+    path.write_bytes(b"")
+    with pytest.raises(StateLostError, match="the state file is empty"):
+        connect(path, create=create)
+
+    assert b"" == path.read_bytes()
+
+
+@pytest.mark.parametrize("how", ["unlink", "move", "replace"])
+def test_a_file_that_loses_its_name_is_lost(tmp_path: Path, how: str) -> None:
+    """Whoever has it open writes where nobody reads: removed, moved, or another in its place."""
+    path, other = tmp_path / "state.db", tmp_path / "other.db"
+    connection = connect(path)
+    connect(other).close()
+    check_file(connection)
+    match how:
+        case "unlink":
+            path.unlink()
+        case "move":
+            path.rename(tmp_path / "moved.db")
+        case _:
+            other.replace(path)
+    found = "another file is there now" if how == "replace" else "nothing is there any more"
+
+    with pytest.raises(StateLostError, match=found) as caught:
+        check_file(connection)
+    assert str(path) == caught.value.place
+    connection.close()
+
+
+def test_a_locked_file_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is whole; what is to be looked for is a process that writes and does not end."""
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 50)
+    path = tmp_path / "state.db"
+    with contextlib.closing(connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with (
+            contextlib.closing(connect(path)) as connection,
+            pytest.raises(StateLockedError, match=r"kept the state file locked for 0\.05 s") as e,
+            transaction(connection),
+        ):
+            raise AssertionError("it got the lock")
+
+    assert str(path) == e.value.place
+    assert "restore" not in e.value.hint
+
+
+def test_a_locked_file_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open a file that is there takes no lock: whoever only reads waits for nobody."""
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 50)
+    path = tmp_path / "state.db"
+    with contextlib.closing(SqliteStore.open(path, "job")) as made:
+        key = made.job_key()
+    with contextlib.closing(connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with contextlib.closing(SqliteStore.open(path, "job", create=False)) as store:
+            assert ([], key) == (list(store.leases()), store.job_key())
+
+
+def test_a_file_that_is_to_be_read_exclusively_is_told_as_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is one damaged that another process keeps for itself while it is opened."""
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 50)
+    path = tmp_path / "state.db"
+    connect(path).close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StateLockedError):
+            connect(path)
