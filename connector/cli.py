@@ -27,6 +27,10 @@ COMMANDS: Final = {
     "verify": ("headrace.connector.runtime.commands:verify_main", "check the books of a job"),
     "gaps": ("headrace.connector.control.gaps_command:gaps_main", "what was lost unread"),
     "accept": ("headrace.connector.control.gaps_command:accept_main", "go on without it"),
+    "forget": (
+        "headrace.connector.control.forget_command:main",
+        "let go what is kept for a job that is gone",
+    ),
     "splits": ("headrace.connector.runtime.splits_command:main", "who owns the splits of a job"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "backfill": ("headrace.connector.replay.entry:backfill_main", "send what a table holds now"),

@@ -337,15 +337,13 @@ def read_job(path: Path, job: str | None = None) -> Job:
     )
 
 
-def read_source(path: Path, job: str) -> tuple[type[Source], Any]:  # Any: of its config_class.
-    """Return the source of a job and its configuration, without looking at the sink.
-
-    Raises as `read_job` does.
-    """
+# Any: of its config_class.
+def read_source(path: Path, job: str, *, alone: bool = False) -> tuple[type[Source], Any]:
+    """Return a job's source, by statements unless *alone*. Raises as `read_job` does."""
     state, name = state_of(path, job)
     written = parse_config(JobFile, _document(path), place=str(path))
     source = dict(written.source)
-    if written.sink is None:
+    if written.sink is None and not alone:
         parts = _from_statements(state, name)
         source = _source_of(path, written, parts.cluster)
         parts.name_tables(source)

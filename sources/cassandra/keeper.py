@@ -29,13 +29,15 @@ from headrace.sources.cassandra.directory import LogDirectory, SegmentInfo, size
 from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
 from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of
-from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Need
+from headrace.sources.cassandra.needs import FOLDER, HoldDeniedError, HoldError, Need, Note
 from headrace.sources.cassandra.segment import index_name, parse_name
 from headrace.sources.cassandra.watch import Watched
 
 TICK_MS: Final = 1_000
 RESCUE_MS: Final = 600_000  # So long copies may wait before their segment goes without them.
 ALARM_MS: Final = 60_000  # Between two warnings of one kind.
+PINS_MS: Final = 86_400_000  # Notes that say the same for so long may be of a job that is gone.
+PINS_ALARM_MS: Final = 3_600_000
 RATE_SEGMENTS: Final = 64  # Finished segments that the rate of writing is told by.
 FILLING: Final = 0.8  # Of what may be held: from there on there are warnings.
 
@@ -353,19 +355,22 @@ class Keeper:
         size = sum(size for _, size in self._finished) - self._finished[0][1]
         return size * 1000 / span_ms if span_ms > 0 else 0.0
 
-    def _alarm(self, event: str, **fields: object) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._alarms.get(event, now_ms):
-            self._alarms[event] = now_ms + ALARM_MS
+    def _alarm(
+        self, event: str, *, about: str = "", every_ms: int = ALARM_MS, **fields: object
+    ) -> None:
+        now_ms, kind = self._clock.monotonic_ms(), f"{event} {about}"
+        if now_ms >= self._alarms.get(kind, now_ms):
+            self._alarms[kind] = now_ms + every_ms
             self._events.warning(event, cdc_raw=str(self._log.path), **fields)
 
     # ---- disposal ----
 
     def _dispose(self, retention_ms: int, rescue_ms: int, enough: int | None) -> int:
         """Dispose of what is so old, until *enough* bytes have gone; None: of all of it."""
-        noted = [] if self._disposal.keep else needs.read_all(self.notes)
-        if not noted:
+        notes = [] if self._disposal.keep else needs.notes_in(self.notes)
+        if not notes:
             return 0
+        noted = [note.need for note in notes]
         now_ms = self._clock.wall_ms()
         gone = gone_bytes = 0
         for info in self._log.segments()[:-1]:
@@ -386,7 +391,32 @@ class Keeper:
             rescue.keep_only(
                 self.notes, lambda n: any(n in need.copies or need.whole(n) for need in noted)
             )
+        self._warn_of_pins(notes, now_ms)
         return gone
+
+    def _warn_of_pins(self, notes: Sequence[Note], now_ms: int) -> None:
+        """Tell of notes that have not changed for long, and of what is kept for them."""
+        old: dict[tuple[str, str], list[Note]] = {}
+        for note in notes:
+            if now_ms - note.written_ms >= PINS_MS:
+                old.setdefault((note.need.job, note.store), []).append(note)
+        final = [info for info in self._log.segments()[:-1] if info.final] if old else []
+        for (job, store), theirs in old.items():
+            kept = [i for i in final if any(note.need.whole(i.segment_id) for note in theirs)]
+            if kept:
+                self._alarm(
+                    "segments_pinned",
+                    about=f"{job} {store}",
+                    every_ms=PINS_ALARM_MS,
+                    job=job,
+                    state=store,
+                    splits=len(theirs),
+                    age_seconds=int((now_ms - min(n.written_ms for n in theirs)) / 1000),
+                    segments=len(kept),
+                    bytes=sum(self._log.size_of(info) for info in kept),
+                    hint="does the job still run? `headrace forget` removes the notes of one "
+                    "that is gone",
+                )
 
     def _may_go(self, info: SegmentInfo, noted: Sequence[Need], *, is_old: bool) -> bool:
         """Say whether nobody needs a segment; what little is needed of an *is_old* one is saved."""
