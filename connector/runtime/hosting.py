@@ -61,6 +61,7 @@ class Host:
         With *new_state* a job that has run with another state begins anew.
         """
         self._new_state = new_state
+        self._has_run = False
         self._path = path.absolute()
         self._name = job
         self._log = log
@@ -137,7 +138,9 @@ class Host:
             hint = "run it with --engine spark, or give it another name"
             said = f"{name} runs on Spark, whose checkpoint has its position"
             raise ConfigError([Problem("job", said, hint)])
-        with contextlib.closing(open_notes(job.notes)) as connection:
+        # Made once: where it went meanwhile, nobody would find in a new one what was committed.
+        with contextlib.closing(open_notes(job.notes, create=not self._has_run)) as connection:
+            self._has_run = True
             note_job_file(connection, name, self._path)
         os.chdir(job.directory)
         joining, source = self._joining, job.source

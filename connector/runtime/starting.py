@@ -16,7 +16,13 @@ from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.stores import Commit, StateLostError, Store, StoreUnavailableError
+from headrace.connector.stores import (
+    Commit,
+    StateFileError,
+    StateLostError,
+    Store,
+    StoreUnavailableError,
+)
 from headrace.connector.stores.board import Board
 from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.transactional import transactional
@@ -47,7 +53,7 @@ def begin(job: Job, source: Source) -> None:
 
     """
     if job.start != EARLIEST:
-        store = job.open_store()
+        store = job.open_store(create=False)
         try:
             _begin(store, source, job.start)
         finally:
@@ -103,8 +109,8 @@ def is_sink_noted(job: Job, board: Board) -> bool:
 def note_sink(job: Job) -> None:
     """Note that *job* has opened its sink; a courtesy to its next run. On any thread."""
     with (
-        contextlib.suppress(StoreUnavailableError),
-        contextlib.closing(open_notes(job.notes)) as notes,
+        contextlib.suppress(StoreUnavailableError, StateFileError),
+        contextlib.closing(open_notes(job.notes, create=False)) as notes,
     ):
         Board(notes).note_sink(job.name, this_process().host, _mark_of(job))
 
@@ -222,7 +228,7 @@ def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> Spl
 def store_of(job: Job, writers: Writers) -> Store:
     """Open the store of *job*: exactly once, the sink keeps the positions."""
     if not writers.transactional:
-        return job.open_store()
+        return job.open_store(create=False)
     assert issubclass(job.store, CopyingStore)  # noqa: S101 (`check_sink`)
     store = job.open_as(transactional(job.store))
     store.write_with(writers.claimed, SystemClock())

@@ -16,7 +16,6 @@ from headrace.connector.demo.recording import SHIPPED
 CORPORA = Path(__file__).parents[1] / "corpora"
 
 
-@lru_cache
 def recording(name: str) -> Path:
     """Return the folder of recording *name*; it is shared, so copy what a test changes.
 
@@ -26,11 +25,17 @@ def recording(name: str) -> Path:
     `oracle.jsonl` (what Cassandra's own reader makes of it), `truth.jsonl` (what was executed).
     Of the recording that the demo plays, what it needs is in the demo's archive instead.
     """
+    folder = _unpacked(name)
+    for notes in folder.rglob(".headrace"):
+        shutil.rmtree(notes, ignore_errors=True)
+    return folder
+
+
+@lru_cache
+def _unpacked(name: str) -> Path:
     for path in (CORPORA / f"{name}.tar.xz", SHIPPED):
         if path.name == f"{name}.tar.xz":
             _unpack(path)
-    for notes in (_folder() / name).rglob(".headrace"):
-        shutil.rmtree(notes, ignore_errors=True)
     return _folder() / name
 
 
