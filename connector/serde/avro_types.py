@@ -12,6 +12,13 @@ NAMED: Final = ("record", "enum", "fixed")
 AVRO_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
+def is_complex(avro_type: AvroType) -> bool:
+    """Say whether a column's type is a collection or UDT that is written cell by cell."""
+    if not isinstance(avro_type, Mapping) or avro_type["type"] != "record":
+        return False
+    return "cqlType" in avro_type  # A frozen UDT may have a field `mode`, too, but not this.
+
+
 def definitions(schema: AvroType) -> dict[str, Document]:
     """Return every named type defined in *schema*, by name."""
     return {found["name"]: found for found in _named(schema)}

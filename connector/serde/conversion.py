@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from headrace.connector.serde import octets
-from headrace.connector.serde.avro_types import AvroType, field_of
+from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
 from headrace.connector.serde.walk import Piece
 from headrace.plugins import Document
 
@@ -21,11 +21,6 @@ _DAY_NS: Final = 86_400_000_000_000
 _MONTH_DAYS: Final = 30
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONGS: Final = ("int", "long", "enum")
-
-
-def is_complex(avro_type: AvroType) -> bool:
-    """Say whether a column's type is a collection or UDT that is written cell by cell."""
-    return field_of(avro_type, "mode") is not None
 
 
 class Conversion(ABC):
@@ -117,14 +112,30 @@ class CepTypes(Conversion):
 
     def complex(self, avro_type: AvroType) -> Converted:
         """Convert the keys and values of its cells; what is said of them stays."""
+        if field_of(avro_type, "fields") is not None:
+            written = self._fields(_part(avro_type, "fields"))
+            return self._outer(avro_type, {"fields": written})
         items = _part(avro_type, "cells")["items"]
         names = [name for name in ("key", "value") if field_of(items, name) is not None]
         cell, cell_piece = _replaced(items, {name: self.of(_part(items, name)) for name in names})
         array = {"type": "array", "items": self.named(cell)}, Piece(octets.ARRAY, cell_piece)
+        return self._outer(avro_type, {"cells": array})
+
+    def _fields(self, avro_type: AvroType) -> Converted:
+        """Convert the values of a UDT's fields, each null or a cell."""
+        converted = {}
+        for field in avro_type["fields"]:
+            _, cell = field["type"]
+            made, piece = _replaced(cell, {"value": self.of(_part(cell, "value"))})
+            converted[field["name"]] = ["null", self.named(made)], Piece(octets.OPTION, piece)
+        fields, piece = _replaced(avro_type, converted)
+        return self.named(fields), piece
+
+    def _outer(self, avro_type: AvroType, converted: Mapping[str, Converted]) -> Converted:
         mode = _part(avro_type, "mode")
         mode = self._known[mode] if isinstance(mode, str) else mode
         outer, piece = _replaced(
-            avro_type, {"cells": array, "mode": (self.named(mode), Piece(octets.LONG))}
+            avro_type, {**converted, "mode": (self.named(mode), Piece(octets.LONG))}
         )
         return self.named(outer), piece
 
@@ -166,7 +177,11 @@ class DebeziumTypes(Conversion):
         return made, Piece(octets.ARRAY, Piece(octets.RECORD, key[1], value[1]))
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Make a plain collection of the cells that were written."""
+        """Make a plain collection or UDT of the cells that were written."""
+        parts = (Piece(octets.LONG), Piece(octets.OPTION, Piece(octets.LONG)))
+        if field_of(avro_type, "fields") is not None:
+            record, fields = self._fields(_part(avro_type, "fields"), avro_type["name"])
+            return record, Piece(octets.RECORD, *parts, fields, becomes=octets.WRITTEN_FIELDS)
         cell = _part(avro_type, "cells")["items"]
         key_type = _part(cell, "key")
         key = self.of(key_type)
@@ -182,9 +197,20 @@ class DebeziumTypes(Conversion):
             becomes = octets.WRITTEN_MAP
         converted = {"key": key} if value is None else {"key": key, "value": value}
         _, cell_piece = _replaced(cell, converted)
-        parts = (Piece(octets.LONG), Piece(octets.OPTION, Piece(octets.LONG)))
         array = Piece(octets.ARRAY, cell_piece)
         return made, Piece(octets.RECORD, *parts, array, becomes=becomes)
+
+    def _fields(self, avro_type: AvroType, name: str) -> Converted:
+        """Make a UDT of its fields' values, which are null where nothing was written."""
+        fields = []
+        pieces = []
+        for field in avro_type["fields"]:
+            _, cell = field["type"]
+            value = self.of(_part(cell, "value"))
+            fields.append({**field, "type": value[0]})
+            pieces.append(Piece(octets.OPTION, _replaced(cell, {"value": value})[1]))
+        made = self.named({"type": "record", "name": name, "fields": fields})
+        return made, Piece(octets.RECORD, *pieces)
 
     def _mapping(self, key: Converted, value: Converted, name: str) -> AvroType:
         """Return the schema of a map, whose bytes are those of an array of entries."""

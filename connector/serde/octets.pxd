@@ -17,6 +17,7 @@ cdef enum:
     WRITTEN_SET = 3
     WRITTEN_LIST = 4
     WRITTEN_MAP = 5
+    WRITTEN_FIELDS = 8
     OWN = 0
     FLAT = 1
     DEBEZIUM = 2

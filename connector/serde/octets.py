@@ -26,7 +26,8 @@ DECIMAL = 6  # Its digits; of a long one, what a function makes of its bytes.
 WHOLE = 7  # A float or double without its fraction, as a long.
 WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
 WRITTEN_LIST = 4  # of the values,
-WRITTEN_MAP = 5  # or of both.
+WRITTEN_MAP = 5  # or of both;
+WRITTEN_FIELDS = 8  # of a UDT a record of the values.
 
 # Envelopes.
 OWN = 0

@@ -33,6 +33,9 @@ cdef class Walk:
     cdef int _decimal(self, Piece piece) except -1
     @cython.locals(left=int64_t)
     cdef int _items(self, Piece piece) except -1
+    cdef int _written(self, Piece piece) except -1
+    @cython.locals(field=Piece, cell=Piece, i=Py_ssize_t)
+    cdef int _fields(self, Piece fields) except -1
     @cython.locals(begin=Py_ssize_t, cells=Piece, cell=Piece, count=int64_t)
     cdef int _cells(self, Piece piece) except -1
     @cython.locals(valued=bint, count=int64_t, left=int64_t, key=Py_ssize_t, value=Py_ssize_t, removed=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)

@@ -71,7 +71,7 @@ class Walk:
         elif piece.becomes in (octets.WRAPPED, octets.WHOLE):
             self._cast(piece)
         elif piece.becomes != octets.SAME:
-            self._cells(piece)
+            self._written(piece)
         elif piece.kind == octets.OPTION:
             if self._long():
                 self._byte(2)
@@ -131,10 +131,28 @@ class Walk:
             left = self._block()
         self._byte(0)
 
-    def _cells(self, piece: Piece) -> None:
-        """Write what was written of a collection; its cells are read twice, to count them first."""
+    def _written(self, piece: Piece) -> None:
+        """Write what was written of a collection or UDT, without its mode and deletion."""
         self._skip(piece.parts[0])
         self._skip(piece.parts[1])
+        if piece.becomes == octets.WRITTEN_FIELDS:
+            self._fields(piece.parts[2])
+        else:
+            self._cells(piece)
+
+    def _fields(self, fields: Piece) -> None:
+        """Write the values of a UDT's fields, null where there is no cell."""
+        for field in fields.parts:
+            if self._long():
+                cell = field.inner
+                self._put(cell.parts[0])  # type: ignore[union-attr]  # An option has it.
+                for i in range(1, len(cell.parts)):  # type: ignore[union-attr]  # As above.
+                    self._skip(cell.parts[i])  # type: ignore[union-attr]  # As above.
+            else:
+                self._byte(0)
+
+    def _cells(self, piece: Piece) -> None:
+        """Write what was written of a collection; its cells are read twice, to count them first."""
         begin = self.at
         cells = piece.parts[2]
         cell = cells.inner

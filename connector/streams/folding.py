@@ -3,7 +3,7 @@
 A row's and a partition's state are plain data, so that any store of bytes can keep them. A value is
 decided by write time; on a tie one that expires beats one that does not, a tombstone beats both,
 then what expires later, then the larger value. A deletion covers what was written at its time or
-before. A UDT that is not frozen is shown as its fields' bytes by position.
+before.
 """
 
 import re
@@ -25,6 +25,7 @@ NEVER: Final = -(1 << 63)
 _PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
 _ORDER: Final = re.compile(r" WITH CLUSTERING ORDER BY \((.*)\)")
 _TIME_UUID: Final = 1
+_WRITTEN_BY_CELL: Final = ({"mode", "deletedAt", "cells"}, {"mode", "deletedAt", "fields"})
 
 
 class TableView:
@@ -111,13 +112,13 @@ def add(state: State | None, value: Document) -> State:
 
 def _add_column(columns: State, name: str, value: Document, note: Document | None) -> None:
     given = value["payload"][name]
-    if isinstance(given, Mapping) and "mode" in given:
+    if isinstance(given, Mapping) and given.keys() in _WRITTEN_BY_CELL:
         known = columns.setdefault(name, {"deleted": NEVER, "cells": {}})
         if given["deletedAt"] is not None:
             known["deleted"] = max(known["deleted"], given["deletedAt"])
-        for cell in given["cells"]:
-            path = _PACK.encode(cell["key"])
-            content = None if cell["removed"] else [cell["key"], cell.get("value")]
+        for key, cell in _cells(given):
+            path = _PACK.encode(key)
+            content = None if cell["removed"] else [key, cell.get("value")]
             made = [cell["timestampMicros"], cell["expires"], content]
             known["cells"][path] = _newer(known["cells"].get(path), made)
         return
@@ -129,6 +130,13 @@ def _add_column(columns: State, name: str, value: Document, note: Document | Non
         expires, empty = note["expires"], note["isEmpty"]
     content = None if given is None and not empty else [None, given]
     columns[name] = _newer(columns.get(name), [written, expires, content])
+
+
+def _cells(given: Document) -> Iterable[tuple[Value, Document]]:
+    """Return each cell behind its key: that of an element, or the name of a UDT's field."""
+    if "fields" in given:
+        return [(name, cell) for name, cell in given["fields"].items() if cell is not None]
+    return [(cell["key"], cell) for cell in given["cells"]]
 
 
 def _newer(known: list[Any] | None, cell: list[Any]) -> list[Any]:
@@ -223,7 +231,12 @@ def lives(cell: list[Any], after: int, now_s: int) -> bool:
 
 
 def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
-    """Return the cells of a collection as a list, or as pairs where keys are no texts."""
+    """Return the cells of a collection as a list or an object, those of a UDT by CQL names."""
+    fields = field_of(view.types[name], "fields")
+    if fields is not None:
+        values = {each[0]: each[1] for each in cells}
+        named = fields["type"]["fields"]
+        return {f.get("cqlName", f["name"]): values.get(f["name"]) for f in named}
     kind = str(view.types[name].get("cqlType"))
     key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
     ordered = sorted(cells, key=lambda cell: _sort_key(key["type"], cell[0]))  # type: ignore[index]

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from headrace.connector.serde.avro_types import is_complex
 from headrace.connector.serde.records import reader_of
 from headrace.connector.serde.schemas import SchemaUnknownError
 from headrace.connector.streams.folding import (
@@ -104,12 +105,7 @@ def _readable(view: TableView, row: Document) -> Document:
     """Return *row* with collections in the place of their cells."""
     return {
         cql: collected(view, alias, row[cql])
-        if row[cql] is not None and "cells" in _fields(view.types[alias])
+        if row[cql] is not None and is_complex(view.types[alias])
         else row[cql]
         for alias, cql in view.names.items()
     }
-
-
-def _fields(kind: object) -> set[str]:
-    fields = kind.get("fields", ()) if isinstance(kind, Mapping) else ()
-    return {field["name"] for field in fields}

@@ -66,16 +66,19 @@ nor cells is not mentioned. Types:
 * list, set, vector inside a frozen type or frozen: array of null or the element. map: array of
   record (key, value null or its type). tuple: record of field_0, field_1, …, UDT: record of its
   fields, each null or its type. A null, a missing trailing field and an empty value are all null
-* a list, set, map or UDT that is not frozen: record of mode (enum CollectionMode: replace when
+* a list, set or map that is not frozen: record of mode (enum CollectionMode: replace when
   there is a deletion of the whole column, else merge), deletedAt null or long (that deletion, µs),
   cells array of record: key, value null or its type, removed boolean, timestampMicros long, ttl
   null or int, expires null or long. The key is a list's time-uuid (string, logical type uuid), a
-  set's element (there is no field `value` then), a map's key, a UDT's field position (int); a
-  UDT's value is the field's bytes as stored, with the UDT's name as `cqlType`. A removed cell has
-  null for value, ttl and expires; timestampMicros is always the cell's own.
+  set's element (there is no field `value` then), a map's key. A removed cell has
+  null for value, ttl and expires; timestampMicros is always the cell's own
+* a UDT that is not frozen: record of mode and deletedAt, as above, and fields, a record of the
+  UDT's fields by name, each null where it was not written, or else a record of value, removed,
+  timestampMicros, ttl and expires, as above. Cells of fields that the schema does not have, or
+  that are not in the order of the fields, are refused (BadValueError)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -106,6 +109,8 @@ from headrace.sources.cassandra.values import (
     real,
     text,
 )
+
+_POSITION_BYTES: Final = 2  # Of a UDT's field, in a cell's path.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +207,43 @@ def _column(column: Column) -> Value:
     return {
         "mode": "merge" if column.deletion is None else "replace",
         "deletedAt": None if column.deletion is None else column.deletion.timestamp_us,
-        "cells": [_complex_cell(cql_type, cell) for cell in column.cells],
+        **_written(cql_type, column.cells),
     }
 
 
-def _complex_cell(cql_type: CqlType, cell: Cell) -> Json:
-    document: Json = {"key": _required(cql_type.path_type, cell.path or b"")}
+def _written(cql_type: CqlType, cells: Sequence[Cell]) -> Json:
     if cql_type.is_udt:
-        document["value"] = cell.raw
-    elif cql_type.name != "set":
-        document["value"] = _value(cell.value_type, cell.raw)
+        return {"fields": _fields(cql_type, cells)}
+    keys = [_required(cql_type.path_type, cell.path or b"") for cell in cells]
+    is_set = cql_type.name == "set"
+    return {
+        "cells": [
+            {"key": key} | _cell(cell, has_value=not is_set)
+            for key, cell in zip(keys, cells, strict=True)
+        ]
+    }
+
+
+def _fields(cql_type: CqlType, cells: Iterable[Cell]) -> Json:
+    """Return a UDT's fields by name, with the cells that were written."""
+    names = avro_names(tuple(name for name, _ in cql_type.fields))
+    fields: Json = dict.fromkeys(names)
+    after = -1
+    for cell in cells:
+        path = cell.path or b""
+        position = int.from_bytes(path, "big") if len(path) == _POSITION_BYTES else after
+        if not after < position < len(names):
+            raise BadValueError(
+                f"the cells of a {cql_type} do not fit its {len(names)} fields",
+                hint="give the schema that the writer had",
+            )
+        fields[names[position]] = _cell(cell, has_value=True)
+        after = position
+    return fields
+
+
+def _cell(cell: Cell, *, has_value: bool) -> Json:
+    document: Json = {"value": _value(cell.value_type, cell.raw)} if has_value else {}
     return document | {
         "removed": cell.raw is None,
         "timestampMicros": cell.timestamp_us,

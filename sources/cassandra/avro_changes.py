@@ -34,6 +34,7 @@ Given = Any
 
 _NULL: Final = b"\xff" * 4  # The length of what is not there.
 _LENGTH: Final = struct.Struct(">i")
+_POSITION: Final = struct.Struct(">H")  # Of a UDT's field.
 _NO_CLUSTERING: Final = (Operation.DELETE_RANGE, Operation.DELETE_PARTITION)
 _ORDERED: Final = (" ASC);\n", " DESC);\n")
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
@@ -136,15 +137,20 @@ def _simple(column: ColumnSchema, value: Document, given: Given, note: Document 
 def _elements(column: ColumnSchema, given: Document) -> Column:
     """Return a column that is written cell by cell."""
     deleted = given["deletedAt"]
-    cells = tuple(_element(column, cell) for cell in given["cells"])
+    if column.type.is_udt:  # By name, in the order of their positions.
+        written = enumerate(given["fields"].values())
+        cells = tuple(_cell(column, _POSITION.pack(at), c) for at, c in written if c is not None)
+    else:
+        cells = tuple(_element(column, cell) for cell in given["cells"])
     return Column(column, cells, None if deleted is None else Deletion(deleted, 0))
 
 
 def _element(column: ColumnSchema, given: Document) -> Cell:
-    path = encoded(column.type.path_type, given["key"])
-    raw = given.get("value")  # A set's elements have none, and a UDT's field has its bytes.
-    if not column.type.is_udt:
-        raw = _raw(column.type.cell_type(path), raw)
+    return _cell(column, encoded(column.type.path_type, given["key"]), given)
+
+
+def _cell(column: ColumnSchema, path: bytes, given: Document) -> Cell:
+    raw = _raw(column.type.cell_type(path), given.get("value"))  # A set's elements have none.
     raw = None if given["removed"] else raw or b""
     written = given["timestampMicros"]
     return Cell(column, written, raw, path, ttl_s=given["ttl"], local_s=given["expires"])

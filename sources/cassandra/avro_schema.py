@@ -211,28 +211,43 @@ class _SchemaBuilder:
 
     def _complex(self, cql_type: CqlType, path: str) -> Value:
         """Return the type of a column that is logged cell by cell."""
-        key = "int" if cql_type.is_udt else self._type(cql_type.path_type, f"{path}_key")
-        fields = [_field("key", key)]
         if cql_type.is_udt:
-            fields.append(_optional("value", {"type": "bytes", "cqlType": str(cql_type)}))
-        elif cql_type.name != "set":
-            fields.append(_optional("value", self._type(cql_type.arguments[-1], f"{path}_value")))
-        fields += [
-            _field("removed", "boolean"),
-            _field("timestampMicros", "long"),
-            _optional("ttl", "int"),
-            _optional("expires", "long"),
-        ]
-        cell = self._record(f"{path}_cell", fields)
+            written = _field("fields", self._written_fields(cql_type, path))
+        else:
+            key = _field("key", self._type(cql_type.path_type, f"{path}_key"))
+            value = None if cql_type.name == "set" else cql_type.arguments[-1]
+            cell = self._cell(f"{path}_cell", [key], value, f"{path}_value")
+            written = _field("cells", {"type": "array", "items": cell})
         mode: Value = "CollectionMode"
         if mode not in self._names:
             mode = self._named("enum", "CollectionMode", symbols=["replace", "merge"])
         fields = [
             _field("mode", mode),
             _optional("deletedAt", "long"),
-            _field("cells", {"type": "array", "items": cell}),
+            written,
         ]
         return self._record(path, fields) | {"cqlType": str(cql_type)}
+
+    def _written_fields(self, cql_type: CqlType, path: str) -> Value:
+        """Return the record of a UDT's fields, each null or the cell that was written."""
+        names = tuple(name for name, _ in cql_type.fields)
+        fields = []
+        for (name, inner), alias in zip(cql_type.fields, avro_names(names), strict=True):
+            cell = self._cell(f"{path}_{alias}_cell", [], inner, f"{path}_{alias}")
+            fields.append(_optional(alias, cell, name))
+        return self._record(f"{path}_fields", fields)
+
+    def _cell(self, name: str, fields: list[Json], value: CqlType | None, path: str) -> Json:
+        """Return the record of a cell: its key in *fields*, its value, and what is said of it."""
+        if value is not None:
+            fields = [*fields, _optional("value", self._type(value, path))]
+        fields += [
+            _field("removed", "boolean"),
+            _field("timestampMicros", "long"),
+            _optional("ttl", "int"),
+            _optional("expires", "long"),
+        ]
+        return self._record(name, fields)
 
     def _shared(self, name: str) -> Value:
         title = name.capitalize()

@@ -119,6 +119,7 @@ cdef enum:
     FORM_FIXED = 1
     FORM_PATH = 2
     FORM_CELL = 3
+    BY_NAME = -1
     RECORD_WORDS = 10
     D0 = 0
     D1 = 1

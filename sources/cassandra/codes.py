@@ -151,12 +151,14 @@ PLAIN_BASE_US = 3  # What its times count from.
 PLAIN_ROW_US = 4  # Its write time.
 PLAIN_DELETIONS = 5  # Whether its complex columns have a deletion.
 # A column's form: what it becomes in Avro, its cells' length or -1, and, if it is complex, what
-# paths and values become; 0 for none.
+# paths and values become; 0 for none. A UDT has BY_NAME for paths, and for values where among all
+# forms the number of its fields stands, with what each becomes behind it.
 FORM_WIDTH = 4
 FORM_TYPE = 0
 FORM_FIXED = 1
 FORM_PATH = 2
 FORM_CELL = 3
+BY_NAME = -1
 
 # A record of agreement: 64-bit words in a flat table.
 RECORD_WORDS = 10

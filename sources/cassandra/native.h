@@ -193,23 +193,65 @@ static inline int hr_uvint(const uint8_t *p, Py_ssize_t *at, Py_ssize_t end, uin
 enum { HR_COLUMN, HR_SIMPLE, HR_COMPLEX, HR_BASE_US, HR_ROW_US, HR_DELETIONS };
 enum { HR_TYPE, HR_FIXED, HR_PATH, HR_CELL, HR_FORM };
 
-/* The plain cells of a complex column, from p[*begin] on, as Avro at out[at], where each must begin
-   before `limit`; returns where they end, -1 if there is another one. */
-static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, const int64_t *row,
-                                 const int *form, const uint8_t *p, Py_ssize_t *begin,
-                                 Py_ssize_t end, const uint8_t *edge) {
-    uint64_t deleted = 0, seconds, count, n;
-    uint8_t written[16] = {0}; /* The row's write time, which each cell has, and no TTL. */
-    Py_ssize_t written_bytes = 0;
+/* What a complex column begins with, from p[*begin] on, as Avro at out[at]; reads how many cells
+   follow. Returns where it ends, -1 if the column is not plain. */
+static inline Py_ssize_t hr_put_mode(uint8_t *out, Py_ssize_t at, const int64_t *row,
+                                     const uint8_t *p, Py_ssize_t *begin, Py_ssize_t end,
+                                     uint64_t *count) {
+    uint64_t deleted = 0, seconds;
     if (row[HR_DELETIONS]) {
         if (!hr_uvint(p, begin, end, &deleted) || !hr_uvint(p, begin, end, &seconds)) return -1;
         deleted += (uint64_t)row[HR_BASE_US];
     }
     int replaces = row[HR_DELETIONS] && deleted != 1ull << 63; /* Nothing is as old as that. */
-    if (!hr_uvint(p, begin, end, &count) || (count == 0 && !replaces)) return -1;
+    if (!hr_uvint(p, begin, end, count) || (*count == 0 && !replaces)) return -1;
     out[at++] = replaces ? 0 : 2;
     out[at++] = replaces ? 2 : 0;
-    if (replaces) at = hr_put_long(out, at, (int64_t)deleted);
+    return replaces ? hr_put_long(out, at, (int64_t)deleted) : at;
+}
+
+/* The plain cells of a UDT, each in the place of its field, whose types follow their number at
+   `types`; otherwise as hr_put_complex. */
+static Py_ssize_t hr_put_fields(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, const int64_t *row,
+                                const int *types, const uint8_t *p, Py_ssize_t *begin,
+                                Py_ssize_t end, const uint8_t *edge) {
+    uint64_t count, n;
+    uint8_t written[16] = {0};
+    Py_ssize_t written_bytes = hr_put_long(written, 0, row[HR_ROW_US]);
+    int field = 0, fields = *types++;
+    at = hr_put_mode(out, at, row, p, begin, end, &count);
+    if (at < 0) return -1;
+    for (; count; count--) {
+        if (end - *begin < 4 || at > limit) return -1;
+        const uint8_t *head = p + *begin; /* Flags, the path's length, the path. */
+        int position = head[2] << 8 | head[3];
+        if (head[0] != 8 || head[1] != 2 || position < field || position >= fields) return -1;
+        *begin += 4;
+        if (!hr_uvint(p, begin, end, &n) || n == 0 || n > (uint64_t)(end - *begin)) return -1;
+        for (; field < position; field++) out[at++] = 0;
+        out[at++] = 2;
+        out[at++] = 2;
+        at = hr_put_value(out, at, types[field++], p + *begin, (Py_ssize_t)n, edge);
+        if (at < 0) return -1;
+        *begin += (Py_ssize_t)n;
+        out[at] = 0; /* Not removed. */
+        memcpy(out + at + 1, written, 16);
+        at += written_bytes + 3;
+    }
+    for (; field < fields; field++) out[at++] = 0;
+    return at < limit ? at : -1;
+}
+
+/* The plain cells of a complex column, from p[*begin] on, as Avro at out[at], where each must begin
+   before `limit`; returns where they end, -1 if there is another one. */
+static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, const int64_t *row,
+                                 const int *form, const uint8_t *p, Py_ssize_t *begin,
+                                 Py_ssize_t end, const uint8_t *edge) {
+    uint64_t count, n;
+    uint8_t written[16] = {0}; /* The row's write time, which each cell has, and no TTL. */
+    Py_ssize_t written_bytes = 0;
+    at = hr_put_mode(out, at, row, p, begin, end, &count);
+    if (at < 0) return -1;
     if (count) at = hr_put_long(out, at, (int64_t)count);
     for (; count; count--) {
         if (*begin >= end || at > limit) return -1;
@@ -252,7 +294,11 @@ HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t
         out[at] = 2;
         if (form[HR_PATH]) {
             Py_ssize_t inside = row[HR_COMPLEX] < 0 ? begin : row[HR_COMPLEX];
-            ended = hr_put_complex(out, at + 1, limit, row, form, p, &inside, end, edge);
+            if (form[HR_PATH] < 0)
+                ended = hr_put_fields(out, at + 1, limit, row, forms + form[HR_CELL], p, &inside,
+                                      end, edge);
+            else
+                ended = hr_put_complex(out, at + 1, limit, row, form, p, &inside, end, edge);
             if (ended < 0) break;
             at = ended, row[HR_COMPLEX] = inside;
             continue;

@@ -8,7 +8,7 @@ from headrace.sources.cassandra.avro_bytes cimport AvroBytes, ValuePlan
 from headrace.sources.cassandra.row_columns cimport RowColumns
 from headrace.sources.cassandra.table_plan cimport TablePlan
 
-cdef int _NOWHERE, _REPLACE_BYTE, _MERGE_BYTE
+cdef int _NOWHERE, _POSITION_BYTES, _REPLACE_BYTE, _MERGE_BYTE
 
 
 cdef class RowAvro(RowColumns):
@@ -39,6 +39,18 @@ cdef class RowAvro(RowColumns):
     @cython.final
     @cython.locals(flags=int64_t, removed=int, length=Py_ssize_t, value=ValuePlan)
     cdef Py_ssize_t _complex_cell(self, TablePlan plan, int column, Py_ssize_t cell, Py_ssize_t at) except -1
+    @cython.final
+    @cython.locals(out=AvroBytes, deleted=int, put=Py_ssize_t, udt=ValuePlan, cell=Py_ssize_t, i=int, flags=int64_t, length=Py_ssize_t, value=ValuePlan)
+    cdef int _fields_by_name(self, TablePlan plan, int column, Py_ssize_t at) except -1
+    @cython.final
+    cdef inline Py_ssize_t _shown(self, Py_ssize_t cell) noexcept
+    @cython.final
+    @cython.locals(at=Py_ssize_t)
+    cdef inline int _position(self, Py_ssize_t cell) noexcept
+    cdef int _bad_fields(self, ValuePlan udt) except -1
+    @cython.final
+    @cython.locals(flags=int64_t)
+    cdef inline Py_ssize_t _cell_facts(self, Py_ssize_t cell, Py_ssize_t at) noexcept
     @cython.final
     @cython.locals(out=AvroBytes, ended=Py_ssize_t)
     cdef inline Py_ssize_t _value(self, ValuePlan value, Py_ssize_t at, Py_ssize_t start, Py_ssize_t length) except -1

@@ -11,6 +11,7 @@ from headrace.sources.cassandra.table_plan import TablePlan
 from headrace.sources.cassandra.values import BadValueError
 
 _NOWHERE = -1
+_POSITION_BYTES = 2  # Of a UDT's field, in a cell's path.
 _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte.
 
 
@@ -107,10 +108,12 @@ class RowAvro(RowColumns):
             ended = native.put_value(out.out, at + 1, plan.codes[column], self.buf, start, length)
             if ended < 0:
                 out.size = at + 1
-                if plan.complex[column]:
-                    self._complex(plan, column, cell)
-                else:
+                if not plan.complex[column]:
                     out.value(plan.values[column], start, length)
+                elif plan.kind[column] == codes.COMPLEX_UDT:
+                    self._fields_by_name(plan, column, cell)
+                else:
+                    self._complex(plan, column, cell)
                 out.reserve(self.room)
                 ended = out.size
             at = ended
@@ -156,7 +159,60 @@ class RowAvro(RowColumns):
             length = _NOWHERE if removed else self.words[cell + codes.LENGTH]
             value = plan.cells[column]
             at = self._nullable(value, at, self.words[cell + codes.START], length)
-        self.out.out[at] = 1 if removed else 0
+        return self._cell_facts(cell, at)
+
+    def _fields_by_name(self, plan: TablePlan, column: int, at: int) -> None:
+        """Write the cells of a UDT, each in the place of its field; they are in that order."""
+        out = self.out
+        out.reserve(self.room)
+        deleted = self.words[at + codes.FLAGS] & 1
+        put = self._mode(out.size, deleted, self.words[at + codes.TIMESTAMP])
+        udt = plan.values[column]
+        cell = self._shown(at + codes.WIDTH)
+        for i in range(udt.count):
+            if put + self.room > len(out.out):
+                out.size = put
+                out.reserve(self.room)
+            if cell >= 0 and self._position(cell) == i:
+                out.out[put] = 2
+                flags = self.words[cell + codes.FLAGS]
+                length = _NOWHERE if flags & codes.IS_DELETED else self.words[cell + codes.LENGTH]
+                value = udt.inner[i]
+                put = self._nullable(value, put + 1, self.words[cell + codes.START], length)
+                put = self._cell_facts(cell, put)
+                cell = self._shown(cell + codes.WIDTH)
+            else:
+                out.out[put] = 0
+                put += 1
+        if cell >= 0:
+            self._bad_fields(udt)
+        out.size = put
+
+    def _shown(self, cell: int) -> int:
+        """Return the next cell of a complex column that counts, from *cell* on; -1 for none."""
+        while self._is_path_cell(cell):
+            if not self.words[cell + codes.FLAGS] & codes.HIDDEN:
+                return cell
+            cell += codes.WIDTH
+        return _NOWHERE
+
+    def _position(self, cell: int) -> int:
+        """Return which field of a UDT a cell is, -1 if its path is no position."""
+        at = self.words[cell + codes.PATH]
+        if self.words[cell + codes.PATH_LENGTH] != _POSITION_BYTES:
+            return _NOWHERE
+        return self.buf[at] << 8 | self.buf[at + 1]
+
+    def _bad_fields(self, udt: ValuePlan) -> None:
+        raise BadValueError(
+            f"the cells of a {udt.cql_type} do not fit its {udt.count} fields",
+            hint="give the schema that the writer had",
+        )
+
+    def _cell_facts(self, cell: int, at: int) -> int:
+        """Write what is said of a cell beside its value at out[at]; return where it ends."""
+        flags = self.words[cell + codes.FLAGS]
+        self.out.out[at] = 1 if flags & codes.IS_DELETED else 0
         at = native.put_long(self.out.out, at + 1, self.words[cell + codes.TIMESTAMP])
         at = self._union(at, self.words[cell + codes.TTL], flags & codes.IS_EXPIRING)
         return self._union(at, self.words[cell + codes.LDT], flags & codes.IS_EXPIRING)

@@ -19,7 +19,6 @@ from headrace.sources.cassandra.types import CqlType
 
 _NEVER = -(1 << 63)
 _FOREVER = (1 << 63) - 1
-_BLOB = CqlType("blob")
 
 
 class TablePlan:
@@ -52,7 +51,15 @@ class TablePlan:
         ]
         self.cells = [ValuePlan(_cell_type(column.type)) for column in columns]
         forms = [self._form(i, column) for i, column in enumerate(columns)]
-        self.forms = memoryview(array("i", [number for form in forms for number in form]))
+        numbers = [number for form in forms for number in form]
+        fields_count = 0
+        for i, column in enumerate(columns):
+            if column.is_complex and self.kind[i] == codes.COMPLEX_UDT:
+                numbers[i * codes.FORM_WIDTH + codes.FORM_PATH] = codes.BY_NAME
+                numbers[i * codes.FORM_WIDTH + codes.FORM_CELL] = len(numbers)
+                numbers += [self.values[i].count, *(field.code for field in self.values[i].inner)]
+                fields_count += self.values[i].count
+        self.forms = memoryview(array("i", numbers))
         # Cells written at or before this do not count.
         drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in columns]
         gone = [_FOREVER if c.is_dropped else us for c, us in zip(columns, drops, strict=True)]
@@ -63,6 +70,7 @@ class TablePlan:
         self.keep_fields([])
         # Room that a change takes at most, besides the bytes of its values.
         self.fixed_bytes = sum(map(len, self.names)) + codes.COLUMN_BYTES * (len(columns) + 8)
+        self.fixed_bytes += fields_count
 
     def _form(self, index: int, column: ColumnSchema) -> tuple[int, int, int, int]:
         """Return the form of a column: see `codes`."""
@@ -131,9 +139,7 @@ def avro_string(text: str) -> bytes:
 
 
 def _cell_type(cql_type: CqlType) -> CqlType:
-    """Return the type of a list's or map's values; a UDT's fields, of many types, stay bytes."""
-    if cql_type.is_udt:
-        return _BLOB
+    """Return the type of a list's or map's values."""
     return cql_type.arguments[len(cql_type.arguments) - 1] if cql_type.arguments else cql_type
 
 

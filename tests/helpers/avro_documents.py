@@ -79,7 +79,7 @@ class Documents:
         return document | ({"empty": True} if note["isEmpty"] else {})
 
     def _complex(self, value: Message, column: ColumnSchema, written: Message) -> dict[str, Any]:
-        cql_type, cells = column.type, written["cells"]
+        cql_type, cells = column.type, _cells(column.type, written)
         shown = [self._cell(value, cql_type, cell) for cell in cells]
         live = [cell for cell, raw in zip(shown, cells, strict=True) if not raw["removed"]]
         removed = [cell["key"] for cell, raw in zip(shown, cells, strict=True) if raw["removed"]]
@@ -98,22 +98,26 @@ class Documents:
 
     def _cell(self, value: Message, cql_type: CqlType, cell: Message) -> dict[str, Any]:
         is_set = cql_type.name == "set" and not cql_type.is_udt
-        inner = cql_type.cell_type(cell["key"].to_bytes(2, "big") if cql_type.is_udt else b"")
         if cql_type.is_udt:
-            fields = cql_type.fields
-            key = fields[cell["key"]][0] if cell["key"] < len(fields) else cell["key"]
+            key, inner = cell["key"], dict(cql_type.fields)[cell["key"]]
         else:
-            key = _json(cql_type.path_type, cell["key"])
+            key, inner = _json(cql_type.path_type, cell["key"]), cql_type.cell_type(b"")
         document = {"key": key}
         if not cell["removed"] and not is_set:
-            raw = cell["value"]
-            made = self._field_value(inner, raw) if cql_type.is_udt else _json(inner, raw)
-            document["value"] = made
+            document["value"] = _json(inner, cell["value"])
         document["ts"] = cell["timestampMicros"]
         if cell["removed"]:
             return document
         document |= _life(value, cell)
         return document | ({"empty": True} if document.get("value", key) is None else {})
+
+
+def _cells(cql_type: CqlType, written: Message) -> list[Message]:
+    """Return the cells of a column, those of a UDT with their fields' names as keys."""
+    if not cql_type.is_udt:
+        return list(written["cells"])
+    pairs = zip(cql_type.fields, written["fields"].values(), strict=True)
+    return [{"key": name, **cell} for (name, _), cell in pairs if cell is not None]
 
 
 def _key(column: ColumnSchema) -> bool:

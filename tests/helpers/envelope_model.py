@@ -71,10 +71,8 @@ def _made(kind: Json, datum: Json, known: Mapping[str, Json], leaf: Leaves) -> J
     kind = known.get(kind, kind) if isinstance(kind, str) else kind
     if _name(kind) in leaf:
         return leaf[_name(kind)](datum)
-    if field_of(kind, "mode"):
-        cell = field_of(kind, "cells")["type"]["items"]  # type: ignore[index]
-        cells = [_cell(cell, each, known, leaf) for each in datum["cells"]]
-        return _collected(kind, cells) if leaf is _DEBEZIUM else {**datum, "cells": cells}
+    if field_of(kind, "deletedAt") and "cqlType" in kind:
+        return _by_cell(kind, datum, known, leaf)
     if isinstance(kind, Mapping) and kind["type"] == "array":
         return _items(kind["items"], datum, known, leaf)
     if isinstance(kind, Mapping) and kind["type"] == "record":
@@ -97,6 +95,28 @@ def _cell(kind: Json, cell: Json, known: Mapping[str, Json], leaf: Leaves) -> Js
         if name in cell
     }
     return {**cell, **parts}
+
+
+def _by_cell(kind: Json, datum: Json, known: Mapping[str, Json], leaf: Leaves) -> Json:
+    """Return a column that is written cell by cell."""
+    fields = field_of(kind, "fields")
+    if fields is not None:
+        return _udt(fields["type"]["fields"], datum, known, leaf)
+    cell = field_of(kind, "cells")["type"]["items"]  # type: ignore[index]
+    cells = [_cell(cell, each, known, leaf) for each in datum["cells"]]
+    return _collected(kind, cells) if leaf is _DEBEZIUM else {**datum, "cells": cells}
+
+
+def _udt(fields: Json, datum: Json, known: Mapping[str, Json], leaf: Leaves) -> Json:
+    """Return a UDT that is written field by field; Debezium has only the values."""
+    written = datum["fields"]
+    made = {
+        f["name"]: written[f["name"]] and _cell(f["type"][1], written[f["name"]], known, leaf)
+        for f in fields
+    }
+    if leaf is not _DEBEZIUM:
+        return {**datum, "fields": made}
+    return {name: cell and cell["value"] for name, cell in made.items()}
 
 
 def _collected(kind: Json, cells: list[Json]) -> Json:

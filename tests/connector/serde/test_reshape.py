@@ -49,6 +49,38 @@ MAP = {
         {"name": "cells", "type": {"type": "array", "items": CELL}},
     ],
 }
+
+
+def udt_cell(name: str, kind: Any) -> Any:  # noqa: ANN401 (Avro)
+    """Return the type of a field of an unfrozen UDT."""
+    fields = [{"name": "value", "type": ["null", kind]}, *CELL["fields"][2:]]
+    return ["null", {"type": "record", "name": name, "fields": fields}]
+
+
+UDT_FIELDS: Any = {
+    "type": "record",
+    "name": "col_u_fields",
+    "fields": [
+        {"name": "amount", "type": udt_cell("col_u_amount_cell", "Decimal")},
+        {"name": "mode", "type": udt_cell("col_u_mode_cell", "float")},
+    ],
+}
+UDT = {
+    "type": "record",
+    "name": "col_u",
+    "cqlType": "money",
+    "fields": [
+        {"name": "mode", "type": "CollectionMode"},
+        {"name": "deletedAt", "type": LONG},
+        {"name": "fields", "type": UDT_FIELDS},
+    ],
+}
+# A frozen UDT whose fields are called as those of what is written cell by cell.
+FROZEN = {
+    "type": "record",
+    "name": "col_z",
+    "fields": [{"name": "mode", "type": ["null", "float"]}, {"name": "cells", "type": LONG}],
+}
 PAYLOAD = {
     "type": "record",
     "name": "Payload",
@@ -61,6 +93,8 @@ PAYLOAD = {
         {"name": "m", "type": ["null", MAP]},
         {"name": "r", "type": ["null", {"type": "array", "items": ["null", "double"]}]},
         {"name": "f", "type": ["null", "float"]},
+        {"name": "u", "type": ["null", UDT]},
+        {"name": "z", "type": ["null", FROZEN]},
     ],
 }
 NOTE = {
@@ -145,17 +179,36 @@ cells = st.builds(
 
 reals = st.floats() | st.sampled_from([2.0**63, -(2.0**63), 2.0**63 - 1024, -0.5, 1e300])
 cell_lists = st.lists(cells, max_size=4, unique_by=lambda cell: cell["key"])
+floats = st.floats(width=32)
+
+
+def written_fields(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return cells of a UDT's field, or None where it was not written."""
+    made = st.builds(lambda cell, value: {**cell, "value": cell["value"] and value}, cells, values)
+    return st.none() | made.map(lambda cell: {k: v for k, v in cell.items() if k != "key"})
+
+
+udts = st.fixed_dictionaries({
+    "mode": st.sampled_from(["merge", "replace"]),
+    "deletedAt": st.none() | times,
+    "fields": st.fixed_dictionaries({
+        "amount": written_fields(st.none() | decimals),
+        "mode": written_fields(st.none() | floats),
+    }),
+})  # fmt: skip
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Record:
     """Return a change of which anything may be the case."""
-    written = draw(st.lists(st.sampled_from(["d", "m", "r", "f"]), unique=True))
+    written = draw(st.lists(st.sampled_from(["d", "m", "r", "f", "u", "z"]), unique=True))
     columns = {
         "d": draw(st.none() | decimals),
         "m": {"mode": "merge", "deletedAt": None, "cells": draw(cell_lists)},
         "r": draw(st.lists(st.none() | reals, max_size=4)) * draw(st.sampled_from([1, 500])),
         "f": draw(st.none() | st.floats(width=32)),
+        "u": draw(udts),
+        "z": draw(st.none() | st.builds(lambda f, n: {"mode": f, "cells": n}, floats, times)),
     }
     noted = draw(st.lists(st.sampled_from(written), unique=True)) if written else []
     lives = st.none() | st.integers(1, 2**40)

@@ -16,6 +16,7 @@ from headrace.sources.cassandra.changes import Change
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.folding import Fold
 from headrace.sources.cassandra.schema import TableSchema
+from headrace.sources.cassandra.types import CqlType
 from recorded_batches import recorded_batches
 
 NOW_S = 1_795_238_500
@@ -56,10 +57,20 @@ def changes(name: str) -> Sequence[Change]:
 
 
 def simple(table: TableSchema, row: Mapping[str, Any]) -> str:
-    """Return what both forms have alike: numbers, texts, and which other columns are there."""
-    alike = {c.name for c in table.columns if c.type.name in ("text", "ascii", "int", "bigint")}
+    """Return what both forms have alike: numbers, texts, and which other columns are there.
+
+    Of UDTs those with such fields.
+    """
+    alike = {c.name for c in table.columns if _is_alike(c.type)}
     made = {name: value if name in alike else value is not None for name, value in row.items()}
     return json.dumps(made, sort_keys=True)
+
+
+def _is_alike(cql_type: CqlType) -> bool:
+    inner = [*(each for _, each in cql_type.fields), *cql_type.arguments]
+    if cql_type.is_udt or (cql_type.name == "list" and cql_type.frozen):
+        return all(map(_is_alike, inner))
+    return cql_type.name in ("text", "ascii", "int", "bigint")
 
 
 def test_rows_are_those_of_the_sources_fold() -> None:

@@ -118,10 +118,11 @@ def test_collections_keep_their_cells() -> None:
     assert [] == found["cells"]
 
 
-def test_fields_keep_their_bytes() -> None:
-    """Cells of an unfrozen UDT hold the field's position and its bytes."""
-    cells = only("fields")["payload"]["addr"]["cells"]
-    assert [(0, b"Main"), (1, b"\0\0\0\x09")] == [(cell["key"], cell["value"]) for cell in cells]
+def test_fields_of_a_udt_come_by_name() -> None:
+    """An unfrozen UDT has its written fields by name, each of its own type."""
+    found = only("fields")["payload"]["addr"]
+    values = {name: cell["value"] for name, cell in found["fields"].items()}
+    assert {"street": "Main", "no": 9} == values
 
 
 def test_ranges_have_typed_bounds() -> None:

@@ -86,6 +86,37 @@ def encoded(name: str, **wanted: Any) -> tuple[EncodedRecords, list[Record]]:  #
     return encoder.encode(batch, token=1), list(batch.records())
 
 
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_fields_of_an_unfrozen_udt_come_by_name(envelope: str) -> None:
+    """A node's `ud` (int, text, list<int>) is in Avro and JSON what change JSON has of it."""
+    avro, records = encoded("5.0-ops", codec="avro", envelope=envelope)
+    texts, _ = encoded("5.0-ops", codec="json", envelope=envelope)
+    shaper = Shaper(Encoding(codec="avro", envelope=envelope))
+    told = 0
+    for value, text, record in zip(avro.values, texts.values, records, strict=True):
+        column = record.document().get("columns", {}).get("ud")
+        if column is None:
+            continue
+        found = from_avro(shaper.schema(record.schema).value, value)
+        for message in (found, json.loads(text)):
+            row = (
+                message["after" if envelope == "debezium" else "payload"]
+                if (envelope != "flat")
+                else message
+            )
+            assert (column["value"] or {}) == written_of(row["ud"])
+        told += bool(column["value"])
+    assert told > 3
+
+
+def written_of(udt: Json) -> Json:
+    """Return the fields that a message gives values, by name."""
+    if "value" in udt:  # Debezium's
+        return {name: each for name, each in (udt["value"] or {}).items() if each is not None}
+    cells = udt["fields"].items()
+    return {name: cell["value"] for name, cell in cells if cell and not cell["removed"]}
+
+
 @pytest.mark.parametrize(
     ("name", "envelope", "types"),
     [

@@ -75,6 +75,32 @@ def plain_insert(
     return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + PLAIN), MESSAGING[version])
 
 
+UDT_TABLE = UUID("3f0e0d0c-3b1e-11ef-9d2b-0f1e2d3c4b5b")
+UDT = f"""
+CREATE TYPE forged.money (amount int, name text, at timestamp, place frozen<tuple<int, text>>);
+CREATE TABLE forged.priced (k text PRIMARY KEY, n int, m money, o int, w money)
+    WITH cdc = true AND ID = {UDT_TABLE};
+"""
+UDT_VALUES = {0: "0000002a", 1: "4c", 2: "0000018bcfe56800", 3: "00000004000000070000000161"}
+AT_US = 1_700_000_000_000_000
+
+
+def udt_insert(
+    *cells: tuple[int, str | None], at_us: int = AT_US, replaces: bool = False, column: str = "m"
+) -> bytes:
+    """Return an insert of a row whose column *column* has cells at these positions."""
+    written: list[dict[str, object]] = []
+    for position, value in cells:
+        life = {"tombstone": True, "ldt": AT_US // 1_000_000} if value is None else {"value": value}
+        written.append({"ts": at_us, "path": f"{position:04x}", **life})
+    before = {"deletion": {"ts": AT_US - 1, "ldt": AT_US // 1_000_000}} if replaces else {}
+    columns: dict[str, object] = {column: before | {"cells": written}}
+    columns["o"] = {"ts": AT_US, "value": "00000001"}
+    row = {"clustering": [], "liveness": {"ts": AT_US}, "columns": columns}
+    made = {"id": str(UDT_TABLE), "key": f"ke{column}".encode().hex(), "epoch": 500, "items": [row]}
+    return encode_mutation({"updates": [made]}, parse_schema(SCHEMA + UDT), MESSAGING[7])
+
+
 def codec() -> Codec:
     """Return the framework's own Avro."""
     made: Codec = load("codecs", "avro")()
@@ -209,8 +235,9 @@ def test_what_is_no_neighbour_is_no_reason_to_deliver(tmp_path: Path) -> None:
         (plain_insert("ben", replaces=False), 7),
         (plain_insert("bent"), 7),  # In messages, not in the log, the set precedes a simple column.
         (plain_insert("ben", version=9), 9),
+        (udt_insert(*UDT_VALUES.items(), replaces=True), 7),
     ],
-    ids=("two updates", "plain", "appended to", "by another order", "of 6.0"),
+    ids=("two updates", "plain", "appended to", "by another order", "of 6.0", "of a UDT"),
 )
 def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, version: int) -> None:
     """Truncated and flipped mutations are encoded the same, or quarantined the same, both ways."""
@@ -220,7 +247,8 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, versi
         flipped[bit // 8] ^= 1 << bit % 8
         damaged.append(bytes(flipped))
     logs = {"n1": damaged, "n2": [], "n3": []}
-    options = forged_nodes(tmp_path, logs, SCHEMA + PLAIN, version=version) | ONE_COPY
+    schema = SCHEMA + PLAIN + UDT
+    options = forged_nodes(tmp_path, logs, schema, version=version) | ONE_COPY
 
     for batch in everything(options):
         fast, slow = batch.encode("avro"), codec().encode(batch)
@@ -229,6 +257,33 @@ def test_damage_to_mutations_is_judged_alike(tmp_path: Path, whole: bytes, versi
         ]
         assert slow.values == fast.values
         assert slow.keys == fast.keys
+
+
+@pytest.mark.parametrize(
+    "positions", [(0,), (3,), (0, 1, 2, 3), (1, 2), (4,), (0, 4), (2, 1), (1, 1), (0xFFFF,), ()]
+)
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("form", ["plain", "another time", "removed", "empty", "damaged"])
+def test_fields_of_a_udt_are_encoded_by_name(
+    tmp_path: Path, positions: tuple[int, ...], form: str, *, replaces: bool
+) -> None:
+    """Both ways alike; cells without a field in the schema, or in disorder, are quarantined."""
+    values = dict.fromkeys(UDT_VALUES, {"removed": None, "empty": "", "damaged": "01"}.get(form))
+    values = values if form in {"removed", "empty", "damaged"} else {**UDT_VALUES}
+    cells = [(position, values.get(position, "00")) for position in positions]
+    at_us = AT_US - 5 if form == "another time" else AT_US
+    raws = [
+        udt_insert(*cells, at_us=at_us, replaces=replaces, column=column) for column in ("m", "w")
+    ]
+    options = forged_nodes(tmp_path, {"n1": raws, "n2": [], "n3": []}, SCHEMA + UDT) | ONE_COPY
+
+    (batch,) = everything(options)
+    fast, slow = batch.encode("avro"), codec().encode(batch)
+
+    assert_same(slow, fast)
+    ordered = sorted(set(positions) & set(UDT_VALUES)) == list(positions)
+    fits = ordered and (form != "damaged" or set(positions) <= {1})
+    assert (2 if fits else 0) == len(fast)
 
 
 def test_keys_of_every_length_are_encoded(tmp_path: Path) -> None:
