@@ -24,6 +24,16 @@ Headers = tuple[tuple[str, bytes], ...]
 Document = Mapping[str, Any]
 
 
+def readable(value: object) -> str:
+    """Return what JSON has no form for as text: bytes as text or, if they are none, in hex."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        return str(value)
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError:
+        return f"0x{bytes(value).hex()}"
+
+
 class Operation(StrEnum):
     """What happened to a row, a range of rows or a partition."""
 
@@ -105,7 +115,7 @@ class Record:
     def kept(self) -> tuple[bytes, Document]:
         """Return what is kept when this record cannot go on: bytes, and what else is told of it."""
         pair = {"key": self.key, "value": self.value}
-        content = json.dumps(pair, default=repr, separators=(",", ":")).encode()
+        content = json.dumps(pair, default=readable, separators=(",", ":")).encode()
         return content, {"table": self.schema.table}
 
     def document(self) -> Document:

@@ -38,6 +38,7 @@ from headrace.plugins import (
     parse_config,
 )
 from headrace.plugins.discovery import load
+from headrace.plugins.records import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
 CHANGE_CHARS_MAX: Final = 64 * 1024  # Of one change that is shown; the rest is cut off.
@@ -214,7 +215,7 @@ def _text(content: bytes) -> str:
 
 
 def _shown(record: Record) -> Json:
-    document = json.dumps(record.document(), default=str, ensure_ascii=False)
+    document = json.dumps(record.document(), default=readable, ensure_ascii=False)
     if len(document) > CHANGE_CHARS_MAX:
         document = f"{document[:CHANGE_CHARS_MAX]}…"
     return [record.operation.value, record.timestamp_us, document]

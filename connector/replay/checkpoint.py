@@ -116,7 +116,7 @@ class Checkpoint:
         self.folder = folder
         self.spark = folder / "offsets"
         self.states = States(folder / "states")
-        self._lost = folder / "set-aside"
+        self.lost = folder / "set-aside"
         self._schemas = folder / "schemas"
         self._delivered = folder / "delivered"
 
@@ -148,7 +148,7 @@ class Checkpoint:
         """Keep what could not be delivered, a line of JSON each; *name* again replaces them."""
         if losses:
             content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
-            _write(self._lost / f"{name}.jsonl", content)
+            _write(self.lost / f"{name}.jsonl", content)
 
     def committed(self) -> tuple[int, Offset] | None:
         """Return the number of the last batch that Spark committed, and where it ends, if any did.

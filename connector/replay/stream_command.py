@@ -27,8 +27,9 @@ from headrace.connector.replay.session import session
 from headrace.connector.replay.shards import SourceSpec, inside
 from headrace.connector.replay.stream_books import StreamMeasures, stream_books
 from headrace.connector.replay.streaming import AS_SINK
+from headrace.connector.runtime.books import total
 from headrace.connector.runtime.commands import balance, metrics_served, stopped_by_signals
-from headrace.connector.runtime.summary import books_text
+from headrace.connector.runtime.summary import books_text, set_aside_text
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError, Problem
 
@@ -74,6 +75,8 @@ def main(given: argparse.Namespace) -> int:
         books = stream_books(source, job_key, checkpoint)
         sys.stdout.write(books_text(books))
         sys.stdout.write(f"run: {records} records in {batches} micro-batches\n")
+        lost = [c.dead_lettered + c.quarantined for c in total(books).counters.values()]
+        sys.stderr.write(set_aside_text(sum(lost), f"they are in {checkpoint.lost}"))
         balance(books)
     return 0
 

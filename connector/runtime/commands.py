@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -23,6 +23,9 @@ from headrace.connector.runtime.hosting import Host
 from headrace.connector.runtime.summary import (
     books_differences,
     books_text,
+    failed_splits,
+    failed_text,
+    set_aside_text,
     spans_text,
     summary_of,
     verdict_of,
@@ -107,6 +110,9 @@ def run_main(arguments: Sequence[str]) -> int:
             f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
             f"CPU {report.cpu_seconds:.2f} s\n"
         )
+    named = f" --job {given.job}" if given.job else ""
+    look = f"`headrace dlq list {given.job_file}{named}` lists what is set aside, and why"
+    sys.stderr.write(set_aside_text(report.set_aside, look))
     if report.failures:
         raise report.failures[0]
     balance(report.books)
@@ -152,20 +158,22 @@ def verify_main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     given = parser.parse_args(arguments)
     job = enter(given.job_file, given.job)
-    books = _committed(job)
+    books, failed = _committed(job)
     wrong = books_differences(books)
     if given.json:
-        sys.stdout.write(json.dumps(verdict_of(job.name, books), indent=1) + "\n")
+        sys.stdout.write(json.dumps(verdict_of(job.name, books, failed), indent=1) + "\n")
     else:
+        sys.stdout.write(failed_text(failed, len(books)))
         _print_books(books, by_split=given.by_split)
-        sys.stdout.write("the books differ\n" if wrong else "the books balance\n")
+        verdict = "the books differ" if wrong else "the books balance"
+        sys.stdout.write(f"{verdict}{' for what was read before that' if failed else ''}\n")
     for line in wrong:
         sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
     return BOOKS_DIFFER_STATUS if wrong else 0
 
 
-def _committed(job: Job) -> Sequence[SplitBooks]:
-    """Return the books of a job, whichever engine runs it."""
+def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
+    """Return the books of a job, whichever engine runs it, and why splits of it failed."""
     store = job.open_store(create=False)
     try:
         checkpoint = checkpoint_of(job.state, job.name)
@@ -184,8 +192,9 @@ def _committed(job: Job) -> Sequence[SplitBooks]:
         source = job.source(job.source_config, context)
         try:
             if not is_committed:
-                return books_of(stream_states(checkpoint, source), source, thorough=True)
-            return committed_books(store, source, thorough=True)
+                return books_of(stream_states(checkpoint, source), source, thorough=True), {}
+            failed = failed_splits(store.seen(), [row.split for row in store.leases()])
+            return committed_books(store, source, thorough=True), failed
         finally:
             source.close()
     finally:

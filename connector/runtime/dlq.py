@@ -4,6 +4,7 @@ import argparse
 import datetime as dt
 import json
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ from headrace.plugins import (
 DELIVERY_MS_MAX: Final = 60_000
 SOURCE_STAGE: Final = "TASK_POLL"
 _SHOWN_MAX: Final = 4_096
+_LINE_ENDS: Final = str.maketrans("", "", "\n\r\t")
 
 
 class NotRedrivenError(FatalError):
@@ -52,7 +54,7 @@ class NotRedrivenError(FatalError):
 def main(arguments: Sequence[str]) -> int:
     """Do what *arguments* say; return 0."""
     given = _parser().parse_args(arguments)
-    job = enter(given.job)
+    job = enter(given.job_file, given.job)
     store = job.open_store(create=False)
     try:
         chosen = _chosen(store, given)
@@ -81,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--dry-run", action="store_true", help="say what would be sent")
     again.add_argument("--all", action="store_true", help="all that the filters leave")
     for verb in (listing, showing, again):
-        verb.add_argument("job", type=Path, metavar="JOB.yaml", help="the job file")
+        verb.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
+        verb.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
     showing.add_argument("numbers", nargs=1, type=int, metavar="NUMBER", help="as list has it")
     again.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="as list has it")
     for verb in (listing, again):
@@ -122,7 +125,8 @@ def _list(chosen: Sequence[KeptLoss], *, as_json: bool) -> None:
 
 def _show(kept: KeptLoss, path: Path | None) -> None:
     for name, fact in _facts(kept).items():
-        sys.stdout.write(f"{name}: {fact}\n")
+        shown = fact if isinstance(fact, str) else json.dumps(fact)
+        sys.stdout.write(f"{name}: {shown}\n")
     for name, content in kept.loss.headers:
         sys.stdout.write(f"header {name}: {_readable(content)}\n")
     if kept.loss.key is not None:
@@ -160,14 +164,20 @@ def _time(kept: KeptLoss) -> str:
 
 
 def _readable(content: bytes) -> str:
-    """Return text as text, and other bytes as hex digits; of much, its beginning."""
+    """Return text as text, in JSON's quotes if it has lines, and other bytes as hex digits.
+
+    Of much, its beginning.
+    """
     shown = content[:_SHOWN_MAX]
     more = f" … and {len(content) - len(shown)} bytes" if len(content) > len(shown) else ""
-    try:
-        text = shown.decode()
+    try:  # What was cut off may begin within a character.
+        text = getincrementaldecoder("utf-8")().decode(shown, final=not more)
     except UnicodeDecodeError:
         return f"0x{shown.hex()}{more}"
-    return (text if text.isprintable() else f"0x{shown.hex()}") + more
+    if text.isprintable():
+        return text + more
+    plain = text.translate(_LINE_ENDS).isprintable()
+    return (json.dumps(text, ensure_ascii=False) if plain else f"0x{shown.hex()}") + more
 
 
 class _Redrive:

@@ -35,6 +35,7 @@ class Report:
     books: Sequence[SplitBooks]
     failures: Sequence[HeadraceError]
     changes: int
+    set_aside: int
     batches: int
     commits: int
     wall_seconds: float

@@ -4,6 +4,7 @@ It reads, encodes, submits and settles. Committing several splits together, paci
 of errors belong to the pipeline.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -293,6 +294,12 @@ class SplitRun:
         self.position = offer.settled.end
         self.ledger.committed(offer.settled)
         self.release_due = offer.settled.end
+        codes = Counter(loss.code for loss in offer.settled.losses)
+        if codes:  # Once for each commit, however many they are.
+            self._around.tally.set_aside += codes.total()
+            self._around.log.warning(
+                "records_set_aside", split=self.split, records=codes.total(), codes=dict(codes)
+            )
 
     def release(self) -> None:
         """Let the source forget (R1, R2). Raises what the reader raises: call again later."""

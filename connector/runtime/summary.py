@@ -1,6 +1,7 @@
 """What a run came to, for machines (`--summary-json`) and for people. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from headrace.connector.runtime.books import (
     SplitBooks,
@@ -11,8 +12,21 @@ from headrace.connector.runtime.books import (
     total,
 )
 from headrace.connector.runtime.report import Report
+from headrace.plugins.notes import Observed, Seen
 
 Json = Mapping[str, object]
+
+# By cause: what is counted, and why it may be in the sink twice. See `books.repeats`.
+_AGAIN: Final = {
+    "window": ("changes", "a worker died, or a split restarted, before it committed what it sent"),
+    "zombie": ("changes", "a worker lost a split and may have sent more of it afterwards"),
+    "resend": ("changes", "a delivery failed in part and was sent again"),
+    "late": ("mutations", "a copy came after `memory_seconds`"),
+    "shortened": ("mutations", "records of agreement were forgotten for lack of room"),
+    "reencoded": ("mutations", "a streamed copy could not be compared with what was published"),
+    "expired": ("mutations", "they were published without enough copies (`expired: publish`)"),
+    "overflow": ("mutations", "they were set aside for lack of room"),
+}
 
 
 def books_differences(books: Sequence[SplitBooks]) -> Sequence[str]:
@@ -35,6 +49,7 @@ def summary_of(job: str, report: Report) -> Json:
         "failures": [{"code": error.code, "message": str(error)} for error in report.failures],
         "run": {
             "changes": report.changes,
+            "set_aside": report.set_aside,
             "batches": report.batches,
             "commits": report.commits,
             "wall_seconds": round(seconds, 6),
@@ -64,9 +79,10 @@ def books_text(books: Sequence[SplitBooks]) -> str:
         lines.append(_line("mutations", mutations))
     for table, counts in sorted(everything.counters.items()):
         lines.append(_line(f"changes of {table or 'unknown tables'}", counts.fates))
-    again = {cause: count for cause, count in repeats(everything).items() if count}
-    if again:
-        lines.append(_line("may have come twice", again))
+    for cause, count in repeats(everything).items():
+        if count:
+            unit, why = _AGAIN.get(cause, ("mutations", "see the page about agreement"))
+            lines.append(f"at most {count} {unit} may be in the sink twice ({cause}): {why}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -87,10 +103,39 @@ def spans_text(books: Sequence[SplitBooks]) -> str:
     return "".join(lines)
 
 
-def verdict_of(job: str, books: Sequence[SplitBooks]) -> Json:
-    """Return what `headrace verify --json` prints."""
+def failed_splits(seen: Mapping[str, Seen], splits: Collection[str]) -> Mapping[str, str]:
+    """Return the *splits* that failed, or are tried again after an error, each with the reason."""
+    states = (Observed.FAILED, Observed.RESTARTING)
+    return {n: each.reason for n, each in seen.items() if n in splits and each.state in states}
+
+
+def failed_text(failed: Mapping[str, str], count: int) -> str:
+    """Return which of *count* splits failed and why, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for split, reason in failed.items():
+        reasons.setdefault(reason or "no reason is known", []).append(split)
+    return "".join(
+        f"{len(splits)} of {count} splits failed ({', '.join(splits)}): {reason}\n"
+        for reason, splits in reasons.items()
+    )
+
+
+def set_aside_text(set_aside: int, hint: str) -> str:
+    """Return the warning that a run ends with that set records aside; nothing without any.
+
+    The *hint* says how to look at them.
+    """
+    if not set_aside:
+        return ""
+    records = "1 record was" if set_aside == 1 else f"{set_aside} records were"
+    return f"warning [records_set_aside]: {records} not delivered but set aside\nhint: {hint}\n"
+
+
+def verdict_of(job: str, books: Sequence[SplitBooks], failed: Mapping[str, str]) -> Json:
+    """Return what `headrace verify --json` prints; *failed* as `failed_splits` has it."""
     return {
         "job": job,
+        "failed": dict(failed),
         "splits": {split.split: {"span": list(split.span), **_json(split)} for split in books},
         "total": _json(total(books)),
         "differences": list(books_differences(books)),

@@ -11,6 +11,7 @@ class Tally:
     """Counted on the data thread, looked at from others. `errors` are by what was done and code."""
 
     changes: int = 0
+    set_aside: int = 0
     batches: int = 0
     commits: int = 0
     reads: Timing = field(default_factory=Timing)

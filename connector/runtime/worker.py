@@ -202,6 +202,7 @@ class Worker:
                 books=closing_books(store, source, self._clock, lease_times(self._job)[0]),
                 failures=failures,
                 changes=pipeline.stats.changes,
+                set_aside=pipeline.stats.set_aside,
                 batches=pipeline.stats.batches,
                 commits=pipeline.stats.commits,
                 wall_seconds=time.monotonic() - started,
@@ -209,7 +210,12 @@ class Worker:
                 memory_bytes_max=usage.ru_maxrss * 1024,
                 outcome=course.outcome,
             )
-            self._log.info("stopped", changes=report.changes, failures=len(failures))
+            self._log.info(
+                "stopped",
+                changes=report.changes,
+                set_aside=report.set_aside,
+                failures=len(failures),
+            )
             return report
         finally:
             measures, self._measures = self._measures, None

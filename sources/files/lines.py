@@ -56,6 +56,10 @@ class Line(Record):
         self.path = path
         self.end_bytes = end_bytes
 
+    def kept(self) -> tuple[bytes, Document]:
+        """Return the line as it stands in the file."""
+        return self.value["line"], {"table": self.schema.table}
+
     def document(self) -> Document:
         """Parse the line.
 

@@ -115,6 +115,48 @@ def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixt
     assert "run: 30 changes in " in out
 
 
+def test_a_run_that_set_records_aside_ends_with_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the number of this run and the command that shows them; the next run is silent."""
+    with (folder / "in1.jsonl").open("a") as file:
+        file.write("no JSON\nnor this\n")
+    summary = folder / "summary.json"
+
+    assert 0 == run(folder, "--summary-json", str(summary))
+
+    err = capsys.readouterr().err
+    assert "warning [records_set_aside]: 2 records were not delivered but set aside\n" in err
+    assert f"`headrace dlq list {folder / 'job.yaml'}`" in err
+    assert 2 == json.loads(summary.read_text())["run"]["set_aside"]
+    assert 0 == run(folder)
+    assert "" == capsys.readouterr().err
+
+
+def test_verify_tells_of_splits_that_failed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first line says how many, which and why; the last one is no plain "balance"."""
+    run(folder)
+    (folder / "in1.jsonl").write_text("")
+    assert 1 == run(folder)
+    capsys.readouterr()
+
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("1 of 2 splits failed (in1.jsonl): unreadable_file: ")
+    assert "the books balance for what was read before that" == last
+    assert 0 == main(["verify", "--json", str(folder / "job.yaml")])
+    failed = json.loads(capsys.readouterr().out)["failed"]
+    assert ["in1.jsonl"] == list(failed)
+    (folder / "in1.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+    assert 0 == run(folder)
+    capsys.readouterr()
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+    assert capsys.readouterr().out.endswith("\nthe books balance\n")
+
+
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The committed books are printed; nothing is started and nothing is made."""
     assert 3 == main(["verify", str(folder / "job.yaml")])

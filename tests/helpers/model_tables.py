@@ -261,7 +261,7 @@ class Pair:
         side.read_all()
         self.judge.note(name, side.states())
         side.end()
-        return Report([], (), 0, 0, 0, 0.0, 0.0, 0)
+        return Report([], (), 0, 0, 0, 0, 0.0, 0.0, 0)
 
     def go_on(self, *tables: str) -> None:
         """Let there be one job only, of *tables*."""

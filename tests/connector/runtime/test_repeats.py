@@ -103,14 +103,16 @@ def test_what_is_sent_again(path: Path) -> None:
 
 
 def test_they_can_be_seen(path: Path) -> None:
-    """`verify` prints them, metrics have them by split and cause."""
+    """`verify` prints a bound and its reason for each; metrics have them by split and cause."""
     rig = goes_on(path)
     rig.gain(former="w0", ended=True)
     rig.until(lambda: COUNT == rig.committed())
     (state,) = rig.store.states()
     books = [SplitBooks(state.split, {"repeats.late": 2}, state.counters)]
 
-    assert "may have come twice: window 8, late 2\n" in books_text(books)
+    text = books_text(books)
+    assert "at most 8 changes may be in the sink twice (window): a worker died" in text
+    assert "at most 2 mutations may be in the sink twice (late): a copy came" in text
     (found,) = (each for each in book_measures(books) if each.name == "headrace_repeats_total")
     told = {str(labels["cause"]): n for labels, n in found.samples if isinstance(labels, dict)}
     assert {"window": 8, "zombie": 0, "resend": 0, "late": 2} == told
