@@ -14,8 +14,9 @@ from typing import Final
 
 from headrace import __version__
 from headrace.connector.obs import structlog
+from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
 from headrace.connector.obs.logging import LEVELS, configure
-from headrace.plugins import CommandMain, ConfigError, HeadraceError, Problem
+from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
 from headrace.plugins.discovery import load, names
 
 COMMANDS: Final = {
@@ -47,10 +48,16 @@ COMMANDS: Final = {
 FAILED_STATUS: Final = 1
 
 
+class BugError(FatalError):
+    """An error without a name came from headrace's own code."""
+
+    code = "internal"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run headrace with *arguments*, by default the process's. Returns the exit status."""
     given = _parser().parse_args(arguments)
-    configure(given.log_level)
+    configure(given.log_level, texts=given.debug)
     try:
         status = _command(given.command)(given.arguments)
         sys.stdout.flush()
@@ -64,10 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # noqa: BLE001 (the last one to see it)
         structlog.get_logger().exception("internal_error")
-        sys.stderr.write(
-            f"error [internal]: {type(error).__name__} in {given.command}\n"
-            "hint: this is a bug of headrace; its trace is in the log\n"
-        )
+        _print(_unnamed(error, given.command))
         return FAILED_STATUS
     return status
 
@@ -94,6 +98,18 @@ def _description(name: str) -> str:
     return first[:1].lower() + first[1:]
 
 
+def _unnamed(error: Exception, command: str) -> HeadraceError:
+    """Return a named error for one that nobody gave a name: of ours, or of a plugin."""
+    place = place_of(error)
+    if is_foreign(place.rpartition(":")[0]):
+        return PluginBrokenError(f"{told(error)}, in {command}", hint=HINT)
+    return BugError(
+        f"{type(error).__name__} in {command}",
+        place=place,
+        hint="this is a bug of headrace; its trace is in the log",
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="headrace",
@@ -102,6 +118,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="log the texts of all exceptions, too: these may hold values of rows",
+    )
     parser.add_argument("command", metavar="COMMAND", help="what to do")
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments"

@@ -121,7 +121,32 @@ def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str 
             return config_class(**values)
         except ConfigError as error:  # A cross-field check in __post_init__.
             problems += error.problems
+        except Exception as error:  # noqa: BLE001 (a stranger's check)
+            text = without_secrets(values, str(error), config_class)
+            message = f"{config_class.__qualname__} raised {type(error).__name__}: {text}"
+            problems.append(Problem("", message, "its checks should raise ConfigError"))
     raise ConfigError(problems, place=place)
+
+
+def without_secrets(
+    config: Any,  # noqa: ANN401 (an instance of any config class, or its values by name)
+    text: str,
+    config_class: type | None = None,
+) -> str:
+    """Return *text* with stars in the place of each secret of *config* that is in it."""
+    values = config if isinstance(config, Mapping) else vars_of(config)
+    for field, declared in declared_options(config_class or type(config)).values():
+        value = values.get(field.name)
+        if declared.secret and value:
+            found = value.values() if isinstance(value, Mapping) else [value]
+            for each in sorted(map(str, found), key=len, reverse=True):
+                text = text.replace(each, "***") if each else text
+    return text
+
+
+def vars_of(config: Any) -> dict[str, Any]:  # noqa: ANN401 (an instance of any config class)
+    """Return the fields of a config by name, whether it has slots or not."""
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def declared_options(config_class: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:

@@ -102,9 +102,13 @@ class ConfigError(HeadraceError):
     code = "config"
     exit_status = 2
 
-    def __init__(self, problems: Iterable[Problem], *, place: str = "") -> None:
-        """*problems* holds at least one; *place* names the job file, statement or request."""
-        self.problems = tuple(problems)
+    def __init__(self, problems: Iterable[Problem | str] | str, *, place: str = "") -> None:
+        """*problems* holds at least one; *place* names the job file, statement or request.
+
+        A text alone is a mistake that is not under one key.
+        """
+        given = [problems] if isinstance(problems, str) else problems
+        self.problems = tuple(Problem("", p) if isinstance(p, str) else p for p in given)
         lines = [f"{p.key}: {p.message}" if p.key else p.message for p in self.problems]
         hints = [p.hint for p in self.problems if p.hint]
         super().__init__("; ".join(lines), place=place, hint="; ".join(hints))

@@ -2,7 +2,8 @@
 
 What is logged about rows must not tell what is in them. So a field is a number, a text, or a list
 of these; anything else shows as its type. An exception shows where it came from, and its message
-only if it is one of ours, because others repeat the value that they choked on.
+only if it is one of ours, because others repeat the value that they choked on. With `--debug` all
+messages are logged, and the files of frames with their folders.
 """
 
 import logging
@@ -25,12 +26,14 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FRAMES_MAX: Final = 20  # Innermost frames of an exception that are logged.
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> None:
+def configure(level: str = "info", stream: TextIO | None = None, *, texts: bool = False) -> None:
     """Send all logging, structlog's and the standard library's, to *stream* (standard error).
 
-    Other packages are heard from `warning` on. Calling it again replaces what was set.
+    Other packages are heard from `warning` on. Calling it again replaces what was set. With *texts*
+    the messages of all exceptions are logged, whatever they repeat.
     """
     stream = sys.stderr if stream is None else stream
+    _Threshold.texts = texts
     set_threshold(level)
     shared: list[Processor] = [
         _above_threshold,
@@ -69,8 +72,14 @@ def threshold() -> str:
     return logging.getLevelName(_Threshold.level).lower()
 
 
+def shows_texts() -> bool:
+    """Say whether the messages of all exceptions are logged."""
+    return _Threshold.texts
+
+
 class _Threshold:
     level: ClassVar[int] = logging.INFO
+    texts: ClassVar[bool] = False
 
 
 def _above_threshold(_: object, method: str, event: EventDict) -> EventDict:
@@ -93,8 +102,13 @@ def exception_without_values(_: object, __: str, event: EventDict) -> EventDict:
     event["error"] = type(error).__name__
     if isinstance(error, HeadraceError):
         event.update(error_code=error.code, error_message=error.message, error_place=error.place)
+    elif _Threshold.texts:
+        event["error_message"] = str(error)
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
-    event["frames"] = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    event["frames"] = [
+        f"{f.filename if _Threshold.texts else Path(f.filename).name}:{f.lineno} {f.name}"
+        for f in frames
+    ]
     return event
 
 

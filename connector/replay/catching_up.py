@@ -25,6 +25,7 @@ from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.ownership import Lease, tell_ownership
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.retry import Retry
@@ -181,7 +182,7 @@ class Driver:
             if split not in self._plan.splits:
                 hint = f"there are {', '.join(self._plan.splits[:8])}"
                 problems.append(Problem("--split", f"{split!r} is none of the job", hint))
-        sink = self._job.sink(self._job.sink_config, self._source.context)
+        sink = made_sink(self._job, self._source.context)
         if (wanted := self._state()) is not Desired.RUNNING:
             problems.append(Problem("job", f"is to be {wanted.value}", "let it run first"))
         if sink.is_transactional:

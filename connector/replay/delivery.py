@@ -26,6 +26,7 @@ from headrace.connector.replay.shards import (
     opened,
 )
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.schemas import check_options, encoder_of
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
@@ -235,7 +236,7 @@ def sink_and_encoder(given: Mapping[str, Any], run: str) -> Iterator[tuple[Sink,
     """Make a sink of a job file's section `sink`, and what encodes for it."""
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
         job, context = sink_job(given, run, Path(folder))
-        sink: Sink = job.sink(job.sink_config, context)
+        sink: Sink = made_sink(job, context)
         encoder = encoder_of(job, context, sink)
         try:
             yield sink, encoder

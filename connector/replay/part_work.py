@@ -17,6 +17,7 @@ from headrace.connector.replay.errors import LogShortError
 from headrace.connector.replay.microbatches import Part, is_short
 from headrace.connector.replay.shards import opened
 from headrace.connector.runtime.clock import ThreadWake
+from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.messages import Closed, Gain, Idled, Stop
 from headrace.connector.runtime.ownership import Lease
 from headrace.connector.runtime.pipeline import Pipeline
@@ -128,7 +129,7 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
         HeadraceError: the part cannot be read on, or the sink does not take it.
 
     """
-    sink = job.sink(job.sink_config, context)
+    sink = made_sink(job, context)
     ended: list[HeadraceError] = []
 
     def around(post: Callable[[Verdict], None]) -> Surroundings:

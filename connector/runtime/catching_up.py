@@ -11,6 +11,7 @@ import structlog
 
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.starting import lease_times, planning_store
 from headrace.connector.stores import Store, StoreUnavailableError
@@ -30,7 +31,7 @@ def catch_up(job: Job, log: structlog.stdlib.BoundLogger) -> bool:
     clock = SystemClock()
     with contextlib.closing(job.open_store()) as store:
         context = Context(job=job.name, clock=clock, job_key=store.job_key(), log=log)
-        sink: Sink = job.sink(job.sink_config, context)
+        sink: Sink = made_sink(job, context)
         if not sink.is_transactional:  # Any more: what it has kept does not count.
             if isinstance(store, CopyingStore):
                 store.state_copies().believe()

@@ -20,6 +20,7 @@ from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.committed import books_of, committed_books
 from headrace.connector.runtime.hosting import Host
+from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.summary import (
     books_differences,
     books_text,
@@ -189,7 +190,7 @@ def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
             log=structlog.stdlib.get_logger(),
             spectator=True,
         )
-        source = job.source(job.source_config, context)
+        source = made_source(job, context)
         try:
             if not is_committed:
                 return books_of(stream_states(checkpoint, source), source, thorough=True), {}

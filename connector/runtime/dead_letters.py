@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from headrace.connector.runtime.ledger import miscount_of
 from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
 from headrace.connector.runtime.tolerance import ErrorPolicy
 from headrace.connector.runtime.writers import Writers
@@ -107,8 +108,9 @@ class DeadLetters:
 
     def _judge(self, delivered: int, failures: Sequence[Failure]) -> None:
         sending, self._sending = self._sending, ()
-        if delivered + len(failures) != len(sending):  # R6.
-            raise RetriableError("the verdict on dead letters did not add up")
+        miscount = miscount_of(len(sending), delivered, failures)
+        if miscount:  # R6.
+            raise RetriableError(f"dead letters: {miscount}")
         lasting = {f.index for f in failures if f.disposition is not Disposition.REJECT}
         refused = [f.index for f in failures if f.index not in lasting]
         bare = {index for index in refused if sending[index].number not in self._refusals}

@@ -15,6 +15,7 @@ import structlog
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.commands import enter
+from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.retry import Retry, patiently
 from headrace.connector.runtime.schemas import encoder_of
 from headrace.connector.runtime.starting import in_ms
@@ -192,8 +193,8 @@ class _Redrive:
             log=structlog.stdlib.get_logger(),
             resumes=True,  # What was set aside was read by a run that had opened the sink.
         )
-        self._source: Source = job.source(job.source_config, self._context)
-        self._sink: Sink = job.sink(job.sink_config, self._context)
+        self._source: Source = made_source(job, self._context)
+        self._sink: Sink = made_sink(job, self._context)
         self._encoder = encoder_of(job, self._context, self._sink)
         self._retry = Retry(in_ms(job.runtime.retry_seconds_max))
         self._wake = ThreadWake()

@@ -1,14 +1,7 @@
 """What an error comes to that a plugin, or the store, raised on the data thread."""
 
-from headrace.connector.runtime.retry import told
-from headrace.plugins import FatalError, HeadraceError, LeaseLostError, RetriableError
-
-
-class PluginBrokenError(FatalError):
-    """A plugin raised something that is no named error, again and again."""
-
-    code = "internal"
-    restartable = True
+from headrace.connector.obs.blame import HINT, PluginBrokenError, told
+from headrace.plugins import HeadraceError, LeaseLostError, RetriableError
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
@@ -26,4 +19,4 @@ def named(error: Exception) -> HeadraceError:
     """Return an error with a name, for one that may have none."""
     if isinstance(error, HeadraceError):
         return error
-    return PluginBrokenError(told(error), hint="this is a bug of the plugin; see the log")
+    return PluginBrokenError(told(error), hint=HINT)

@@ -23,6 +23,7 @@ from headrace.connector.job import Job
 from headrace.connector.notes import open_notes
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.making import made_source
 from headrace.connector.runtime.processes import is_dead, this_process
 from headrace.connector.runtime.report import Outcome, Report
 from headrace.connector.stores import (
@@ -179,7 +180,7 @@ class Joining:
             job, key = self._read(pair.base), job_store(self._notes, pair.base).job_key()
             os.chdir(job.directory)  # To which its paths are relative.
             context = Context(job=pair.fork, clock=SystemClock(), job_key=key, log=self._log)
-            source: Source = job.source(job.source_config, context)
+            source: Source = made_source(job, context)
             source.retire()
             source.close()
         except HeadraceError as error:

@@ -113,6 +113,8 @@ class Ledger:
         self._prefix: Settled | None = None
         self._beyond: Settled | None = None  # Settled too, but without an end.
         self._sent = 0
+        self.miscount = ""
+        """Why the last verdict was none."""
         self._retrying = False
         self.outstanding_bytes = 0
         self.outstanding_records = 0
@@ -206,13 +208,8 @@ class Ledger:
             return None
         shipment.state = State.SETTLED
         self._sent -= 1
-        indexes = {failure.index for failure in failures}
-        total = len(shipment.encoded)
-        if (
-            delivered + len(failures) != total
-            or len(indexes) != len(failures)
-            or not all(0 <= index < total for index in indexes)
-        ):
+        self.miscount = miscount_of(len(shipment.encoded), delivered, failures)
+        if self.miscount:
             shipment.retry_from = 0  # R6: what does not add up was not delivered.
         elif failures:
             fatal = next((f for f in failures if f.disposition is Disposition.FATAL), None)
@@ -319,6 +316,17 @@ class Part(Batch):
     def records(self) -> Iterator[Record]:
         """See `Batch.records`."""
         return compress(self.whole.records(), self._keep)
+
+
+def miscount_of(total: int, delivered: int, failures: Sequence[Failure]) -> str:
+    """Return why a verdict on *total* records is none, with the numbers; nothing if it is one."""
+    said = f"{delivered} delivered and {len(failures)} failed of {total} records"
+    known = {failure.index for failure in failures if 0 <= failure.index < total}
+    if delivered + len(failures) != total:
+        return f"the sink's verdict does not add up: {said}"
+    if len(known) != len(failures):
+        return f"the sink's verdict names {len(known)} records as failed: {said}"
+    return ""
 
 
 def tally(encoded: EncodedRecords, place: str) -> tuple[Counters, list[Loss]]:

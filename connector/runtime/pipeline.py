@@ -11,6 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+from headrace.connector.obs.blame import told
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.clock import Wake
 from headrace.connector.runtime.dead_letters import DeadLetters
@@ -25,7 +26,7 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.retry import RetriesExhaustedError, Retry, told
+from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
 from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
 from headrace.connector.runtime.tally import Tally
 from headrace.connector.runtime.watch import Pulse

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from headrace.connector.obs.blame import HINT, told
 from headrace.connector.runtime.clock import Wake
 from headrace.plugins import Clock, FatalError, HeadraceError, RetriableError
 
@@ -12,6 +13,7 @@ PAUSE_FIRST_MS: Final = 100
 PAUSE_MAX_MS: Final = 10_000
 UNNAMED_FAILURES_MAX: Final = 8
 _DOUBLINGS_MAX: Final = 16
+_HINT: Final = "runtime.retry_seconds_max says how long to go on trying"
 
 
 class RetriesExhaustedError(FatalError):
@@ -19,11 +21,6 @@ class RetriesExhaustedError(FatalError):
 
     code = "retries_exhausted"
     restartable = True
-
-
-def told(error: Exception) -> str:
-    """Return what may be said of *error*: an unnamed one's own text may repeat a row's values."""
-    return str(error) if isinstance(error, HeadraceError) else type(error).__name__
 
 
 class Retry:
@@ -53,7 +50,7 @@ class Retry:
         if hopeless or (spent_ms >= self._budget_ms and self._failures):
             raise RetriesExhaustedError(
                 f"failed {self._failures + 1} times in {spent_ms / 1000:g} s: {told(error)}",
-                hint="runtime.retry_seconds_max says how long to go on trying",
+                hint=_HINT if named else HINT,
             ) from error
         pause_ms = min(PAUSE_FIRST_MS << min(self._failures, _DOUBLINGS_MAX), self._pause_ms_max)
         self._failures += 1

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from headrace.connector.obs.blame import blame, making
 from headrace.connector.runtime import crash
 from headrace.connector.runtime.ledger import (
     PRODUCE_STAGE,
@@ -244,7 +245,7 @@ class SplitRun:
         if error:
             raise error
         if self.ledger.retrying and not before:
-            first = failures[0].message if failures else "the verdict did not add up"
+            first = self.ledger.miscount or failures[0].message
             kind = AbortedError if self._transactional else RetriableError
             raise kind(f"batch {seq} was not delivered: {first}")
         for each in rejected:
@@ -355,14 +356,19 @@ class SplitRun:
         self._offer = None
         self._restarting = self.commit_due = False
         self.ledger = Ledger(self.split, last_seq=state.seq)
-        reader = around.source.open(Split(self.split), resume)
+        with making(around.source, f"opened for split {self.split}"):
+            reader = around.source.open(Split(self.split), resume)
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
         return reader
 
     def _read(self, reader: Reader, demand: Demand) -> Progress:
         if self._read_last is None:
             started_ms = self._around.clock.monotonic_ms()
-            batch = reader.read(demand)
+            try:
+                batch = reader.read(demand)
+            except Exception as error:
+                blame(error, self._around.source)
+                raise
             now_ms = self._around.clock.monotonic_ms()
             self._around.tally.reads.observe(now_ms - started_ms)
             if not isinstance(batch, Batch):
@@ -435,8 +441,9 @@ class SplitRun:
         self.ledger.mark_sent(shipment, now_ms)
         try:
             self._around.writers.of(self.split).submit(shipment.delivery(), settle)
-        except Exception:  # Nothing more is heard of it, whatever the pipeline makes of this.
+        except Exception as error:  # Nothing more is heard of it, whatever is made of this.
             self.ledger.mark_refused(shipment)
+            blame(error, self._around.writers.sink)
             raise
         crash.reached("submitted")
 

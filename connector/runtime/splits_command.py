@@ -12,6 +12,7 @@ import structlog
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
+from headrace.connector.runtime.making import made_source
 from headrace.connector.stores import LeaseRow, SplitState, Store
 from headrace.connector.stores.ring_parts import token_range
 from headrace.plugins import Context, RetriableError, Source, Split
@@ -60,7 +61,7 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
         log=structlog.stdlib.get_logger(),
         spectator=True,
     )
-    source = job.source(job.source_config, context)
+    source = made_source(job, context)
     try:
         lags = {split: _lag(source, state) for split, state in states.items()}
     finally:

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import structlog
 
 from headrace.connector.notes import open_notes
+from headrace.connector.obs.logging import shows_texts
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.watch import RestartPolicy, Restarts
 from headrace.connector.states import Desired, Observed
@@ -64,6 +65,7 @@ class JobProcess:
         self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
             [
                 *(sys.executable, "-c", _RUN, "--log-level", log_level),
+                *(["--debug"] if shows_texts() else []),
                 *("run", str(path), "--job", job, "--with-parent", *more),
             ],
             stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.

@@ -25,6 +25,7 @@ from headrace.connector.runtime.committed import closing_books
 from headrace.connector.runtime.finishing import Course, Finishing, unfinished
 from headrace.connector.runtime.lacking import Lacking
 from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.making import made_sink, made_source
 from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
     Closed,
@@ -156,9 +157,9 @@ class Worker:
             resumes=has_opened_sink(self._job, store, board),
         )
         self._sink_noted = is_sink_noted(self._job, board)
-        source: Source = self._job.source(self._job.source_config, context)
+        source: Source = made_source(self._job, context)
         try:
-            sink: Sink = self._job.sink(self._job.sink_config, context)
+            sink: Sink = made_sink(self._job, context)
             check_sink(self._job, sink, store, self._errors)
             check_state(self._job, store, source, new_state=self._new_state)
             replanning = Replanning(

@@ -1,5 +1,6 @@
 """The writers of a pipeline: one that all splits share or, exactly once, one for each split."""
 
+from headrace.connector.obs.blame import making
 from headrace.plugins import Clock, Sink, TransactionalWriter, Writer
 
 
@@ -11,11 +12,12 @@ class Writers:
 
         Raises what `Sink.open` raises.
         """
-        self._sink = sink
+        self.sink = sink
         self._clock = clock
         self._own: dict[str, tuple[int, TransactionalWriter]] = {}
         self.transactional = sink.is_transactional
-        self.shared: Writer = sink.open()
+        with making(sink, "opened"):
+            self.shared: Writer = sink.open()
 
     def of(self, split: str) -> Writer:
         """Return what the records of *split* are submitted to; exactly once, after `claimed`."""
@@ -23,7 +25,7 @@ class Writers:
 
     def topic_of(self, table: str) -> str:
         """Return where records of *table* go, unless a transform says otherwise."""
-        return self._sink.topic_of(table)
+        return self.sink.topic_of(table)
 
     def claimed(self, split: str, token: int) -> TransactionalWriter:
         """Return the writer of a split that was claimed with *token*: each claim has a new one."""
@@ -31,7 +33,8 @@ class Writers:
         if known is not None and known[0] == token:
             return known[1]
         self.leave(split)
-        writer = self._sink.open_split(split)
+        with making(self.sink, f"opened for split {split}"):
+            writer = self.sink.open_split(split)
         self._own[split] = (token, writer)
         return writer
 

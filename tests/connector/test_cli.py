@@ -229,15 +229,12 @@ def test_sink_that_cannot_be_opened(folder: Path, capsys: pytest.CaptureFixture[
 def test_bug_is_reported_as_one(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error without a name is internal: its trace is in the log, its text nowhere."""
-
-    def fail(_: object) -> None:
-        raise ZeroDivisionError("secret")
-
-    monkeypatch.setattr("headrace.sources.files.FileSource.plan", fail)
+    """An error without a name is internal: its place and its trace are told, its text is not."""
+    monkeypatch.setattr("headrace.connector.runtime.commands.books_text", "secret")
 
     assert 1 == run(folder)
     err = capsys.readouterr().err
-    assert "error [internal]: ZeroDivisionError in run\nhint: this is a bug" in err
+    assert "/runtime/commands.py:" in err
+    assert ": TypeError in run\nhint: this is a bug of headrace" in err
     assert '"event":"internal_error"' in err
     assert "secret" not in err

@@ -1,0 +1,108 @@
+"""Whose mistake an exception without a name of ours is: a plugin's class, a file and a line.
+
+Its text may repeat what is in a row, so it is told only where no row was read yet: while a plugin
+is made or opened. `headrace --debug` logs all texts.
+"""
+
+import contextlib
+import dataclasses
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.plugins import FatalError, HeadraceError
+from headrace.plugins.config import without_secrets
+from headrace.plugins.discovery import entries
+
+# What no later attempt makes good: somebody's code is wrong.
+MISTAKES: Final = (TypeError, NotImplementedError, AttributeError, NameError, ImportError)
+HINT: Final = "this is a mistake in the plugin; `headrace --debug` logs texts and whole traces"
+_GROUPS: Final = ("sources", "sinks", "stores", "codecs")
+_OURS: Final = str(Path(__file__).resolve().parents[1])
+_PYTHON: Final = sysconfig.get_paths()["stdlib"]
+_BY: Final = "raised by "  # A note that begins so names the plugin.
+_MADE: Final = "raised while a plugin was made or opened: its text is about no row"
+
+
+class PluginBrokenError(FatalError):
+    """A plugin raised something that is no named error."""
+
+    code = "plugin_broken"
+    restartable = True
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file, line and function that raised *error*: those of a plugin, if one did."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if not frames:
+        return ""
+    strangers = [each for each in frames if is_foreign(each.filename)]
+    found = (strangers or frames)[-1]
+    return f"{found.filename}:{found.lineno} in {found.name}"
+
+
+def is_foreign(path: str) -> bool:
+    """Say whether a file is neither the framework's nor Python's own."""
+    return not path.startswith((_PYTHON, "<")) and not str(Path(path).resolve()).startswith(_OURS)
+
+
+def told(error: Exception) -> str:
+    """Return what may be said of *error*: an unnamed one's own text may repeat a row's values."""
+    if isinstance(error, HeadraceError):
+        return str(error)
+    notes: list[str] = getattr(error, "__notes__", [])
+    text = f": {error}" if _MADE in notes else ""
+    by = "".join(f" of {n.removeprefix(_BY)}" for n in notes if n.startswith(_BY))
+    place = place_of(error)
+    return f"{type(error).__name__}{by}{text}{f' at {place}' if place else ''}"
+
+
+def blame(error: Exception, plugin: object) -> None:
+    """Note that *plugin* raised *error*, for `told`; only once, and not on errors of ours."""
+    if not isinstance(error, HeadraceError) and not hasattr(error, "__notes__"):
+        error.add_note(f"{_BY}{name_of(plugin)}")
+
+
+def name_of(plugin: object) -> str:
+    """Return how a job file names a plugin, by its class or an object of it, and the class."""
+    found = plugin if isinstance(plugin, type) else type(plugin)
+    value = f"{found.__module__}:{found.__qualname__}"
+    for group in _GROUPS:
+        for entry in entries(group):
+            if entry.value == value:
+                return f"{group.removesuffix('s')} {entry.name!r} ({found.__qualname__})"
+    return found.__qualname__
+
+
+@contextlib.contextmanager
+def making(plugin: object, doing: str, config: object = None) -> Iterator[None]:
+    """Name the mistakes that *plugin* makes while it is made or opened, before any row is read.
+
+    *config* is what it was given; its secrets are in no message. What may pass, such as a server
+    that does not answer, is left as it is, but its text is told.
+
+    Raises:
+        PluginBrokenError: with class, text, file and line.
+
+    """
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except MISTAKES as error:
+        text = str(error)
+        if dataclasses.is_dataclass(config) and not isinstance(config, type):
+            text = without_secrets(config, text)
+        raise PluginBrokenError(
+            f"{name_of(plugin)} raised {type(error).__name__} while it was {doing}: {text}",
+            place=place_of(error),
+            hint=HINT,
+        ) from error
+    except Exception as error:
+        blame(error, plugin)
+        shown = dataclasses.is_dataclass(config) and not isinstance(config, type)
+        if not shown or without_secrets(config, str(error)) == str(error):
+            error.add_note(_MADE)
+        raise
