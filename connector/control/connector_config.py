@@ -35,6 +35,7 @@ from headrace.connector.runtime.tolerance import DEAD_LETTERS_KEY, topic_problem
 from headrace.connector.shell.formatting import format_statement
 from headrace.connector.shell.lexer import UNSAFE_CHARACTER
 from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
+from headrace.connector.stores.cdc_state import job_of
 from headrace.plugins import (
     ConfigError,
     Option,
@@ -238,7 +239,8 @@ def _check_source(name: str, config: Mapping[str, str]) -> None:
     if START_KEY not in config:
         return
     try:
-        source.check_place(config[START_KEY])
+        if not job_of(config[START_KEY]):
+            source.check_place(config[START_KEY])
     except ConfigError as error:
         raise ConfigError([replace(p, key=START_KEY) for p in error.problems]) from error
 

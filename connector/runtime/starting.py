@@ -24,11 +24,13 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.board import Board
+from headrace.connector.stores.cdc_state import PublishedStates, job_of
 from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import (
     ConfigError,
     HeadraceError,
+    Position,
     Problem,
     Sink,
     SinkOptions,
@@ -62,7 +64,13 @@ def begin(job: Job, source: Source) -> None:
 
 def _begin(store: Store, source: Source, start: str) -> None:
     new = {s.split: s for s in store.states() if s.position is None and not s.seq}
-    places = {split: source.locate(Split(split), None, start) for split in new}
+    if not new:
+        return
+    published = job_of(start)
+    if published:
+        places = _published(store, source, published)
+    else:
+        places = {split: source.locate(Split(split), None, start) for split in new}
     if not any(places.values()):
         return
     owner = this_process()
@@ -86,6 +94,37 @@ def _begin(store: Store, source: Source, start: str) -> None:
         _raise_first(store.commit(commits).values())
     finally:
         store.dismiss(owner.worker)
+
+
+def job_key_of(job: Job, store: Store) -> bytes:
+    """Return the job's key; a new job has that of the one whose published states it begins with."""
+    published = job_of(job.start)
+    if published and isinstance(store, PublishedStates):  # Else `begin` refuses.
+        store.adopt(published)
+    return store.job_key()
+
+
+def _published(store: Store, source: Source, job: str) -> Mapping[str, Position | None]:
+    """Return where splits begin by the published states of *job*."""
+    states, key = _publishing(store).published(job)
+    if key != store.job_key():
+        hint = "give the new job another name"
+        said = f"the states of {job} name mutations by another key than this job, which is not new"
+        raise ConfigError([Problem("start", said, hint)])
+    positions: dict[str, Position | None] = {
+        state.split: source.decode_position(state.position) for state in states if state.position
+    }
+    made = source.resplit(positions)
+    if made is None:
+        raise ConfigError([Problem("start", f"the splits of {job} are none of this source")])
+    return made
+
+
+def _publishing(store: Store) -> PublishedStates:
+    if not isinstance(store, PublishedStates):
+        hint = "they are in a store of the plugin `cassandra`"
+        raise ConfigError([Problem("start", "this job's store has no states of others", hint)])
+    return store
 
 
 def _raise_first(refusals: Iterable[HeadraceError]) -> None:

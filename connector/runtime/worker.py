@@ -52,6 +52,7 @@ from headrace.connector.runtime.starting import (
     has_opened_sink,
     in_ms,
     is_sink_noted,
+    job_key_of,
     lease_times,
     limits_of,
     note_sink,
@@ -137,7 +138,7 @@ class Worker:
         started = time.monotonic()
         with contextlib.closing(open_notes(self._job.notes)) as notes:
             mine = job_store(notes, self._job.name)
-            mine.job_key()
+            job_key_of(self._job, mine)
             try:
                 with contextlib.closing(self._job.open_store()) as store:
                     report = self._run(store, Board(notes), started, until_idle=until_idle)
@@ -152,7 +153,7 @@ class Worker:
         context = Context(
             job=self._job.name,
             clock=self._clock,
-            job_key=store.job_key(),
+            job_key=job_key_of(self._job, store),
             log=self._log,
             resumes=has_opened_sink(self._job, store, board),
         )

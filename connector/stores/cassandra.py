@@ -1,7 +1,4 @@
-"""The store for many machines: tables in Cassandra, fenced by lightweight transactions.
-
-Connection and tables are in `cassandra_session`, the states of splits in `cassandra_state`.
-"""
+"""The store for many machines: tables in Cassandra, fenced by lightweight transactions."""
 
 import json
 import time
@@ -49,6 +46,7 @@ from headrace.connector.stores.cassandra_session import (
     CassandraStoreConfig,
 )
 from headrace.connector.stores.cassandra_state import BUCKETS, NEW_LEASE, CassandraHeads, lease_key
+from headrace.connector.stores.cdc_state import PublishedStates
 from headrace.connector.stores.state_copies import CopyingStore
 from headrace.connector.stores.stored import BEGINS_ANEW, PARTED, document
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
@@ -74,7 +72,7 @@ _BEAT: Final = (
 )
 
 
-class CassandraStore(CopyingStore):
+class CassandraStore(PublishedStates, CopyingStore):
     """The state of one job in a keyspace; see `Store`."""
 
     config_class = CassandraStoreConfig
@@ -358,6 +356,7 @@ class CassandraStore(CopyingStore):
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
         """See `Store.release`."""
+        self._heads.publish_last(split)
         self._session.apply(
             "UPDATE leases SET owner = null, problem = ? "
             "WHERE job = ? AND bucket = ? AND split = ? IF owner = ? AND fence = ?",

@@ -57,6 +57,12 @@ TABLES: Final[Mapping[str, str]] = {
         AND compaction = {'class': 'TimeWindowCompactionStrategy',
             'compaction_window_size': '1', 'compaction_window_unit': 'DAYS'}
         AND default_time_to_live = 2592000 AND gc_grace_seconds = 0""",
+    "cdc_state_chunks": """
+        job_id text, split smallint, start varint, "end" varint, name text, content blob,
+        PRIMARY KEY ((job_id, split), start, "end", name)
+    ) WITH compaction = {'class': 'TimeWindowCompactionStrategy',
+            'compaction_window_size': '1', 'compaction_window_unit': 'DAYS'}
+        AND default_time_to_live = 2592000 AND gc_grace_seconds = 0""",
     "jobs": "job text PRIMARY KEY, job_key blob, plan int, splits text)",
     "plans": """
         job text, plan int, splits text, books text, counters text, PRIMARY KEY (job, plan)

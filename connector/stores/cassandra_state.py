@@ -5,13 +5,11 @@ that no other owner ever writes or removes them. Rules cite docs/agreement.md by
 """
 
 import json
-import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
-
-import msgspec
 
 from headrace.connector.runtime import crash
 from headrace.connector.stores import (
@@ -22,7 +20,7 @@ from headrace.connector.stores import (
 )
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import RESTORE, CassandraSession
-from headrace.connector.stores.ring_parts import token_range
+from headrace.connector.stores.cdc_state import Contents, StatePublisher
 from headrace.connector.stores.state_copies import Copied
 from headrace.connector.stores.stored import (
     BEGINS_ANEW,
@@ -36,8 +34,6 @@ from headrace.connector.stores.stored import (
 from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError
 
 BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
-SNAPSHOT_SECONDS: Final = 60
-SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024  # Half of what a node takes as one write.
 READS_MAX: Final = 5  # Of a state that somebody replaces meanwhile.
 _HEAD: Final = (
     "SELECT plan, fence, owner, seq, head, chunks, counters, kept_in, moved FROM heads "
@@ -88,7 +84,8 @@ class CassandraHeads:
         self._losses = losses
         self._listed: dict[tuple[str, int], dict[str, int]] = {}  # By split and my token.
         self._sizes: dict[str, dict[str, int]] = {}  # In bytes, of those chunks, by split.
-        self._shown: dict[str, float] = {}  # When `cdc_state` last had a split's state.
+        self._publisher = StatePublisher(session, job)
+        self._unpublished: dict[str, Commit] = {}  # The last of each split, without its chunks.
 
     def load(self, split: str, token: int, *, forgets: bool = True) -> SplitState:
         """Read the state of a claimed split, and remove what is in no state any more.
@@ -106,6 +103,7 @@ class CassandraHeads:
         self._listed[split, token] = listed
         chunks = state.position.chunks if state.position else {}
         self._sizes[split] = {name: len(content) for name, content in chunks.items()}
+        self._unpublished.pop(split, None)
         if forgets:
             self._losses.forget_after(split, state.seq, token)
         self._sweep(split, token, listed)
@@ -297,7 +295,7 @@ class CassandraHeads:
     def _committed(self, commit: Commit, after: dict[str, int]) -> None:
         self._relist(commit.split, commit.token, after, commit.position)
         with suppress(StoreUnavailableError):  # Only those who look miss something.
-            self._show(commit)
+            self._publish(commit)
 
     def _judge(self, commit: Commit, row: Row | None) -> HeadraceError | None:
         """Say why the head that is there is neither this commit's nor the one before it."""
@@ -375,24 +373,34 @@ class CassandraHeads:
             *(self._job, split, token, name),
         )
 
-    def _show(self, commit: Commit) -> None:
-        """Write the state as CEP-44 has it, now and then, for those who look there."""
-        now, split, position = time.monotonic(), commit.split, commit.position
-        if now - self._shown.get(split, -SNAPSHOT_SECONDS) < SNAPSHOT_SECONDS:
-            return
-        self._shown[split] = now
-        if sum(self._sizes[split].values()) > SNAPSHOT_BYTES_MAX:
-            return
-        listed = self._listed[split, commit.token]
-        keys = [(self._job, split, listed[name], name) for name in position.kept]
-        kept = {row["name"]: row["content"] for row in self._session.rows_of(_CHUNK, keys)}
-        document = (commit.seq, position.head, {**position.chunks, **kept})
-        blob = zlib.compress(msgspec.msgpack.encode(document), 1)
-        if len(blob) <= SNAPSHOT_BYTES_MAX:
-            self._session.write_later(
-                'INSERT INTO cdc_state (job_id, split, start, "end", state) VALUES (?, ?, ?, ?, ?)',
-                *(self._job, *token_range(split), blob),
-            )
+    def publish_last(self, split: str) -> None:
+        """Publish what was committed last of a split that is given back, if it was not yet."""
+        commit = self._unpublished.pop(split, None)
+        if commit is not None:
+            with suppress(StoreUnavailableError):
+                self._publisher.publish(commit, self._sizes[split], self._contents(commit))
+
+    def _publish(self, commit: Commit) -> None:
+        """Write the state as CEP-44 has it, now and then; no commit depends on it."""
+        if self._publisher.is_due(commit.split):
+            self._publisher.publish(commit, self._sizes[commit.split], self._contents(commit))
+            self._unpublished.pop(commit.split, None)
+        else:
+            names = frozenset(self._sizes[commit.split])
+            bare = EncodedPosition(commit.position.head, {}, names)
+            self._unpublished[commit.split] = replace(commit, position=bare, losses=())
+
+    def _contents(self, commit: Commit) -> Contents:
+        """Return what finds chunks of a commit: at hand, or in their table."""
+        split, chunks = commit.split, commit.position.chunks
+
+        def contents(names: Collection[str]) -> Mapping[str, bytes]:
+            listed = self._listed[split, commit.token]
+            keys = [(self._job, split, listed[n], n) for n in names if n not in chunks]
+            found = {row["name"]: row["content"] for row in self._session.rows_of(_CHUNK, keys)}
+            return {**{n: c for n, c in chunks.items() if n in names}, **found}
+
+        return contents
 
     def _lost(self, split: str, what: str) -> StateLostError:
         return StateLostError(

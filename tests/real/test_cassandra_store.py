@@ -16,7 +16,7 @@ from table_driver import CassandraDriver
 
 from headrace.connector.stores import (
     StoreUnavailableError,
-    cassandra_state,
+    cdc_state,
 )
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import (
@@ -121,7 +121,7 @@ def test_the_tables_are_those_of_cep_44(
         store.register([split])
         token, chunks = claim(store, split=split), {"one": b"1"}
         store.commit([commit_of(token, split=split, chunks=chunks)])
-        monkeypatch.setattr(cassandra_state, "SNAPSHOT_SECONDS", 0)
+        monkeypatch.setattr(cdc_state, "PUBLISH_SECONDS", 0)
         store.commit([commit_of(token, split=split, previous=1, seq=2, kept=chunks)])
     session.set_keyspace(KEYSPACE)
     (state,) = session.execute(
@@ -139,10 +139,13 @@ def test_the_tables_are_those_of_cep_44(
     }
 
     assert (3, -(2**62), -(2**61)) == (state.split, state.start, state.end)
-    assert (2, b"head", chunks) == tuple(msgspec.msgpack.decode(zlib.decompress(state.state)))
+    found = msgspec.msgpack.decode(zlib.decompress(state.state))
+    expected = {"split": split, "plan": 1, "seq": 2, "head": b"head", "chunks": chunks, "names": []}
+    assert expected == {name: found[name] for name in expected}
     assert 0 < state.ttl <= 30 * 24 * 3600
-    assert (30 * 24 * 3600, 0) == options["cdc_state"]
-    assert {0} == {ttl for table, (ttl, _) in options.items() if table != "cdc_state"}
+    published = ("cdc_state", "cdc_state_chunks")
+    assert [(30 * 24 * 3600, 0)] * 2 == [options[table] for table in published]
+    assert {0} == {ttl for table, (ttl, _) in options.items() if table not in published}
 
 
 def test_a_state_survives_its_connection(config: CassandraStoreConfig) -> None:

@@ -238,5 +238,8 @@ def test_a_start_is_a_place() -> None:
     config |= {"keyspace": "shop", "table": "orders"}
 
     assert "latest" == source_entry(config | {"start": "latest"}).start
+    assert "cdc_state:old" == source_entry(config | {"start": "cdc_state:old"}).start
+    with pytest.raises(ConfigError, match=r"^start: names no job"):
+        source_entry(config | {"start": "cdc_state:"})
     with pytest.raises(ConfigError, match=r"^start: the river has no 'desert'"):
         source_entry(config | {"start": "desert"})

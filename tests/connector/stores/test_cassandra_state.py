@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cql_node import BIGINT, BLOB, BOOLEAN, INT, SMALLINT, TEXT, VARINT, VOID, CqlNode, rows
-from headrace.connector.stores import Commit, StateLostError, TableCounts, cassandra_state
+from headrace.connector.stores import Commit, StateLostError, TableCounts, cdc_state
 from headrace.connector.stores.cassandra_losses import CassandraLosses
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
 from headrace.connector.stores.cassandra_state import CassandraHeads
@@ -32,8 +32,10 @@ ANSWERS = {
     "UPDATE heads": rows({"[applied]": BOOLEAN}, [b"\1"]),
     "INSERT INTO chunks": VOID,
     "INSERT INTO cdc_state": VOID,
+    "SELECT job_key": rows({"job_key": BLOB}, [bytes(16)]),
 }
-BESIDE = ("SELECT config FROM", "INSERT INTO cdc_state")  # When it opens, and once a minute.
+# When it opens, and once a minute.
+BESIDE = ("SELECT config FROM", "INSERT INTO cdc_state", "SELECT job_key FROM")
 BINDS = {
     "UPDATE heads": (BIGINT, BLOB, TEXT, TEXT, TEXT, TEXT, INT, BIGINT, TEXT, BIGINT),
     "INSERT INTO chunks": (TEXT, TEXT, BIGINT, TEXT, BLOB),
@@ -84,7 +86,7 @@ def test_a_commit_of_time_alone_is_one_statement() -> None:
 
 def test_a_chunk_that_is_named_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays in the list of the head; only the copy for those who look asks for its bytes."""
-    monkeypatch.setattr(cassandra_state, "SNAPSHOT_SECONDS", 0)
+    monkeypatch.setattr(cdc_state, "PUBLISH_SECONDS", 0)
     found = rows({"name": TEXT, "content": BLOB}, [b"c1", b"records"])
     answers = {**ANSWERS, "SELECT name, content": found}
     with CqlNode(answers=answers, binds=BINDS) as node:
