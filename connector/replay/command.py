@@ -219,4 +219,7 @@ def summary(run: Run, rows: Sequence[ShardRow]) -> str:
     cpu = sum(row.report.get("cpu_seconds", 0) for row in rows)
     notes = [note for row in rows for note in row.report.get("notes", ())]
     lines = [f"run {run.run}: {_states(rows)}; {delivered} changes, CPU {cpu:.2f} s"]
+    fates = ("rejected", "quarantined")
+    if lost := sum(row.report.get(fate, 0) for row in rows for fate in fates):
+        lines.append(f"  warning: {lost} records were not delivered; the notes say why")
     return "\n".join([*lines, *(f"  note: {note}" for note in notes)]) + "\n"

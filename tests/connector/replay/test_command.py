@@ -296,3 +296,18 @@ def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that was never planned is a mistake of the command line."""
     assert 2 == execute(job, "replay-1")
     assert "there is no run 'replay-1'" in capsys.readouterr().err
+
+
+def test_records_that_cannot_be_made_are_told(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of which a line is no JSON delivers the others, and ends with their number."""
+    with (job.parent / "in" / "0.jsonl").open("a") as file:
+        file.write("no JSON\nnor this\n")
+    run = planned(job, capsys, "--into-live")
+
+    assert 0 == execute(job, run)
+
+    out = capsys.readouterr().out
+    assert f"{FILES * LINES} changes" in out
+    assert "  warning: 2 records were not delivered; the notes say why\n" in out
