@@ -221,5 +221,6 @@ def summary(run: Run, rows: Sequence[ShardRow]) -> str:
     lines = [f"run {run.run}: {_states(rows)}; {delivered} changes, CPU {cpu:.2f} s"]
     fates = ("rejected", "quarantined")
     if lost := sum(row.report.get(fate, 0) for row in rows for fate in fates):
-        lines.append(f"  warning: {lost} records were not delivered; the notes say why")
+        records = "1 record was" if lost == 1 else f"{lost} records were"
+        lines.append(f"  warning: {records} not delivered; the notes say why")
     return "\n".join([*lines, *(f"  note: {note}" for note in notes)]) + "\n"
