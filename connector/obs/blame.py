@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import sysconfig
 import traceback
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ _GROUPS: Final = ("sources", "sinks", "stores", "codecs")
 _OURS: Final = str(Path(__file__).resolve().parents[1])
 _PYTHON: Final = sysconfig.get_paths()["stdlib"]
 _BY: Final = "raised by "  # A note that begins so names the plugin.
+# What plugins were given, as long as they live.
+_configs: "weakref.WeakKeyDictionary[object, object]" = weakref.WeakKeyDictionary()
 _MADE: Final = "raised while a plugin was made or opened: its text is about no row"
 
 
@@ -76,12 +79,24 @@ def name_of(plugin: object) -> str:
     return found.__qualname__
 
 
+def remember(plugin: object, config: object) -> None:
+    """Note what a plugin was given: its secrets are to be in no message about it."""
+    with contextlib.suppress(TypeError):  # One that cannot be referred to weakly.
+        _configs[plugin] = config
+
+
+def _without_secrets(config: object, text: str) -> str:
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return without_secrets(config, text)
+    return text
+
+
 @contextlib.contextmanager
 def making(plugin: object, doing: str, config: object = None) -> Iterator[None]:
     """Name the mistakes that *plugin* makes while it is made or opened, before any row is read.
 
-    *config* is what it was given; its secrets are in no message. What may pass, such as a server
-    that does not answer, is left as it is, but its text is told.
+    *config* is what it is given, if that is not remembered; its secrets are in no message. What
+    may pass, such as a server that does not answer, is left as it is, but its text is told.
 
     Raises:
         PluginBrokenError: with class, text, file and line.
@@ -91,18 +106,18 @@ def making(plugin: object, doing: str, config: object = None) -> Iterator[None]:
         yield
     except HeadraceError:
         raise
-    except MISTAKES as error:
-        text = str(error)
-        if dataclasses.is_dataclass(config) and not isinstance(config, type):
-            text = without_secrets(config, text)
-        raise PluginBrokenError(
-            f"{name_of(plugin)} raised {type(error).__name__} while it was {doing}: {text}",
-            place=place_of(error),
-            hint=HINT,
-        ) from error
     except Exception as error:
+        if config is None:
+            with contextlib.suppress(TypeError):
+                config = _configs.get(plugin)
+        text = _without_secrets(config, str(error))
+        if isinstance(error, MISTAKES):
+            raise PluginBrokenError(
+                f"{name_of(plugin)} raised {type(error).__name__} while it was {doing}: {text}",
+                place=place_of(error),
+                hint=HINT,
+            ) from error
         blame(error, plugin)
-        shown = dataclasses.is_dataclass(config) and not isinstance(config, type)
-        if not shown or without_secrets(config, str(error)) == str(error):
+        if text == str(error):
             error.add_note(_MADE)
         raise

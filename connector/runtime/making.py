@@ -1,7 +1,7 @@
 """A job's plugins, made of their options: whose mistake it is when that fails is told."""
 
 from headrace.connector.job import Job
-from headrace.connector.obs.blame import making
+from headrace.connector.obs.blame import making, remember
 from headrace.plugins import Context, Sink, Source
 
 
@@ -9,6 +9,7 @@ def made_source(job: Job, context: Context) -> Source:
     """Make the source of *job*. Raises what it raises, and PluginBrokenError."""
     with making(job.source, "made", job.source_config):
         made: Source = job.source(job.source_config, context)
+    remember(made, job.source_config)
     return made
 
 
@@ -16,4 +17,5 @@ def made_sink(job: Job, context: Context) -> Sink:
     """Make the sink of *job*. Raises what it raises, and PluginBrokenError."""
     with making(job.sink, "made", job.sink_config):
         made: Sink = job.sink(job.sink_config, context)
+    remember(made, job.sink_config)
     return made

@@ -148,9 +148,10 @@ def test_the_text_of_what_may_pass_is_told(author: Author) -> None:
 
 
 @pytest.mark.parametrize("kind", ["TypeError", "OSError"])
-def test_a_secret_is_in_no_message(author: Author, kind: str) -> None:
+@pytest.mark.parametrize(("where", "config"), [("init", "config"), ("open", "self._config")])
+def test_a_secret_is_in_no_message(author: Author, kind: str, where: str, config: str) -> None:
     """Neither in that of a mistake nor in that of what may pass."""
-    status, said = author.run(init=f"raise {kind}('bad token ' + config.token)")
+    status, said = author.run(**{where: f"raise {kind}('bad token ' + {config}.token)"})
 
     assert 1 == status
     assert kind in error_of(said)
