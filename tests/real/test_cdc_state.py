@@ -161,3 +161,24 @@ def test_a_large_state_is_copied_in_steps(
         (state,), _ = store.published(name)
         assert state.position is not None
         assert (4, fewer) == (state.seq, state.position.chunks)
+
+
+def test_what_was_committed_last_is_there_when_a_split_is_given_back(
+    config: CassandraStoreConfig,
+) -> None:
+    """A split's state is written once a minute, and at the end; also what it only names."""
+    name, split = f"last-{uuid.uuid4().hex[:8]}", "1-of-1"
+    chunks = {"c1": b"one", "c2": b"two"}
+    with closing(CassandraStore.open_job(config, name)) as store:
+        store.register([split])
+        token = claim(store, split=split)
+        store.commit([commit_of(token, split=split, chunks={"c1": b"one"})])
+        store.commit([commit_of(token, split=split, previous=1, seq=2, chunks=chunks)])
+        ((state,), _) = store.published(name)
+        assert 1 == state.seq
+
+        store.release("w1", split, token)
+
+        ((state,), _) = store.published(name)
+        assert state.position is not None
+        assert (2, chunks) == (state.seq, state.position.chunks)
