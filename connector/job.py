@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import yaml
-
 from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import resolved
 from headrace.connector.misplaced import placed
@@ -14,6 +12,7 @@ from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
 from headrace.plugins import ConfigError, Problem, Sink, Source, option, parse_config
 from headrace.plugins.discovery import load
+from headrace.plugins.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
     from headrace.connector.control.catalogue import JobParts
@@ -450,25 +449,6 @@ def _within(section: str, error: ConfigError) -> list[Problem]:
     ]
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what the safe loader lets pass: a key given twice, a key that is no text."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 (PyYAML's signature)
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"a key must be text, found {key!r}: quote it", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def _document(path: Path) -> Mapping[str, Any]:
     place = str(path)
     try:
@@ -479,16 +459,7 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise ConfigError([problem], place=place) from error
     if len(content) > JOB_FILE_BYTES_MAX:
         raise ConfigError([Problem("", f"has more than {JOB_FILE_BYTES_MAX} bytes")], place=place)
-    try:
-        document = yaml.load(content, _Loader)  # noqa: S506 (a subclass of the safe loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        if mark is not None:
-            place = f"{path}:{mark.line + 1}:{mark.column + 1}"
-        message = getattr(error, "problem", None) or "is not YAML"
-        raise ConfigError([Problem("", str(message))], place=place) from error
-    except (RecursionError, ValueError) as error:  # Nested too deep; a date like 2026-99-99.
-        raise ConfigError([Problem("", f"is not usable YAML: {error}")], place=place) from error
+    document = parse_yaml(content, place=place)
     if not isinstance(document, Mapping):
         kind = type(document).__name__
         raise ConfigError(

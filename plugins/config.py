@@ -83,7 +83,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     if keys_allowed:
         return dataclasses.field(default_factory=dict, metadata=metadata, repr=not secret)
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata, repr=not secret)
     if default is _MISSING:
         return dataclasses.field(metadata=metadata, repr=not secret)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
@@ -175,9 +175,19 @@ def _convert(
             raw = _in_unit(key, raw, declared)
         return _CONVERTERS.get(typing.get_origin(hint) or hint, _mapping)(raw, declared)
     except _UnfitError as unfit:
-        shown = "a secret" if declared.secret else repr(raw)[:_SHOWN_MAX]
-        problems.append(Problem(key, f"{unfit.expected}, found {shown}", unfit.hint))
+        told = "a secret" if declared.secret else shown(raw)
+        problems.append(Problem(key, f"{unfit.expected}, found {told}", unfit.hint))
         return None
+
+
+def shown(raw: object) -> str:
+    """Return a wrong value for a message. What is inside a mapping or a list is not repeated.
+
+    Nobody declared what stands there, so it may be a secret.
+    """
+    if isinstance(raw, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(raw, list | tuple) else repr(raw)[:_SHOWN_MAX]
 
 
 class _UnfitError(Exception):

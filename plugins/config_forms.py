@@ -17,6 +17,7 @@ _CONNECT_TYPES: Final[Mapping[object, str]] = {
     float: "DOUBLE",
     tuple: "LIST",
 }
+_HIDDEN: Final = "PASSWORD"  # Connect's type of an option whose value nobody is shown.
 _JSON_TYPES: Final[Mapping[object, str]] = {
     bool: "boolean",
     int: "integer",
@@ -43,7 +44,10 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class CheckedOption:
-    """A key, what was given for it, and what is wrong with that; a secret's value is None."""
+    """A key, what was given for it, and what is wrong with that.
+
+    The value is None for a secret, and for a key that is not declared: nobody knows what it holds.
+    """
 
     key: str
     value: str | None
@@ -95,14 +99,13 @@ def check_options(
     known = {definition.key: definition for definition in definitions(config_class, group=group)}
     keys = [*known, *(key for key in given if key not in known)]
     keys += [p.key for p in found if p.key not in keys]
-    declared = {key: option for key, (_, option) in declared_options(config_class).items()}
+    open_keys = {key for key, definition in known.items() if definition.kind != _HIDDEN}
+    given_openly = {key: value for key, value in given.items() if key in open_keys}
     return [
         CheckedOption(
             key,
-            None
-            if key in declared and declared[key].secret
-            else given.get(key, _fallback(known, key)),
-            list(dict.fromkeys(_told(p, given.get(key)) for p in found if p.key == key)),
+            given_openly.get(key, known[key].default if key in known else None),
+            list(dict.fromkeys(_told(p, given_openly.get(key)) for p in found if p.key == key)),
             known.get(key),
         )
         for key in dict.fromkeys(keys)
@@ -180,13 +183,9 @@ def _told(problem: Problem, value: str | None) -> str:
     if problem.message == "is required":
         return f'Missing required configuration "{problem.key}" which has no default value.'
     shown = problem.message[0].upper() + problem.message[1:]
-    if value is None or "secret" in problem.message:
+    if value is None:
         return f"Invalid value for configuration {problem.key}: {shown}{hint}"
     return f"Invalid value {value[:200]} for configuration {problem.key}: {shown}{hint}"
-
-
-def _fallback(known: Mapping[str, Definition], key: str) -> str | None:
-    return known[key].default if key in known else None
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -204,7 +203,7 @@ def _default(field: dataclasses.Field[Any]) -> str | None:
 
 def _connect_type(hint: object, declared: Option) -> str:
     if declared.secret:
-        return "PASSWORD"
+        return _HIDDEN
     return _CONNECT_TYPES.get(_plain(hint)[0], "STRING")
 
 

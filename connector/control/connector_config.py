@@ -57,7 +57,7 @@ _HINT: Final = "Cassandra's names are of ASCII letters, digits and _"
 # Options that pass by a pattern are not declared one by one: their names tell the secrets.
 _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
-    r"|key\.pem|jaas\.config)"
+    r"|user\.info|key\.pem|jaas\.config)"
 )
 
 

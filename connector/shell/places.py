@@ -1,7 +1,7 @@
 """Where in a statement's text something is, shown as a line, a column and a caret.
 
 Apart from the parser because errors found after parsing point into the same text. An excerpt is
-safe to print: no control characters, bounded in width, secrets covered.
+safe to print: no control characters, bounded in width, the values of options covered.
 """
 
 import re
@@ -12,15 +12,20 @@ from typing import Final
 EXCERPT_CHARS_MAX: Final = 96
 _CHARS_BEFORE: Final = 48  # What is kept left of the caret when a line is too long.
 
+_VALUE: Final = (
+    r"\s{0,20}=\s{0,20}"
+    r"(?:'(?P<text>(?:[^']|'')*)|\"(?P<name>[^\"]*)"
+    r"|(?P<bare>(?:[^'&;\n]|'')+?(?=\s{1,20}and\s|'(?!')|[&;\n]|$)))"
+)
+_USER: Final = r"|://(?P<user>[^/?#\s'@]{0,200})@"
+# What any option is given, for only the plugin knows which of them are secrets; and a URI's user.
+_ANY: Final = re.compile(rf"(?i)(?<!position)(?<!position\s){_VALUE}{_USER}")
 # What an option that by its name holds a secret is given; or a URI's user and password.
 _SECRET: Final = re.compile(
-    r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|\.pem|jaas\.config)"
-    r"[\"\w]{0,40}\s{0,20}=\s{0,20}"
-    r"(?:'(?P<text>(?:[^']|'')*)|\"(?P<name>[^\"]*)|(?P<bare>[^'&;]+?(?=\s+and\s|['&;]|$)))"
-    r"|://(?P<user>[^/?#\s'@]{0,200})@"
+    r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|user\.info|\.pem|jaas\.config)"
+    rf"[\"\w]{{0,40}}{_VALUE}{_USER}"
 )
 _REFERENCE: Final = re.compile(r"\$\{[a-z][a-z0-9_-]*:[^{}\s]+\}\Z|\Z")
-_SECRET_CHARS_BEFORE: Final = 400  # How far left of the excerpt the reason to cover may stand.
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,13 @@ def display_width(character: str) -> int:
 
 
 def _printable(text: str, start: int, end: int) -> str:
-    before = min(start, _SECRET_CHARS_BEFORE)
-    covered = _SECRET.sub(_cover, text[start - before : end])[before:]
+    covered = _ANY.sub(_cover, text[:end])[start:]
     return "".join(c if c.isprintable() else " " for c in covered)
 
 
 def _cover(found: re.Match[str]) -> str:
     start, end = found.span(found.lastgroup or 0)
+    if _REFERENCE.match(found[found.lastgroup or 0]):
+        return found[0]
     whole, offset = found[0], found.start()
     return f"{whole[: start - offset]}{'*' * (end - start)}{whole[end - offset :]}"

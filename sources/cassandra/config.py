@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.plugins import ConfigError, Problem, option
+from headrace.plugins.config import shown
 from headrace.sources.cassandra.absence import GAP, PUBLISH, RETURNS, Patience
 from headrace.sources.cassandra.agent_protocol import AgentAccess
 from headrace.sources.cassandra.contact import Contact
@@ -235,7 +236,7 @@ class CassandraConfig(HoldOptions):
         if (self.username is None) is not (self.password is None):
             problems.append(Problem("password", "belongs to username: give both"))
         if not _is_disposal(self.disposal):
-            expected = f"expected keep, delete or {{archive: DIR}}, found {self.disposal!r}"
+            expected = f"expected keep, delete or {{archive: DIR}}, found {shown(self.disposal)}"
             problems.append(Problem("disposal", expected))
         if self.expiry_seconds < self.memory_seconds:
             hint = "a late copy would count for a mutation already forgotten"
@@ -248,17 +249,17 @@ def _node_problems(key: str, node: object) -> Iterator[Problem]:
     if isinstance(node, str) and node:
         return
     if not isinstance(node, Mapping):
-        yield Problem(key, f"expected a path, found {node!r}", "node1: path/to/cdc_raw")
+        yield Problem(key, f"expected a path, found {shown(node)}", "node1: path/to/cdc_raw")
         return
     if ("path" in node) is ("url" in node):
         yield Problem(key, "expected a path or a url", "{path: path/to/cdc_raw}")
     url = str(node.get("url", "https://"))
     if not url.startswith(("https://", "http://127.", "http://localhost:", "http://[::1]:")):
-        yield Problem(f"{key}.url", f"expected https, found {url!r}", "https://host:9142")
+        yield Problem(f"{key}.url", f"expected https, found {shown(url)}", "https://host:9142")
     for name in _NODE_TEXTS:
         text = node.get(name, "default")
         if not isinstance(text, str) or not text:
-            yield Problem(f"{key}.{name}", f"expected a text, found {text!r}")
+            yield Problem(f"{key}.{name}", f"expected a text, found {shown(text)}")
     yield from node_problems(key, node, _NODE_TEXTS)
 
 

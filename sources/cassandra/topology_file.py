@@ -11,6 +11,7 @@ from typing import Final
 import yaml
 
 from headrace.plugins import ConfigError, Context, Problem
+from headrace.plugins.config import shown
 from headrace.sources.cassandra.topology import Node
 
 LOOK_MS: Final = 5_000  # Between two looks at the file.
@@ -77,12 +78,12 @@ def node_problems(
     for name in _TEXTS:
         text = node.get(name, "default")
         if not isinstance(text, str) or not text:
-            yield Problem(f"{key}.{name}", f"expected a text, found {text!r}")
+            yield Problem(f"{key}.{name}", f"expected a text, found {shown(text)}")
     if not isinstance(node.get("joining", False), bool):
-        yield Problem(f"{key}.joining", f"expected true or false, found {node['joining']!r}")
+        yield Problem(f"{key}.joining", f"expected true or false, found {shown(node['joining'])}")
     tokens = node.get("tokens", [])
     if not isinstance(tokens, Sequence) or not all(map(_is_token, tokens)):
-        yield Problem(f"{key}.tokens", f"expected a list of whole numbers, found {tokens!r}")
+        yield Problem(f"{key}.tokens", f"expected a list of whole numbers, found {shown(tokens)}")
 
 
 def _is_token(given: object) -> bool:
@@ -102,7 +103,7 @@ def _nodes(content: bytes) -> Sequence[Node]:
     for name, node in given.items():
         key = f"topology.{name}"
         if not isinstance(node, Mapping) or not node.get("tokens"):
-            problems.append(Problem(key, f"expected a node with tokens, found {node!r}"))
+            problems.append(Problem(key, f"expected a node with tokens, found {shown(node)}"))
             continue
         problems += node_problems(key, node)
         for token in node["tokens"] if isinstance(node["tokens"], Sequence) else ():

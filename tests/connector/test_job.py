@@ -91,11 +91,15 @@ def test_names_all_mistakes_at_once(tmp_path: Path) -> None:
         ("job: [", ":1:7", "expected"),
         ("job: a\njob: b\n", ":2:1", "job is given twice"),
         ("job: a\n1: b\n", ":2:1", "a key must be text"),
-        ("job: !!python/object:os.system x", ":1:6", "could not determine a constructor"),
+        (
+            "job: !!python/object:os.system x",
+            ":1:6",
+            "constructor for the tag",
+        ),
         ("- job", "", "expected keys and values, found list"),
         ("", "", "expected keys and values, found NoneType"),
         ("[" * 5000, "", "is not usable YAML"),
-        ("job: 2026-99-99", "", "is not usable YAML"),
+        ("job: 2026-99-99", ":1:6", "found a value that is no timestamp"),
         ("a" * (JOB_FILE_BYTES_MAX + 1), "", "has more than"),
         ("job: \0", "", "is not YAML"),
     ],
@@ -125,6 +129,48 @@ def test_a_secret_is_referred_to(tmp_path: Path) -> None:
 
     assert ["sink.sasl.password"] == [problem.key for problem in caught.value.problems]
     assert "${env:SASL_PASSWORD}" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sasl.jaas.config: canary",
+        "runtime: {basic.auth.user.info: canary}",
+        "runtime: {tick_min_ms: {client.secret: canary}}",
+        "runtime: {tick_min_ms: [canary]}",
+        "start: {client.secret: canary}",
+        "sink: {plugin: files, path: o, sasl.oauthbearer.client.secret: canary}",
+        "sink: {plugin: files, path: {basic.auth.user.info: canary}}",
+        "sink: {plugin: files, path: [canary]}",
+        "sink: {plugin: kafka, topic: t, bootstrap.servers: h, sasl.jaas.config: canary}",
+        "sink: {plugin: kafka, topic: t, bootstrap.servers: h, client.id: {a: canary}}",
+        "sink: {plugin: {a: canary}}",
+        "sink: [canary]",
+        "source: {plugin: files, path: in, pasword: canary}",
+        "source: {plugin: cassandra, nodes: {n1: {tokn: canary}}}",
+        "source: {plugin: cassandra, nodes: [{tokn: canary}]}",
+        "source: {plugin: cassandra, nodes: {n1: [canary]}}",
+        "store: {plugin: cassandra, pasword: canary}",
+        "job: [canary]",
+        "? {a: canary}\n: 1",
+        "start: !!int canary",
+        "start: !!timestamp canary",
+        "start: !!python/name:canary x",
+        "start: !canary",
+        "start: *canary",
+        "start: &canary x\nx: &canary y",
+        "start: {canary: 1, canary",
+    ],
+)
+def test_no_undeclared_value_is_repeated(tmp_path: Path, line: str) -> None:
+    """What stands under a key that nobody declared is in no message about a job file."""
+    section = line.partition(":")[0]
+    kept = [known for known in GOOD.splitlines() if not known.startswith(f"{section}:")]
+    path = write(tmp_path, "\n".join([*kept, line, ""]))
+    with pytest.raises(ConfigError) as caught:
+        read_job(path)
+
     assert "canary" not in str(caught.value)
 
 

@@ -63,17 +63,26 @@ def test_errors(given: dict[str, str], key: str, error: str) -> None:
 
 
 def test_values() -> None:
-    """A form shows what was given, else the default, and never a secret."""
+    """A form shows what was given, else the default; no secret, and nothing undeclared."""
     given = {"the.host": "h", "password": "canary", "x.y": "z"}
     found = {option.key: option.value for option in check_options(Sample, given)}
 
-    assert ("h", "9042", None, "z") == (
+    assert ("h", "9042", None, None) == (
         found["the.host"],
         found["port"],
         found["password"],
         found["x.y"],
     )
-    assert "canary" not in str(check_options(Sample, {**given, "password": "canary"}))
+
+
+@pytest.mark.parametrize("key", ["password", "sasl.jaas.config", "prot", "x.secret", ""])
+def test_only_declared_values_are_shown(key: str) -> None:
+    """Neither the form nor an error repeats the value of a secret or of an undeclared key."""
+    elsewhere = [Problem(key, "is wrong")]
+    found = check_options(Sample, {"the.host": "h", key: "canary"}, problems=elsewhere)
+
+    assert key in [checked.key for checked in found if checked.errors]
+    assert "canary" not in str(found)
 
 
 def test_json_schema() -> None:

@@ -118,10 +118,10 @@ def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> Non
         "        ^^^^^^^^\n"
         "hint: refer to it: '${env:PASSWORD}' or '${file:/path:password}'\n"
         "ConfigurationException: line 1:43 seats: expected a whole number, found 'many'\n"
-        "  CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n"
+        "  CREATE DATA_SINK k WITH bus://a?lnie=* AND seats = '****'\n"
         "                                             ^^^^^\n"
         "ConfigurationException: line 1:24 lnie: is not an option\n"
-        "  CREATE DATA_SINK k WITH bus://a?lnie=1 AND seats = 'many'\n"
+        "  CREATE DATA_SINK k WITH bus://a?lnie=* AND seats = '****'\n"
         "                          ^^^^^^^^^^^^^^\n"
         "hint: did you mean line?\n"
     )
@@ -189,3 +189,36 @@ def test_processes(state: str) -> None:
 
     assert [0, 2] == sorted(process.returncode for process in running)
     assert 1 == sum("AlreadyExists: line 1:17 data sink k" in error for error in errors)
+
+
+UNDECLARED = ("sasl.jaas.config", "sasl.oauthbearer.client.secret", "basic.auth.user.info", "tokn")
+
+
+@pytest.mark.parametrize("key", [*UNDECLARED, "password"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE DATA_SINK x WITH bus://a AND {} = 'u:canary'",
+        "CREATE DATA_SINK x WITH bus://a AND seats = 'many' AND {} = 'u:canary'",
+        "CREATE DATA_SINK x WITH 'bus://a?{}=u:canary'",
+        "CREATE DATA_SINK x WITH bus://a?{}=canary;",
+        "CREATE DATA_SINK x WITH bus://a AND {} = 'u:canary' ADN seats = 1",
+        "CREATE DATA_SINK x WITH bus://a AND {} = u:canary",
+        "CREATE DATA_SINK x WITH bus://a AND {} = canary",
+        "CREATE DATA_SINK x WITH bus://a AND {} = 'it''s a canary",
+        "CREATE DATA_SINK x WITH bus://a AND {0} = 'canary' AND {0} = 'canary'",
+        "ALTER DATA_SINK k WITH {} = 'u:canary'",
+        "CREATE DATA_SOURCE flow ON TABLE a.c WITH k AND {} = 'u:canary'",
+        "ALTER DATA_SOURCE flow ON TABLE a.b WITH {} = 'u:canary'",
+    ],
+)
+def test_no_undeclared_value_is_repeated(
+    state: str, text: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The value of a secret or of an undeclared key is in no error, and in no audit."""
+    assert 0 == main(["--state", state, "-e", CREATE])
+    assert 2 == main(["--state", state, "-e", text.format(key)])
+    out, err = capsys.readouterr()
+
+    assert "Exception: line 1:" in err
+    assert "canary" not in out + err + Path(f"{state}.audit").read_text()

@@ -50,6 +50,58 @@ def refused(client: Client, in_request: str) -> list[Answer]:
     ]
 
 
+def undeclared(client: Client, canary: str) -> list[Answer]:
+    """Send a secret under keys that nobody declared, wherever options can be given."""
+    answers = []
+    for key in ("sasl.jaas.config", "sasl.oauthbearer.client.secret", "basic.auth.user.info", "x"):
+        given = {key: canary}
+        classes = ("PondSink", "KafkaSink", "FilesSink", "BrookBrookSource", "CassandraCdcSource")
+        for name in classes:
+            config = {"connector.class": name, **given}
+            route = {"keyspace": "s", "table": "u", "sink": "sink-a", **config}
+            answers += [
+                client("PUT", f"/connector-plugins/{name}/config/validate", config),
+                client("PUT", f"/connector-plugins/{name}/config/validate", route),
+                client("PUT", "/connectors/x/config", config),
+                client("PUT", "/connectors/x/config", route),
+                client("POST", "/connectors", {"name": "x", "config": route}),
+                client("POST", "/api/v1/sources", {"config": {"name": "x", **route}}),
+            ]
+        answers += [
+            client("POST", "/connectors", {"name": "x", "config": {}, **given}),
+            client("POST", "/connectors", {"name": "x", "config": given}),
+            client("PATCH", "/connectors/a/config", given),
+            client("PATCH", "/connectors/sink-a/config", given),
+            client("PATCH", "/connectors/a/offsets", {"offsets": [], **given}),
+            client("PATCH", "/api/v1/sources/a", {"config": given}),
+            client("PATCH", "/api/v1/sinks/sink-a", {"options": given}),
+            client("POST", "/api/v1/sinks", {"name": "x", "uri": "pond:///x", "options": given}),
+            client("POST", "/api/v1/sinks", {"name": "x", "uri": f"pond:///x?{key}={canary}"}),
+            client("POST", "/api/v1/sinks", {"name": "x", "uri": "pond:///x", **given}),
+            client("PUT", "/admin/loggers/root", {"level": "INFO", **given}),
+        ]
+        answers += [
+            client("POST", "/api/v1/statements", {"statement": statement})
+            for statement in (
+                f"CREATE DATA_SINK x WITH 'pond:///x?{key}={canary}'",
+                f"CREATE DATA_SINK x WITH 'pond:///x' AND {key} = '{canary}'",
+                f"CREATE DATA_SINK x WITH 'pond:///x' AND {key} = {canary}",
+                f"CREATE DATA_SINK x WITH 'pond:///x' AND {key} = '{canary}' ADN",
+                f"ALTER DATA_SINK \"sink-a\" WITH {key} = '{canary}'",
+                f"CREATE DATA_SOURCE brook ON TABLE a.b WITH \"sink-a\" AND {key} = '{canary}'",
+            )
+        ]
+        answers += [
+            client("PUT", f"/api/v1/services/{service}/config", {"config": given})
+            for service in ("cdc", "kafka", "schema_store", "none")
+        ]
+    assert {200, 400, 404} == {answer.status for answer in answers}
+    validated = [a.json for a in answers if a.status == 200]
+    assert len(validated) > 1
+    assert all(form["error_count"] for form in validated)
+    return answers
+
+
 def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer, log, audit or state has a secret, whatever is asked, refused, or fails."""
     toys.install(tmp_path, monkeypatch)
@@ -91,7 +143,7 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "sink": f"sink-{name}",
             }
             assert client("POST", "/connectors", {"name": name, "config": config}).status == 201
-        answers = refused(client, in_request)
+        answers = [*refused(client, in_request), *undeclared(client, in_request)]
         until(lambda: b"nobody may" in client("GET", "/api/v1/sources/b").body, "b never failed")
         until((tmp_path / "a.jsonl").exists, "a never wrote")
         answers += [client("GET", path) for path in PATHS]

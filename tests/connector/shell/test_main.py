@@ -1,6 +1,7 @@
 """`headrace shell` without a terminal: the same from a file, a pipe and the command line."""
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,24 @@ def test_unreachable(tmp_path: Path) -> None:
     with pytest.raises(CqlUnreachableError, match=r"could not connect to 127\.0\.0\.1:1") as caught:
         start(tmp_path, "127.0.0.1", "1", "-e", "HELP")
     assert 1 == caught.value.exit_status
+
+
+def test_no_undeclared_value_is_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value of a key that nobody declared is in nothing that the shell prints."""
+    pipe(
+        """
+        CREATE DATA_SINK k WITH bus://a AND sasl.jaas.config = 'canary';
+        CREATE DATA_SINK k WITH bus://a AND basic.auth.user.info = 'u:canary' AD x = 1;
+        CREATE DATA_SINK k WITH 'bus://a?client.secret=canary&tokn=canary';
+        """,
+        monkeypatch,
+    )
+
+    assert 2 == start(tmp_path)
+    out, err = capsys.readouterr()
+    assert {"<stdin>:2", "<stdin>:3", "<stdin>:4"} == set(
+        re.findall(r"^<stdin>:\d", err, re.MULTILINE)
+    )
+    assert "canary" not in out + err

@@ -236,7 +236,7 @@ DESC, SHOW, VALIDATE, PREVIEW, PAUSE, RESUME, STOP or RESTART
             "CREATE DATA_SINK k WITH 'a://b' AND c = lz4",
             """\
             SyntaxException: line 1:40 found a word, expected string, number, TRUE or FALSE
-              CREATE DATA_SINK k WITH 'a://b' AND c = lz4
+              CREATE DATA_SINK k WITH 'a://b' AND c = ***
                                                       ^^^
             hint: write a text in single quotes""",
         ),
@@ -244,7 +244,7 @@ DESC, SHOW, VALIDATE, PREVIEW, PAUSE, RESUME, STOP or RESTART
             "CREATE DATA_SINK k WITH 'a://b' AND c = 1 AND c = 2",
             """\
             SyntaxException: line 1:46 option c is given twice
-              CREATE DATA_SINK k WITH 'a://b' AND c = 1 AND c = 2
+              CREATE DATA_SINK k WITH 'a://b' AND c = * AND c = *
                                                             ^""",
         ),
         (

@@ -1,5 +1,7 @@
 """A place is shown as line, column and caret, and shows no secret."""
 
+import time
+
 import pytest
 
 from headrace.connector.shell.places import EXCERPT_CHARS_MAX, place_of
@@ -59,6 +61,12 @@ def test_long_line(start: int) -> None:
         'AND sasl.password = "a canary" x',
         "AND sasl.password = a canary AND x",
         "AND sasl.password = '" + "y" * 200 + "canary' x",
+        "AND ssl.key.pem = '" + "y" * 2_000 + "canary' x",
+        "AND basic.auth.user.info = 'u:canary' x",
+        "AND basic.auth.user.info = u:a canary AND x",
+        "AND tokn = 'a=''canary' x",
+        "'kafka://h?basic.auth.user.info=it''s:canary&b=c' x",
+        "kafka://h?tokn=canary x",
     ],
 )
 def test_secrets(text: str) -> None:
@@ -69,3 +77,31 @@ def test_secrets(text: str) -> None:
 
     assert "canary" not in line
     assert line[len(caret) - 1] in (text[-1], "*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AND sasl.password = '${env:NAME}' x",
+        "AND a = 1\nDROP x",
+        "SET POSITION = '2026-01-01' x",
+        "CREATE DATA_SINK k WITH 'kafka://host:9092' x",
+    ],
+)
+def test_not_covered(text: str) -> None:
+    """A reference, a position, a host and what stands on another line are shown."""
+    assert text.rpartition("\n")[2] in place_of(text, len(text) - 1, len(text)).excerpt
+
+
+def test_long_texts_are_covered_in_linear_time() -> None:
+    """Covering reads a text once, whatever it holds."""
+
+    def seconds(size: int) -> float:
+        texts = (" " * size, "=" * size, "= " * size, "= a  " * size, "'" * size, "=" + " " * size)
+        begun = time.process_time()
+        for text in texts:
+            place_of(f"{text}x", len(text), len(text) + 1)
+        return time.process_time() - begun
+
+    seconds(1_000)
+    assert 40 * max(seconds(2_000), 0.001) > seconds(20_000)
