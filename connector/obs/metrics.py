@@ -7,8 +7,9 @@ A worker serves it with the rest of its HTTP, where there are both.
 import http.client
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app, start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -48,6 +49,7 @@ class Metrics:
             raise MetricsAddressError(
                 f"cannot listen: {error.strerror}", place=f"{host}:{port}"
             ) from error
+        self._server.set_app(_without_versions(make_wsgi_app(self)))
         self.port: int = self._server.server_port
 
     def collect(self) -> Iterable[Metric]:
@@ -59,6 +61,18 @@ class Metrics:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _without_versions(app: WSGIApplication) -> WSGIApplication:
+    """Let *app* answer without the versions of wsgiref and Python."""
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        def begin(status: str, headers: list[tuple[str, str]]) -> object:
+            return start(status, [*headers, ("Server", "headrace")])
+
+        return app(environ, begin)  # type: ignore[arg-type]  # It never starts an answer twice.
+
+    return answer
 
 
 def metrics_address(given: str, *, key: str) -> tuple[str, int]:

@@ -6,16 +6,15 @@ only. Passwords are compared off the event loop, and for names that are not ther
 
 import asyncio
 import base64
-import binascii
 import functools
 import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import argon2
 import jwt
@@ -27,6 +26,8 @@ from headrace.connector.rest.exchange import RefusedError
 from headrace.connector.rest.logins import DOOR, CassandraLogins
 from headrace.plugins import ConfigError, Problem
 
+T = TypeVar("T")
+
 FILE_BYTES_MAX: Final = 1024 * 1024
 HEADER_CHARS_MAX: Final = 8_192
 CHECKS_AT_ONCE: Final = 4
@@ -35,7 +36,8 @@ REMEMBERED_MAX: Final = 1_000
 KEYS_SECONDS: Final = 300
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
 _CLAIMS: Final = ("exp", "iss", "aud", "sub")
-_PUBLIC: Final = ("/health",)
+CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
+_PUBLIC: Final = ("/health", "/health/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Authenticator:
         self._secret = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
+        self._waiting = 0
 
     @property
     def open_to_all(self) -> bool:
@@ -122,7 +125,7 @@ class Authenticator:
     async def _by_password(self, credentials: str) -> tuple[str, Role, str]:
         try:
             plain = base64.b64decode(credentials, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # No base64, or no UTF-8 in it.
             raise self._unknown("the credentials cannot be read") from None
         name, colon, password = plain.partition(":")
         user = (self._users or {}).get(name)
@@ -131,11 +134,8 @@ class Authenticator:
         mark = hmac.digest(self._secret, f"{name}\0{password}".encode(), hashlib.sha256)
         if user and self._remembered.get(mark, 0.0) > time.monotonic():
             return name, user.role, "rest"
-        async with self._checks:
-            stored = user.password if user else _nobody()
-            good = await asyncio.get_running_loop().run_in_executor(
-                None, self._matches, stored, password
-            )
+        stored = user.password if user else _nobody
+        good = await self._checked(lambda: self._matches(stored, password))
         if not (good and user and colon):
             raise self._unknown("name or password are wrong")
         if len(self._remembered) >= REMEMBERED_MAX:
@@ -146,26 +146,34 @@ class Authenticator:
     async def _by_cassandra(
         self, logins: CassandraLogins, name: str, password: str
     ) -> tuple[str, Role, str]:
-        async with self._checks:
-            loop = asyncio.get_running_loop()
-            if not await loop.run_in_executor(None, logins.knows, name, password):
-                raise self._unknown("name or password are wrong")
+        if not await self._checked(lambda: logins.knows(name, password)):
+            raise self._unknown("name or password are wrong")
         return name, Role.VIEWER, DOOR  # What more it may do, Cassandra says.
 
-    def _matches(self, stored: str, password: str) -> bool:
+    async def _checked(self, check: Callable[[], T]) -> T:
+        """Return what *check* returns, which blocks; few are made at once, and not many wait."""
+        if self._waiting >= CHECKS_WAITING_MAX:
+            message = "too many wait to be logged in"
+            raise RefusedError(503, message, headers={"Retry-After": "1"})
+        self._waiting += 1
         try:
-            return self._hasher.verify(stored, password)
+            async with self._checks:
+                return await asyncio.get_running_loop().run_in_executor(None, check)
+        finally:
+            self._waiting -= 1
+
+    def _matches(self, stored: str | Callable[[], str], password: str) -> bool:
+        try:
+            return self._hasher.verify(stored if isinstance(stored, str) else stored(), password)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             return False
 
     async def _by_token(self, token: str) -> tuple[str, Role]:
         assert self._tokens is not None  # noqa: S101 (asked by the caller)
         assert self._keys is not None  # noqa: S101 (they come together)
-        wanted = self._tokens
+        wanted, keys = self._tokens, self._keys
         try:
-            loop = asyncio.get_running_loop()
-            async with self._checks:
-                key = await loop.run_in_executor(None, self._keys.of, token)
+            key = await self._checked(lambda: keys.of(token))
             claims = jwt.decode(
                 token,
                 key,
@@ -174,9 +182,13 @@ class Authenticator:
                 issuer=wanted.issuer,
                 options={"require": list(_CLAIMS)},
             )
-        except (jwt.PyJWTError, OSError, ValueError):
+        except (jwt.PyJWTError, OSError, ValueError, TypeError):  # Such as a key of another kind.
             raise self._unknown("the token is not good") from None
-        return str(claims["sub"]), _highest(claims.get(wanted.role_claim))
+        roles = _names_in(claims.get(wanted.role_claim))
+        if roles is None:
+            raise self._unknown("the token's roles are neither a text nor a list of texts")
+        known = (ROLES[name] for name in roles if name in ROLES)
+        return str(claims["sub"]), max(known, default=Role.NOBODY)
 
     def _unknown(self, reason: str) -> RefusedError:
         basic = self._users is not None or self.logins
@@ -198,13 +210,20 @@ class _Keys:
             return self._client.get_signing_key_from_jwt(token).key
         assert self._file is not None  # noqa: S101 (one of both)
         known = jwt.PyJWKSet.from_json(self._file.read_text(encoding="utf-8"))
-        return known[jwt.get_unverified_header(token)["kid"]].key
+        name = jwt.get_unverified_header(token).get("kid")
+        found = [key.key for key in known.keys if key.key_id == name]
+        if name is None or not found:
+            raise jwt.InvalidTokenError("no key has the name that the token gives")
+        return found[0]
 
 
-def _highest(claimed: object) -> Role:
-    """Return the highest of our roles among what is claimed; nobody if there is none."""
-    names = claimed if isinstance(claimed, list) else str(claimed or "").split()
-    return max((ROLES[name] for name in names if name in ROLES), default=Role.NOBODY)
+def _names_in(claimed: object) -> Sequence[str] | None:
+    """Return the names in what is claimed, or None if it is neither a text nor a list of texts."""
+    if claimed is None or isinstance(claimed, str):
+        return (claimed or "").split()
+    if isinstance(claimed, list) and all(isinstance(name, str) for name in claimed):
+        return claimed
+    return None
 
 
 def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role] | None]:

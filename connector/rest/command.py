@@ -19,7 +19,7 @@ from headrace.connector.obs.metrics import merged
 from headrace.connector.rest.auth import Authenticator, Tokens, read_users
 from headrace.connector.rest.config import RestConfig, addresses
 from headrace.connector.rest.logins import CassandraLogins
-from headrace.connector.rest.server import LOOPBACK, RestServer
+from headrace.connector.rest.server import RestServer
 from headrace.connector.runtime.supervisor import Supervisor, start_child
 from headrace.connector.runtime.watch import RestartPolicy
 from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config
@@ -78,7 +78,7 @@ async def _serve(
     server = RestServer(
         written.state,
         log=log,
-        hosts=(*LOOPBACK, *config.hosts),
+        hosts=config.hosts,
         authenticator=authenticator_of(config, path.parent),
         metrics=lambda: merged(supervisor.metrics_ports()),
     )

@@ -18,6 +18,7 @@ from headrace.connector.control.offsets import Offset
 from headrace.connector.control.plugin_list import find_plugin, installed
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import ConnectorStatus, SplitStatus
+from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
@@ -27,7 +28,6 @@ from headrace.connector.rest.exchange import (
     answer,
     kind,
     only,
-    read_json,
 )
 from headrace.connector.states import Desired, Observed
 

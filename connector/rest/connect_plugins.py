@@ -12,10 +12,11 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY
 from headrace.connector.control.plugin_list import PluginInfo, find_plugin, installed
 from headrace.connector.obs.logging import LEVELS, threshold
+from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect import KAFKA_VERSION
 from headrace.connector.rest.connect_requests import config_of
 from headrace.connector.rest.doorway import Doorway
-from headrace.connector.rest.exchange import RefusedError, an_object, answer, only, read_json
+from headrace.connector.rest.exchange import RefusedError, an_object, answer, only
 from headrace.plugins.config_forms import CheckedOption, Definition
 
 _TYPES: Final = {"sources": "source", "sinks": "sink", "codecs": "converter"}

@@ -14,7 +14,6 @@ from headrace.connector.control.permission import UnauthorizedError
 from headrace.connector.obs import structlog
 from headrace.plugins import ConfigError, HeadraceError
 
-BODY_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 32
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -75,23 +74,13 @@ def refusal(
     return answer({"error_code": status, "message": message, **(more or {})}, status, headers)
 
 
-async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Return the body of *request*.
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Return what *body* says; floats stay texts.
 
     Raises:
-        RefusedError: it is no JSON, or JSON that can be read in two ways, or too deep, or too long.
+        RefusedError: it is no JSON, or JSON that can be read in two ways, or too deep.
 
     """
-    if request.content_type != "application/json":
-        raise RefusedError(415, "HTTP 415 Unsupported Media Type")
-    if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
-        raise RefusedError(415, "HTTP 415 Unsupported Media Type: a body must not be compressed")
-    body = await request.read()
-    return parse_json(body)
-
-
-def parse_json(body: bytes) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Return what *body* says; floats stay texts. Raises RefusedError as `read_json` does."""
     try:
         text = body.decode()
         document = json.loads(
@@ -186,11 +175,11 @@ def lines_of(error: ConfigError) -> Sequence[str]:
 
 
 def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise RefusedError(400, f"the body gives {twice[:80]!r} twice")
+    made: dict[str, object] = {}
+    for name, value in pairs:
+        if name in made:
+            raise RefusedError(400, f"the body gives {name[:80]!r} twice")
+        made[name] = value
     return made
 
 

@@ -12,7 +12,8 @@ from headrace.connector.control.errors import (
     NotFoundError,
     NotStoppedError,
 )
-from headrace.connector.rest.exchange import RefusedError, lines_of, read_json
+from headrace.connector.rest.bodies import read_json
+from headrace.connector.rest.exchange import RefusedError, lines_of
 from headrace.connector.rest.openapi import Operation
 from headrace.connector.rest.schema import Schema, check
 from headrace.plugins import ConfigError

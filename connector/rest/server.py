@@ -15,11 +15,11 @@ from headrace import __version__
 from headrace.connector.control.permission import CALLER, Role
 from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
+from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
 from headrace.connector.rest.connect import ConnectDoor
 from headrace.connector.rest.connect_plugins import PluginDoor
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import (
-    BODY_BYTES_MAX,
     Handler,
     RefusedError,
     acceptable,
@@ -29,13 +29,12 @@ from headrace.connector.rest.exchange import (
 from headrace.connector.rest.metrics import MetricsDoor
 from headrace.connector.rest.services import ServiceDoor
 from headrace.plugins import MissingRequirementError
+from headrace.plugins.serving import LOOPBACK, Hosts, runner_of
 
-HEADER_BYTES_MAX: Final = 8190
-READ_SECONDS_MAX: Final = 20.0
 REQUESTS_MAX: Final = 256
-KEEPALIVE_SECONDS: Final = 30.0
+IDLE_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 5.0
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
+HEALTH_PATH: Final = "/health"
 
 
 class AddressInUseError(MissingRequirementError):
@@ -74,11 +73,11 @@ class RestServer:
         *,
         log: structlog.stdlib.BoundLogger,
         healthy: Callable[[], str] = lambda: "",
-        hosts: Sequence[str] = LOOPBACK,
+        hosts: Sequence[str] = (),
         authenticator: Authenticator | None = None,
         metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        """*healthy* returns what is wrong, if anything; *hosts* are the names it is called by.
+        """*healthy* returns what is wrong, if anything; *hosts* are more names it is called by.
 
         Without *authenticator* everybody may do everything. *metrics* returns what is to be told
         of the jobs; it may block for seconds.
@@ -88,10 +87,11 @@ class RestServer:
         self._doorway = Doorway(state, guard=self._authenticator.logins)
         self._log = log
         self._healthy = healthy
-        self._hosts = frozenset(hosts)
+        self._hosts = Hosts(hosts)
         self._runners: list[web.AppRunner] = []
         self._worker_id = ""
         self._under_way = 0
+        self._bodies = Bodies()
 
     def application(self, *, services_only: bool = False) -> web.Application:
         """Return the application with all doors, or with the Sidecar's alone."""
@@ -107,13 +107,14 @@ class RestServer:
         app = web.Application(
             middlewares=[
                 errors_as_json,
-                self._bounded,
                 self._known_host,
                 self._known_caller,
+                self._bounded,
                 acceptable,
             ],
             client_max_size=BODY_BYTES_MAX,
         )
+        app[BODIES] = self._bodies
         for door in doors:
             add_routes(app, door.routes())
         return app
@@ -131,16 +132,8 @@ class RestServer:
             AddressInUseError: it cannot listen there.
 
         """
-        runner = web.AppRunner(
-            self.application(services_only=services_only),
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
-            auto_decompress=False,
-            lingering_time=0,
-        )
+        application = self.application(services_only=services_only)
+        runner = runner_of(application, idle_seconds=IDLE_SECONDS_MAX)
         self._runners.append(runner)
         await runner.setup()
         site = web.TCPSite(runner, address.host, address.port, ssl_context=tls)
@@ -168,17 +161,14 @@ class RestServer:
     def _bounded(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
         @web.middleware
         async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            """Bound how many requests are under way, and how long one may take to arrive."""
+            """Bound how many requests are under way. Whether we live can always be asked."""
+            if _is_health(request):
+                return await handler(request)
             if self._under_way >= REQUESTS_MAX:
                 raise RefusedError(503, "too many requests at once", headers={"Retry-After": "1"})
             self._under_way += 1
             try:
-                if request.can_read_body:
-                    async with asyncio.timeout(READ_SECONDS_MAX):
-                        await request.read()
                 return await handler(request)
-            except TimeoutError:
-                raise RefusedError(408, "the body did not arrive in time") from None
             finally:
                 self._under_way -= 1
 
@@ -190,7 +180,7 @@ class RestServer:
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Find out who asks, before anything is said about what is there."""
             caller = await self._authenticator.caller(request)
-            if caller.role < Role.VIEWER and request.path.rstrip("/") != "/health":
+            if caller.role < Role.VIEWER and not _is_health(request):
                 raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
             CALLER.set(caller)  # Of this request's task alone.
             return await handler(request)
@@ -202,16 +192,15 @@ class RestServer:
         @web.middleware
         async def known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Refuse names that are not ours: a page elsewhere may have had them point here."""
-            host = request.headers.get(hdrs.HOST, "")
-            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-            if "*" not in self._hosts and name.lower() not in self._hosts:
-                raise RefusedError(421, "this server is not called that")
-            origin = request.headers.get(hdrs.ORIGIN)
-            if origin is not None and origin != str(request.url.origin()):
-                raise RefusedError(403, "a page of another site may not ask this server")
+            if refused := self._hosts.refusal(request):
+                raise RefusedError(*refused)
             return await handler(request)
 
         return known_host
+
+
+def _is_health(request: web.Request) -> bool:
+    return request.path.rstrip("/") == HEALTH_PATH
 
 
 def add_routes(app: web.Application, routes: Sequence[Route]) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 from aiohttp import web
+from cryptography import x509
 
 from headrace.plugins import (
     ConfigError,
@@ -24,6 +25,7 @@ from headrace.plugins import (
     parse_config,
     resolve,
 )
+from headrace.plugins.serving import LOOPBACK, runner_of
 from headrace.sources.cassandra.agent_server import AgentServer
 from headrace.sources.cassandra.directory import LogDirectory
 from headrace.sources.cassandra.hold_options import HoldOptions
@@ -37,7 +39,6 @@ _ARCHIVE: Final = "archive:"
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS: Final = 1
 _IDLE_CLASS: Final = 3 << 13
-_LOOPBACK: Final = ("localhost", "::1", "[::1]")
 
 
 class AgentListenError(MissingRequirementError):
@@ -57,6 +58,11 @@ class AgentConfig(HoldOptions):
     )
     listen: str = option("host:port to listen on.", default="127.0.0.1:9142")
     token: str | None = option("What readers must know.", default=None, secret=True)
+    hosts: tuple[str, ...] = option(
+        "Names that readers call the agent by, besides those in its certificate; addresses are "
+        "always accepted.",
+        default=(),
+    )
     tls_certificate: str | None = option("The agent's certificates, in PEM.", default=None)
     tls_key: str | None = option("The key of the first of them, in PEM.", default=None)
     tls_client_ca: str | None = option(
@@ -98,7 +104,7 @@ class AgentConfig(HoldOptions):
             problems.append(Problem("tls_key", "belongs to tls_certificate: give both"))
         if self.tls_client_ca and not self.tls_certificate:
             problems.append(Problem("tls_client_ca", "needs tls_certificate"))
-        near = host in _LOOPBACK or host.startswith("127.")
+        near = host in LOOPBACK or host.startswith("127.")
         if not near and not (self.tls_certificate and (self.token or self.tls_client_ca)):
             hint = "give tls_certificate, tls_key, and token or tls_client_ca"
             said = f"{host} can be reached by others: TLS and authentication are needed"
@@ -119,6 +125,19 @@ class AgentConfig(HoldOptions):
         except (OSError, ssl.SSLError) as error:
             raise ConfigError([Problem("tls_certificate", f"cannot be used: {error}")]) from error
         return context
+
+    def certified_hosts(self) -> Sequence[str]:
+        """Return the names in the certificate, by which readers check it. Raises ConfigError."""
+        if self.tls_certificate is None:
+            return ()
+        try:
+            certificate = x509.load_pem_x509_certificate(Path(self.tls_certificate).read_bytes())
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        except x509.ExtensionNotFound:
+            return ()
+        except (OSError, ValueError) as error:
+            raise ConfigError([Problem("tls_certificate", f"cannot be used: {error}")]) from error
+        return names.value.get_values_for_type(x509.DNSName)
 
 
 class _Clock:
@@ -166,17 +185,19 @@ def server_of(config: AgentConfig) -> AgentServer:
     events = structlog.stdlib.get_logger()
     keeper = Keeper(log, config.disposal_of, _Clock(), events)
     keeper.check()
-    return AgentServer(log, keeper, token=config.token, rate_bytes=config.rate_bytes, events=events)
+    return AgentServer(
+        log,
+        keeper,
+        token=config.token,
+        rate_bytes=config.rate_bytes,
+        hosts=(*config.hosts, *config.certified_hosts()),
+        events=events,
+    )
 
 
 async def _serve(config: AgentConfig) -> int:
     server = server_of(config)
-    runner = web.AppRunner(
-        server.application(),
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=STOP_SECONDS_MAX,
-    )
+    runner = runner_of(server.application(), stop_seconds=STOP_SECONDS_MAX)
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -220,6 +241,7 @@ def _config(arguments: Sequence[str]) -> AgentConfig:
     parser.add_argument("--commitlog", metavar="DIR", help="the node's commit log directory")
     parser.add_argument("--listen", metavar="HOST:PORT", help="default: 127.0.0.1:9142")
     parser.add_argument("--token", metavar="REFERENCE", help="what readers must know: ${file:…}")
+    parser.add_argument("--hosts", metavar="NAME,…", help="names it is called by; not addresses")
     parser.add_argument("--tls-certificate", metavar="PEM", help="the agent's certificates")
     parser.add_argument("--tls-key", metavar="PEM", help="the key of the first of them")
     parser.add_argument("--tls-client-ca", metavar="PEM", help="whose certificates readers have")

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -22,6 +22,7 @@ from aiohttp import hdrs, web
 
 from headrace.plugins import HeadraceError, MissingRequirementError
 from headrace.plugins.measures import TEXT_TYPE, exposition
+from headrace.plugins.serving import Hosts, arrived
 from headrace.sources.cassandra.agent_protocol import (
     COPIES_PATH,
     COPY_BYTES_MAX,
@@ -114,21 +115,26 @@ class Pace:
 class AgentServer:
     """See the module. `sent_bytes` counts what went out of segments."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         log: LogDirectory,
         keeper: Keeper,
         *,
         token: str | None,
         rate_bytes: int | None,
+        hosts: Iterable[str] = (),
         events: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Without a *token* everybody who gets a connection may read."""
+        """Without a *token* everybody who gets a connection may read.
+
+        *hosts* are the names that readers call it by, besides addresses.
+        """
         self._log = log
         self._keeper = keeper
         self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
         self._walks = Walks()
         self._token = None if token is None else token.encode()
+        self._hosts = Hosts(hosts)
         self._pace = Pace(rate_bytes)
         self._events = events
         self._flaws = FlawsTold()
@@ -192,7 +198,9 @@ class AgentServer:
             self._under_way -= 1
 
     def _let_in(self, request: web.Request) -> None:
-        given = request.headers.get("Authorization", "").encode()
+        if stranger := self._hosts.refusal(request):
+            raise _RefusedError(stranger[0], "agent_refused", stranger[1])
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if self._token is not None and not hmac.compare_digest(given, b"Bearer " + self._token):
             raise _RefusedError(401, "agent_refused", "the token is missing, or another one")
         if self._under_way > REQUESTS_MAX:
@@ -260,7 +268,7 @@ class AgentServer:
         return True
 
     async def _need(self, request: web.Request) -> web.Response:
-        need = _body(await request.read(), Need)
+        need = _body(await _arrived(request), Need)
         marker = Marker(number_in(need.incarnation, need.segment), need.offset)
         pending = {**need.copies, **{number: [] for number in need.segments}}
 
@@ -272,7 +280,7 @@ class AgentServer:
         return _json({"disposed": await self._alone(note)})
 
     async def _needs(self, request: web.Request) -> web.Response:
-        needs = _body(await request.read(), Needs)
+        needs = _body(await _arrived(request), Needs)
         if len(needs.splits) > SPLITS_MAX:
             raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
         hold = Hold(self._keeper, needs.job, store=needs.store)
@@ -304,7 +312,7 @@ class AgentServer:
 
     async def _mutations(self, request: web.Request) -> web.Response:
         """Answer with mutations, one after another; who asks compares their digests."""
-        asked = _body(await request.read(), Places, msgspec.msgpack.decode)
+        asked = _body(await _arrived(request), Places, msgspec.msgpack.decode)
         if sum(length for _, length in asked.places) > COPY_BYTES_MAX:
             raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
         try:
@@ -332,7 +340,7 @@ class AgentServer:
     async def _entries(self, request: web.Request) -> web.StreamResponse:
         """Answer with what is wanted of a segment's entries."""
         name = _segment_name(request)
-        asked = _body(await request.read(), Entries, msgspec.msgpack.decode)
+        asked = _body(await _arrived(request), Entries, msgspec.msgpack.decode)
         if not 0 < asked.bytes <= RANGE_BYTES_MAX or asked.begin < 0:
             raise _RefusedError(416, "bad_range", f"expected 1 to {RANGE_BYTES_MAX} bytes")
         file = await self._alone(lambda: self._file(name))
@@ -414,6 +422,16 @@ def _asked(text: str) -> tuple[int, int]:
         said = f"expected 1 to {RANGE_BYTES_MAX} bytes, found {last - first + 1}"
         raise _RefusedError(416, "bad_range", said)
     return first, last
+
+
+async def _arrived(request: web.Request) -> bytes:
+    try:
+        return await arrived(request, NEEDS_BYTES_MAX)
+    except TimeoutError:
+        raise _RefusedError(408, "bad_request", "the body did not arrive in time") from None
+    except web.HTTPRequestEntityTooLarge:
+        message = f"the body has more than {NEEDS_BYTES_MAX} bytes"
+        raise _RefusedError(413, "bad_request", message) from None
 
 
 def _body(content: bytes, kind: type[T], decode: Decode = msgspec.json.decode) -> T:

@@ -5,7 +5,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from aiohttp import web
 from children import SECONDS_MAX
 from headrace.connector.serde.registry.server import application
 from headrace.connector.serde.registry.store import RegistryStore
+from headrace.plugins.serving import runner_of
 
 
 @contextmanager
-def registry(path: Path, port: int = 0) -> Iterator[str]:
+def registry(path: Path, port: int = 0, hosts: Sequence[str] = ()) -> Iterator[str]:
     """Serve the registry whose file is at *path*; give its address."""
     started: threading.Event = threading.Event()
     addresses: list[str] = []
@@ -26,7 +27,7 @@ def registry(path: Path, port: int = 0) -> Iterator[str]:
 
     async def serve() -> None:
         store = RegistryStore(path)
-        runner = web.AppRunner(application(store))
+        runner = runner_of(application(store, hosts), decompress=True)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         addresses.append("http://{}:{}".format(*runner.addresses[0][:2]))

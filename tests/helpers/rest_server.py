@@ -100,9 +100,18 @@ def serving(
         yield asyncio.run_coroutine_threadsafe(start, loop).result(SECONDS_MAX)
     finally:
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(SECONDS_MAX)
+        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), loop).result(SECONDS_MAX)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(SECONDS_MAX)
         loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    """End what is left, as `asyncio.run` does: connections whose bodies are still being read."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 @dataclass

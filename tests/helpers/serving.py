@@ -9,6 +9,7 @@ from pathlib import Path
 from aiohttp import web
 
 from headrace.plugins import parse_config
+from headrace.plugins.serving import runner_of
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.agent_command import AgentConfig, server_of
 from headrace.sources.cassandra.agent_protocol import AgentAccess
@@ -27,9 +28,7 @@ class Served:
         self.config = parse_config(AgentConfig, given)
         self.server = server_of(self.config)
         self._loop = asyncio.new_event_loop()
-        self._runner = web.AppRunner(
-            self.server.application(), access_log=None, shutdown_timeout=0.1
-        )
+        self._runner = runner_of(self.server.application(), stop_seconds=0.1)
         self._loop.run_until_complete(self._runner.setup())
         tls = self.config.tls()
         site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=tls)

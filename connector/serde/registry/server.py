@@ -9,7 +9,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,8 @@ from headrace.connector.serde.registry.store import (
     TEXT_BYTES_MAX,
     RegistryStore,
 )
-from headrace.plugins import ConfigError, MissingRequirementError, Problem
+from headrace.plugins import ConfigError, MissingRequirementError, Problem, serving
+from headrace.plugins.serving import Hosts, runner_of
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 PORT: Final = 8081
@@ -32,15 +33,19 @@ _BODY_BYTES_MAX: Final = 2 * TEXT_BYTES_MAX
 _NUMBER_MAX: Final = (1 << 31) - 1  # Messages have four bytes for an id.
 _TYPE: Final = "AVRO"
 _STORE: Final = web.AppKey("store", RegistryStore)
+_HOSTS: Final = web.AppKey("hosts", Hosts)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Json = Any  # Any: whatever JSON has.
 
 
-def application(store: RegistryStore) -> web.Application:
-    """Return the registry's routes over *store*."""
-    app = web.Application(middlewares=[_errors_as_json], client_max_size=_BODY_BYTES_MAX)
+def application(store: RegistryStore, hosts: Iterable[str] = ()) -> web.Application:
+    """Return the registry's routes over *store*; *hosts* are names that clients call it by."""
+    app = web.Application(
+        middlewares=[_errors_as_json, _known_host], client_max_size=_BODY_BYTES_MAX
+    )
     app[_STORE] = store
+    app[_HOSTS] = Hosts(hosts)
     subject, version = "/subjects/{subject}", "/subjects/{subject}/versions/{version}"
     app.add_routes(
         [
@@ -88,6 +93,14 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < web.HTTPBadRequest.status_code:
             raise
         return _error(error.status, error.status, f"HTTP {error.status} {error.reason}")
+
+
+@web.middleware
+async def _known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if refused := request.app[_HOSTS].refusal(request):
+        status, reason = refused
+        return _error(status, status, reason)
+    return await handler(request)
 
 
 def _error(status: int, code: int, message: str) -> web.Response:
@@ -275,7 +288,11 @@ def _flag(request: web.Request, name: str) -> bool:
 
 async def _body(request: web.Request) -> Mapping[str, Json]:
     try:
-        body = json.loads(await request.read())
+        async with asyncio.timeout(serving.ARRIVAL_SECONDS_MAX):
+            content = await request.read()
+        body = json.loads(content)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
     except web.RequestPayloadError as error:  # As when it is not compressed as it says.
         raise errors.BadRequestError("The body cannot be read") from error
     except (ValueError, RecursionError):
@@ -360,6 +377,12 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--state", type=Path, default=Path("registry.db"), help="its SQLite file")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; loopback by default")
+    parser.add_argument(
+        "--hosts",
+        default="",
+        metavar="NAME,…",
+        help="names that clients call it by, besides localhost; addresses are always accepted",
+    )
     parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one")
     given = parser.parse_args(arguments)
     if not 0 <= given.port <= _PORT_MAX:
@@ -367,19 +390,20 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError([problem])
     store = RegistryStore(given.state)
     try:
-        asyncio.run(_serve(store, given.host, given.port))
+        hosts = [name.strip() for name in given.hosts.split(",") if name.strip()]
+        asyncio.run(_serve(application(store, (given.host, *hosts)), given.host, given.port))
     finally:
         store.close()
     return 0
 
 
-async def _serve(store: RegistryStore, host: str, port: int) -> None:
+async def _serve(app: web.Application, host: str, port: int) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError):  # Not the main thread: whoever runs it stops it.
             loop.add_signal_handler(number, stopped.set)
-    runner = web.AppRunner(application(store), access_log=None)
+    runner = runner_of(app, decompress=True)
     await runner.setup()
     try:
         await _listen(runner, host, port)

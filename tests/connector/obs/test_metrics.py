@@ -207,6 +207,17 @@ def test_only_this_machine_is_told(given: str) -> None:
         metrics_address(given, key="--metrics")
 
 
+def test_no_version_of_python_is_told() -> None:
+    """The answer names headrace as the server, and nothing that runs it."""
+    metrics = Metrics(("127.0.0.1", 0), list, "a")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as answer:
+            assert ["headrace"] == answer.headers.get_all("Server")
+            assert b"headrace_info" in answer.read()
+    finally:
+        metrics.close()
+
+
 def test_an_address_that_is_taken() -> None:
     """A second process at one address is refused by name."""
     first = Metrics(("127.0.0.1", 0), list, "a")

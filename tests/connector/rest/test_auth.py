@@ -1,18 +1,23 @@
 """Who is let in, as whom, and that nobody is let in by mistake."""
 
 import json
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import argon2
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm
 
-from headrace.connector.rest.auth import Authenticator, Tokens, read_users
+from children import SECONDS_MAX
+from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator, Tokens, read_users
 from headrace.connector.rest.command import authenticator_of
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
@@ -28,7 +33,12 @@ USERS = "users:\n" + "".join(
 )
 
 
-def bearer(claims: dict[str, Any], key: Any = KEY, algorithm: str = "ES256") -> dict[str, str]:  # noqa: ANN401 (a key)
+def bearer(
+    claims: dict[str, Any],
+    key: Any = KEY,  # noqa: ANN401 (a key)
+    algorithm: str = "ES256",
+    head: dict[str, Any] | None = None,
+) -> dict[str, str]:
     """Return the header of a token."""
     whole = {
         "sub": "bob",
@@ -38,7 +48,9 @@ def bearer(claims: dict[str, Any], key: Any = KEY, algorithm: str = "ES256") -> 
         "role": "operator",
     } | claims
     whole = {name: value for name, value in whole.items() if value is not None}
-    token = jwt.encode(whole, key, algorithm=algorithm, headers={"kid": "1"})
+    token = jwt.encode(
+        whole, key, algorithm=algorithm, headers={"kid": "1"} if head is None else head
+    )
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -112,6 +124,26 @@ def _refused(answer: Answer) -> bool:
         bearer({}, ec.generate_private_key(ec.SECP256R1())),
         bearer({}, "secret-secret-secret-secret-secret", "HS256"),
         bearer({}, "", "none"),
+        bearer({}, head={}),
+        bearer({}, head={"kid": "unknown"}),
+        bearer({}, head={"kid": ""}),
+        bearer({}, rsa.generate_private_key(65537, 2048), "RS256"),
+        bearer({"role": ["admin", 1]}),
+        bearer({"role": [["admin"]]}),
+        bearer({"role": [{"admin": True}]}),
+        bearer({"role": {"admin": True}}),
+        bearer({"role": 3}),
+        bearer({"exp": "soon"}),
+        bearer({"aud": [1]}),
+        {"Authorization": "Bearer e30.e30.e30"},
+        {"Authorization": "Bearer W10.W10.W10"},
+        {"Authorization": "Bearer eyJhbGciOiJFUzI1NiIsImtpZCI6WzFdfQ.e30.e30"},
+        {"Authorization": "Bearer eyJhbGciOlsxXSwia2lkIjoiMSJ9.e30.e30"},
+        {"Authorization": "Bearer \xff.\xff.\xff"},
+        {"Authorization": "Basic \xff\xfe"},
+        {"Authorization": "Basic /w=="},
+        {"Authorization": "Basic OmE="},
+        {"Authorization": "\xff"},
     ],
     ids=lambda headers: str(headers)[:40],
 )
@@ -121,6 +153,31 @@ def test_nobody(client: Client, headers: dict[str, str]) -> None:
         answer = client(method, path, None, **headers)
         assert _refused(answer) or answer.status == 400
     assert client("GET", "/health").status == 200
+
+
+def test_logins_wait_in_a_bounded_queue(client: Client) -> None:
+    """More logins than can be checked soon are sent away; who was let in before is not kept out."""
+    assert 200 == client("GET", "/", None, **basic("admin", "admin-pw")).status
+    with ThreadPoolExecutor(2 * CHECKS_WAITING_MAX) as pool:
+        held = threading.Event()
+        verify = argon2.PasswordHasher.verify
+
+        def slow(*given: Any) -> bool:  # noqa: ANN401 (passed on)
+            held.wait(SECONDS_MAX)
+            return verify(*given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(argon2.PasswordHasher, "verify", slow)
+            ask = partial(client, "GET", "/", None, **basic("viewer", "wrong"))
+            asked = [pool.submit(ask) for _ in range(2 * CHECKS_WAITING_MAX)]
+            done, _ = wait(asked, SECONDS_MAX, FIRST_COMPLETED)
+            assert 503 == next(iter(done)).result().status
+            assert 200 == client("GET", "/", None, **basic("admin", "admin-pw")).status
+            assert 200 == client("GET", "/health").status
+            held.set()
+            found = Counter(future.result(SECONDS_MAX).status for future in asked)
+    assert {401, 503} == set(found)
+    assert CHECKS_WAITING_MAX <= found[401]
 
 
 @pytest.mark.parametrize(

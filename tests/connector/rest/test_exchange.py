@@ -1,5 +1,7 @@
 """A body is JSON that can be read in one way only, or it is refused by name."""
 
+import time
+
 import pytest
 
 from headrace.connector.rest.exchange import DEPTH_MAX, RefusedError, parse_json
@@ -43,3 +45,20 @@ def test_refused(body: bytes, message: str) -> None:
         parse_json(body)
 
     assert 400 == caught.value.status
+
+
+def test_keys_given_twice_are_found_in_linear_time() -> None:
+    """Eight times as many keys, the last of them twice, take about eight times as long."""
+
+    def seconds(keys: int) -> float:
+        pairs = ",".join(f'"{number}":0' for number in range(keys))
+        body = f'{{{pairs},"{keys - 1}":0}}'.encode()
+        spent = []
+        for _ in range(3):
+            begun = time.process_time()
+            with pytest.raises(RefusedError, match="twice"):
+                parse_json(body)
+            spent.append(time.process_time() - begun)
+        return min(spent)
+
+    assert 24 * seconds(5_000) > seconds(40_000)

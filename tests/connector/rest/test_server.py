@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from headrace.connector.rest import server
-from headrace.connector.rest.exchange import BODY_BYTES_MAX
+from headrace.connector.rest.bodies import BODY_BYTES_MAX
+from headrace.plugins import serving
 from rest_server import RestWorker
 
 CONFIG = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "k"}
@@ -49,6 +50,22 @@ def test_errors_are_json(shared: RestWorker, method: str, path: str, status: int
         ({"Host": "evil.example:8083"}, 421),
         ({"Host": "localhost:1"}, 200),
         ({"Host": "[::1]:1"}, 200),
+        ({"Host": "10.0.0.1:1"}, 200),
+        ({"Host": "LOCALHOST"}, 200),
+        ({"Host": "localhost.evil.example"}, 421),
+        ({"Host": "10.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost:99999999"}, 400),
+        ({"Host": "localhost:65536"}, 400),
+        ({"Host": "localhost:x"}, 400),
+        ({"Host": "u@localhost"}, 400),
+        ({"Host": ""}, 400),
+        ({"Origin": "http://localhost:99999999"}, 400),
+        ({"Origin": "nonsense"}, 400),
+        ({"Origin": "null"}, 403),
+        ({"Host": "localhost:1", "Origin": "http://localhost:1"}, 200),
+        ({"Host": "localhost:1", "Origin": "http://localhost:2"}, 403),
+        ({"Host": "localhost:1", "Origin": "https://localhost:1"}, 403),
+        ({"Host": "localhost:99999999", "Origin": "http://localhost:99999999"}, 400),
         ({"Accept": "text/html"}, 406),
         ({"Accept": "text/html, */*;q=0.1"}, 200),
         ({"Origin": "http://evil.example"}, 403),
@@ -101,9 +118,35 @@ def test_literal_secrets(shared: RestWorker) -> None:
     assert b"canary-1" not in answer.body
 
 
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic canary\r\nbad header\r\n\r\n",
+        "no HTTP at all\r\n\r\n",
+        "PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: nine\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + "x" * 9_000 + "\r\n\r\n",
+    ],
+    ids=["good", "missing", "host", "header", "nonsense", "length", "long"],
+)
+def test_answers_name_no_version(shared: RestWorker, request_text: str) -> None:
+    """No answer tells which versions run here, not even the one to what is no HTTP."""
+    with socket.create_connection(("127.0.0.1", shared.client.port), 10) as peer:
+        peer.sendall(request_text.encode())
+        response = http.client.HTTPResponse(peer)
+        response.begin()
+        text = f"{response.headers}{response.read().decode()}"
+
+    assert response.status < 500
+    assert "headrace" == response.headers["Server"]
+    assert [] == [word for word in ("Python", "aiohttp", "canary") if word in text]
+
+
 def test_slow_body(shared: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that never arrives is given up."""
-    monkeypatch.setattr(server, "READ_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(serving, "ARRIVAL_SECONDS_MAX", 0.2)
     with socket.create_connection(("127.0.0.1", shared.client.port), 10) as peer:
         peer.sendall(
             b"POST /connectors HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"

@@ -1,5 +1,7 @@
 """The embedded registry answers as another one did, where that one is right."""
 
+import contextlib
+import http.client
 import json
 import signal
 import subprocess
@@ -242,3 +244,45 @@ def test_a_port_that_is_none_is_refused(
     assert 2 == main(["registry", "--state", str(state), f"--port={port}"])
     assert f"--port: expected 0 to 65535, found {port}" in capsys.readouterr().err
     assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "10.0.0.1"}, 200),
+        ({"Host": "registry.example:8081"}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "localhost:99999999"}, 400),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://localhost:99999999"}, 400),
+    ],
+)
+def test_only_its_own_names_are_answered(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """A page that lets its name point to the registry gets nothing, and versions are not told."""
+    with registry(tmp_path / "registry.db", hosts=["registry.example"]) as address:
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", "/subjects", headers=headers)
+            answer = connection.getresponse()
+
+            assert status == answer.status
+            assert "headrace" == answer.headers["Server"]
+
+
+def test_a_body_that_does_not_arrive_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client has a bounded time for its body."""
+    monkeypatch.setattr("headrace.plugins.serving.ARRIVAL_SECONDS_MAX", 0.2)
+    with registry(tmp_path / "registry.db") as address:
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+        with contextlib.closing(connection):
+            connection.putrequest("POST", "/subjects/a/versions")
+            connection.putheader("Content-Length", "9")
+            connection.endheaders(b"{")
+
+            assert 408 == connection.getresponse().status

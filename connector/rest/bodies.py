@@ -1,0 +1,69 @@
+"""The bodies of requests: read when it is known who asks, bounded by role, in number and in time.
+
+Those that arrive slowly occupy places of their own, and nobody can take all of these.
+"""
+
+from collections import Counter
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from headrace.connector.control.permission import CALLER, Caller, Role
+from headrace.connector.rest.exchange import RefusedError, parse_json
+from headrace.connector.rest.logins import DOOR
+from headrace.plugins import serving
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+SMALL_BYTES_MAX: Final = 64 * 1024  # Of those who may not make or change anything.
+ARRIVING_MAX: Final = 128  # Bodies at once.
+ARRIVING_OF_ONE_MAX: Final = 32
+
+
+class Bodies:
+    """Counts the bodies that are arriving. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        """Count nothing yet."""
+        self._arriving: Counter[tuple[str, str]] = Counter()
+
+    async def read(self, request: web.Request) -> bytes:
+        """Return the body of *request*, which is from `CALLER`. Raises RefusedError."""
+        caller = CALLER.get()
+        whose = caller.name, caller.address
+        if self._arriving[whose] >= ARRIVING_OF_ONE_MAX or self._arriving.total() >= ARRIVING_MAX:
+            message = "too many bodies are arriving at once"
+            raise RefusedError(503, message, headers={"Retry-After": "1"})
+        self._arriving[whose] += 1
+        try:
+            return await serving.arrived(request, bytes_max(caller))
+        except TimeoutError:
+            raise RefusedError(408, "the body did not arrive in time") from None
+        except web.RequestPayloadError:
+            raise RefusedError(400, "the body cannot be read") from None
+        finally:
+            self._arriving[whose] -= 1
+            if not self._arriving[whose]:
+                del self._arriving[whose]
+
+
+BODIES: Final = web.AppKey("bodies", Bodies)
+
+
+def bytes_max(caller: Caller) -> int:
+    """Return how long a body of *caller* may be; of Cassandra's users only Cassandra knows more."""
+    is_small = caller.role < Role.ADMIN and caller.door != DOOR
+    return SMALL_BYTES_MAX if is_small else BODY_BYTES_MAX
+
+
+async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Return the body as JSON; floats stay texts.
+
+    Raises:
+        RefusedError: another media type, too long, no JSON, a key twice, or nested too deep.
+
+    """
+    if request.content_type != "application/json":
+        raise RefusedError(415, "HTTP 415 Unsupported Media Type")
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+        raise RefusedError(415, "HTTP 415 Unsupported Media Type: a body must not be compressed")
+    return parse_json(await request.app[BODIES].read(request))

@@ -1,0 +1,107 @@
+"""What all HTTP servers of headrace have in common: who may call them, how, and for how long."""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from aiohttp import hdrs, web, web_response
+
+ARRIVAL_SECONDS_MAX: Final = 20.0  # For a body.
+IDLE_SECONDS_MAX: Final = 60.0  # For the head of the first request, and between two requests.
+LINGER_SECONDS: Final = 2.0  # How long an unwanted body is read, so that the answer arrives.
+STOP_SECONDS_MAX: Final = 60.0
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
+_HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>\d{1,5}))?")
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<host>[^/?#]+)|null", re.IGNORECASE)
+_PORT_MAX: Final = 65_535
+
+# aiohttp would name its own version and Python's, and has no option for that. A middleware does not
+# see the answers to what is no HTTP.
+web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # Not in its __all__.
+
+
+def runner_of(
+    app: web.Application,
+    *,
+    idle_seconds: float = IDLE_SECONDS_MAX,
+    stop_seconds: float = STOP_SECONDS_MAX,
+    decompress: bool = False,
+) -> web.AppRunner:
+    """Return what runs *app*: with bounds, and without a log of accesses.
+
+    What is under way when it ends has *stop_seconds*.
+    """
+    return web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        keepalive_timeout=idle_seconds,
+        shutdown_timeout=stop_seconds,
+        auto_decompress=decompress,
+        lingering_time=LINGER_SECONDS,
+    )
+
+
+class Hosts:
+    """The names by which a server may be called.
+
+    A page elsewhere can let its own name point to this machine and then ask as if it came from
+    here. It cannot do so with an address, so addresses are always accepted. `*.example.com` stands
+    for all names that have one label more, as in certificates.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Accept *names* and those of the loopback; `*` accepts all."""
+        self._names = {name.strip("[]").lower() for name in (*LOOPBACK, *names)}
+
+    def refusal(self, request: web.BaseRequest) -> tuple[int, str] | None:
+        """Return the status and the reason to refuse *request* with; None where there is none."""
+        host = request.headers.get(hdrs.HOST, "")
+        name = _name_in(host)
+        if name is None:
+            return 400, "the Host header is not host:port"
+        if not self._accepts(name):
+            return 421, "this server is not called that (its option `hosts` takes more names)"
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is None or origin.lower() == f"{request.scheme}://{host}".lower():
+            return None
+        match = _ORIGIN.fullmatch(origin)
+        if match is None or (match["host"] and _name_in(match["host"]) is None):
+            return 400, "the Origin header is not scheme://host:port"
+        return 403, "a page of another site may not ask this server"
+
+    def _accepts(self, name: str) -> bool:
+        wildcard = f"*.{name.partition('.')[2]}"
+        return bool({"*", name, wildcard} & self._names) or _is_address(name)
+
+
+async def arrived(request: web.Request, bytes_max: int) -> bytes:
+    """Return the body of *request*.
+
+    Raises:
+        TimeoutError: it did not arrive in time.
+        web.HTTPRequestEntityTooLarge: it has more than *bytes_max* bytes.
+
+    """
+    if (request.content_length or 0) > bytes_max:
+        raise web.HTTPRequestEntityTooLarge(bytes_max, request.content_length or 0)
+    async with asyncio.timeout(ARRIVAL_SECONDS_MAX):
+        return await request.clone(client_max_size=bytes_max).read()
+
+
+def _name_in(host: str) -> str | None:
+    """Return the name in `name:port`, in lower case and without brackets; None if it is neither."""
+    match = _HOST.fullmatch(host)
+    if match is None or int(match["port"] or 0) > _PORT_MAX:
+        return None
+    return match["name"].strip("[]").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
