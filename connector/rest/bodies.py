@@ -38,7 +38,10 @@ class Bodies:
             return await serving.arrived(request, bytes_max(caller))
         except TimeoutError:
             raise RefusedError(408, "the body did not arrive in time") from None
-        except web.RequestPayloadError:
+        except (
+            ConnectionError,
+            web.RequestPayloadError,
+        ):  # The client may be gone, which is no error.
             raise RefusedError(400, "the body cannot be read") from None
         finally:
             self._arriving[whose] -= 1

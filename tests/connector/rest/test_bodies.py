@@ -95,6 +95,15 @@ def test_slow_ones_occupy_a_part(client: Client) -> None:
         assert 400 == client("PUT", VALIDATE, {}, **basic("operator", "pw")).status
 
 
+def test_who_goes_away_is_no_error(shared: RestWorker, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that leaves before its body has arrived leaves no error in the log."""
+    with slow(shared.client.port, 8):
+        assert 200 == shared.client("GET", "/health").status
+    assert 200 == shared.client("GET", "/health").status
+
+    assert [] == [record.message for record in caplog.records]
+
+
 def test_slow_ones_without_logins(shared: RestWorker) -> None:
     """The same where nobody needs to log in."""
     with slow(shared.client.port, MANY) as peers:
