@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headrace.connector.control.confinement import ROOTS_KEY, Bounds
 from headrace.connector.control.connector_config import secret_problems
-from headrace.connector.control.references import resolved
+from headrace.connector.control.references import check_references, resolved
 from headrace.connector.misplaced import placed
 from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
@@ -135,6 +136,11 @@ class JobFile:
     )
     sink: Mapping[str, Any] | None = option("The sink: `plugin` and its options.", default=None)
     runtime: Mapping[str, Any] = option("Bounds and times of the runtime.", default={})
+    sink_files_roots: tuple[str, ...] = option(
+        "Folders in which sinks of statements may write files; by default the folder of this file.",
+        name=ROOTS_KEY,
+        default=(".",),
+    )
     rest: Mapping[str, Any] = option("The HTTP server of `headrace worker`.", default={})
 
 
@@ -257,8 +263,8 @@ class JobText:
     runtime: Mapping[str, Any]
     store: Mapping[str, Any] | None = field(repr=False)
     start: str
-    confined: bool
-    """Whether the sink is of statements, whose references are confined."""
+    bounds: Bounds | None
+    """Where a sink of statements may write; None for one of the job file itself."""
 
 
 def job_text(path: Path, job: str | None = None) -> JobText:
@@ -267,6 +273,8 @@ def job_text(path: Path, job: str | None = None) -> JobText:
     Raises:
         ConfigError: the file cannot be read, or is none.
         StateFileError: the state file is needed and cannot be used.
+        SecretUnavailableError: a sink of statements refers to what it may not; see
+            `check_references`.
 
     """
     notes, name = state_of(path, job)
@@ -278,6 +286,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         sink, start = parts.sink, start or parts.start
         source = _source_of(path, written, parts.cluster)
         parts.name_tables(source)
+        check_references(sink, section="sink")
         if parts.service:
             source |= parts.service.source
             runtime_given |= parts.service.runtime
@@ -292,7 +301,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         runtime=runtime_given,
         store=written.store,
         start=start or EARLIEST,
-        confined=written.sink is None,
+        bounds=_bounds_of(path, written) if written.sink is None else None,
     )
 
 
@@ -310,7 +319,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
     text = job_text(path, job)
     problems: list[Problem] = []
     source_class, source_config = _part("source", text.source, problems)
-    sink_class, sink_config = _part("sink", text.sink, problems, confined=text.confined)
+    sink_class, sink_config = _part("sink", text.sink, problems, text.bounds)
     runtime = _checked("runtime", RuntimeConfig, text.runtime, problems)
     store_class, store_config = SqliteStore, None
     if text.store is not None:
@@ -368,6 +377,16 @@ def configured(section: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
     return plugin, config
 
 
+def bounds_of(path: Path) -> Bounds:
+    """Return what the file at *path* allows sinks of statements. Raises ConfigError."""
+    return _bounds_of(path, parse_config(JobFile, _document(path), place=str(path)))
+
+
+def _bounds_of(path: Path, written: JobFile) -> Bounds:
+    state = path.absolute().parent / written.state
+    return Bounds(file=path.absolute(), state=state, roots=written.sink_files_roots)
+
+
 def _from_statements(state: Path, job: str) -> "JobParts":
     """Ask the statements for the sink and the tables."""
     # Only when needed, and they ask for a job themselves.
@@ -410,7 +429,10 @@ def _keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
 
 
 def _part(
-    section: str, given: Mapping[str, Any], problems: list[Problem], *, confined: bool = False
+    section: str,
+    given: Mapping[str, Any],
+    problems: list[Problem],
+    bounds: Bounds | None = None,
 ) -> tuple[Any, Any]:  # Any: the plugin's class, and an instance of its config_class.
     left = dict(given)
     name = left.pop("plugin", None)
@@ -426,8 +448,11 @@ def _part(
     if written_down:
         problems += _within(section, ConfigError(written_down))
         return None, None
-    options = resolved(left, section=section, confined=confined)
-    return plugin, _checked(section, plugin.config_class, options, problems)
+    options = resolved(left, section=section, confined=bounds is not None)
+    config = _checked(section, plugin.config_class, options, problems)
+    if bounds is not None and config is not None and (outside := bounds.problems(config)):
+        problems += _within(section, ConfigError(outside))
+    return plugin, config
 
 
 def _checked(

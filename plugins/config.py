@@ -40,6 +40,7 @@ class Option:
     secret: bool = False
     keys_allowed: str = ""
     unit: str = ""
+    writes: bool = False
 
 
 def option(  # noqa: PLR0913 (each argument is one property of an option)
@@ -53,13 +54,16 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     secret: bool = False,
     keys_allowed: str = "",
     unit: str = "",
+    writes: bool = False,
 ) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
     """Declare the option of a dataclass field; without *default* it must be given.
 
     *name* is the key where it cannot be the field's name (`bootstrap.servers`). *minimum* and
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
     strings, then takes every key that matches it and belongs to no other field. The value of a
-    *secret* option is in no message and no `repr`.
+    *secret* option is in no message and no `repr`. An option that *writes* is the path of a file or
+    a folder that is written to: in statements and requests it must lie below the folders that the
+    worker's file allows.
 
     A number whose key says its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written with
     one: `500ms`, `2h`, `16MiB`. Another one may have a *unit* (`ms`, `seconds`, `bytes`,
@@ -78,6 +82,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
         secret=secret,
         keys_allowed=keys_allowed,
         unit=unit,
+        writes=writes,
     )
     metadata = {"option": declared}
     if keys_allowed:

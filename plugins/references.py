@@ -57,6 +57,6 @@ def resolve(reference: str, *, place: str) -> str:
 def literal_problem(key: str) -> Problem:
     """Return the mistake of writing a secret down for the option *key*, and what to write."""
     word = key.lstrip("-")
-    variable = re.sub(r"\W", "_", word).upper()
+    variable = "HEADRACE_SECRET_" + re.sub(r"\W", "_", word).upper()  # As statements may name it.
     hint = f"refer to it: '${{env:{variable}}}' or '${{file:/path:{word}}}'"
     return Problem(key, "is a secret and cannot be written down here", hint)

@@ -73,7 +73,8 @@ def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[
         if place.suffix not in FILE_SUFFIXES and not place.exists():
             _check_creates(place, origin, text)
         with contextlib.closing(open_notes(place)) as connection:
-            yield ControlService(connection)
+            file = place if place.suffix in FILE_SUFFIXES else None
+            yield ControlService(connection, file=file)
 
 
 def _check_creates(place: Path, origin: str, text: str) -> None:

@@ -17,13 +17,15 @@ from typing import Any, Final
 import structlog
 
 from headrace.connector.control.references import resolved
-from headrace.connector.job import read_source, state_of
+from headrace.connector.job import bounds_of, read_source, state_of
 from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.runtime.schemas import written_paths
 from headrace.connector.stores.notes import job_store
 from headrace.plugins import (
     Batch,
+    CheckResult,
     CloseReason,
     ConfigError,
     Context,
@@ -80,6 +82,15 @@ def validate(question: Question) -> Json:
     plugin: type[Sink] = load("sinks", question["plugin"])
     options = resolved(question["options"], section="sink", confined=True)
     config: object = parse_config(plugin.config_class, options)
+    file = question.get("job_file")
+    if file is None and (unknown := list(written_paths(config))):
+        hint = "ask the worker, over HTTP or with --state WORKER.yaml"
+        said = "only the file that the job is run with says where this may write"
+        return [[key, CheckResult.UNKNOWN.value, said, hint] for key, _ in unknown]
+    if file is not None:
+        if outside := bounds_of(Path(file)).problems(config):
+            return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
+        os.chdir(Path(file).parent)  # As the job that it is run with.
     context = _context("validate", bytes(16))
     findings = plugin(config, context).check()
     return [[f.check, f.result.value, f.message, f.hint] for f in findings]

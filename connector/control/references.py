@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,30 +17,57 @@ from headrace.plugins import SecretUnavailableError, is_reference, resolve
 FILE_BYTES_MAX: Final = 1024 * 1024
 ROOTS_VARIABLE: Final = "HEADRACE_SECRETS_ROOTS"
 ROOTS: Final = "/run/secrets:/var/run/secrets:/etc/headrace"
+NAMES_VARIABLE: Final = "HEADRACE_SECRETS_ENV"
+NAMES: Final = "HEADRACE_SECRET_*"
 _PATH: Final = re.compile(r"\$\{(?:file|dir):([^:{}]+)")
+_NAME: Final = re.compile(r"\$\{env:([^{}]+)\}")
 
 
 def resolved(options: Mapping[str, Any], *, section: str, confined: bool = False) -> dict[str, Any]:
     """Return *options* with the values that are references replaced by what they refer to.
 
     *section* is what the options belong to, for messages. *confined* is for what statements or
-    requests gave: their files must lie below one of the roots, or callers could have any file of
-    this machine read.
+    requests gave; see `check_references`.
 
     Raises:
         SecretUnavailableError: a variable is not set, or a file or a key in it is missing, or
-            the file is none that may be read.
+            it may not be referred to.
 
     """
     if confined:
-        for key, value in options.items():
-            _check_roots(value, f"{section}.{key}")
+        check_references(options, section=section)
     return {
         key: resolve(value, place=f"{section}.{key}")
         if isinstance(value, str) and is_reference(value)
         else value
         for key, value in options.items()
     }
+
+
+def check_references(options: Mapping[str, Any], *, section: str) -> None:
+    """Check that *options*, which statements or requests gave, refer to what is meant for that.
+
+    Files must lie below one of the roots, and variables must have one of the names: or callers
+    could have any file and any variable of this machine sent to where they like.
+
+    Raises:
+        SecretUnavailableError: an option refers to something else.
+
+    """
+    for key, value in options.items():
+        _check_roots(value, f"{section}.{key}")
+        _check_name(value, f"{section}.{key}")
+
+
+def _check_name(value: object, place: str) -> None:
+    match = _NAME.fullmatch(value) if isinstance(value, str) else None
+    names = [name for name in os.environ.get(NAMES_VARIABLE, NAMES).split(":") if name]
+    if match is not None and not any(fnmatchcase(match[1], name) for name in names):
+        raise SecretUnavailableError(
+            f"statements may not refer to {value}",
+            place=place,
+            hint=f"name the variable {' or '.join(names)}, or add its name to {NAMES_VARIABLE}",
+        )
 
 
 def _check_roots(value: object, place: str) -> None:

@@ -1,9 +1,11 @@
 """Statements that need a plugin's answer: SHOW LAG, SET POSITION, PREVIEW and VALIDATE."""
 
 import base64
+import contextlib
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from headrace.connector.control.commands import Commands
@@ -11,6 +13,7 @@ from headrace.connector.control.connector_config import sink_options, whole_tabl
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.errors import (
     BadPositionError,
+    NotAvailableError,
     NotFoundError,
     StatementError,
 )
@@ -32,10 +35,16 @@ class Running:
     """What statements ask of the plugins of jobs. Belongs to the connection's thread."""
 
     def __init__(
-        self, connection: sqlite3.Connection, commands: Commands, *, ask: Ask = ask
+        self,
+        connection: sqlite3.Connection,
+        commands: Commands,
+        *,
+        ask: Ask = ask,
+        file: Path | None = None,
     ) -> None:
-        """Ask nothing yet."""
+        """Ask nothing yet. *file* is what jobs are run with that have not run yet, if known."""
         self._ask = ask
+        self._file = file
         self._connection = connection
         self._commands = commands
 
@@ -91,7 +100,13 @@ class Running:
         """
         sink = self._commands.validate_sink(name)
         options = sink_options(sink.config)
-        found = self._ask({"verb": "validate", "plugin": sink.plugin, "options": options})
+        file = self._file_for(name)
+        found = self._ask({
+            "verb": "validate",
+            "plugin": sink.plugin,
+            "options": options,
+            "job_file": None if file is None else str(file.absolute()),
+        })  # fmt: skip
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
 
     def set_position(self, statement: SetPosition) -> ResultTable:
@@ -174,6 +189,14 @@ class Running:
             for name in names
             for partition, (size_bytes, files) in worst.items()
         ]
+
+    def _file_for(self, sink: str) -> Path | None:
+        """Return what the jobs of a sink are run with, or None if nobody has said that."""
+        for source in self._commands.sources():
+            if source.sink == sink:
+                with contextlib.suppress(NotAvailableError):
+                    return job_file(self._connection, self._commands.status(source.name).job)
+        return self._file
 
     def _job_of(self, name: str) -> Mapping[str, str]:
         job = self._commands.status(name).job

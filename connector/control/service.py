@@ -49,18 +49,23 @@ class ControlService:
     """Executes statements on the catalogue of one state file, each wholly or not at all."""
 
     def __init__(
-        self, connection: sqlite3.Connection, *, ask: Ask = ask, guard: Guard | None = None
+        self,
+        connection: sqlite3.Connection,
+        *,
+        ask: Ask = ask,
+        guard: Guard | None = None,
+        file: Path | None = None,
     ) -> None:
         """Use *connection* from its own thread only; closing it stays with the caller.
 
-        *ask* puts a question to a plugin.
+        *ask* puts a question to a plugin. *file* is the worker's, if known.
         """
         self._connection = connection
         self.commands = Commands(connection, guard=guard)
-        self._running = Running(connection, self.commands, ask=ask)
+        self._running = Running(connection, self.commands, ask=ask, file=file)
 
     @classmethod
-    def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
+    def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
         """Return the service of what *state* names (see `open_notes`); close it.
 
         Another thread may close it.
@@ -69,7 +74,7 @@ class ControlService:
             StateFileError: the file cannot be used.
 
         """
-        return cls(open_notes(state, check_same_thread=False), guard=guard)
+        return cls(open_notes(state, check_same_thread=False), guard=guard, file=file)
 
     def close(self) -> None:
         """Close the state file."""

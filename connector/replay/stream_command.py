@@ -91,7 +91,7 @@ def _check(text: JobText, job: Job, source: SourceSpec) -> bytes:
     """
     problems = []
     hint = "run it without --engine spark, or leave that out"
-    if text.confined:
+    if text.bounds is not None:
         problems.append(Problem("sink", "jobs of statements are for workers", hint))
     if text.source.get("disposal", "keep") != "keep":
         problems.append(Problem("source.disposal", "on Spark segments are kept only", hint))

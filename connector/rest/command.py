@@ -81,6 +81,7 @@ async def _serve(
         hosts=config.hosts,
         authenticator=authenticator_of(config, path.parent),
         metrics=lambda: merged(supervisor.metrics_ports()),
+        file=path,
     )
     tls = tls_of(config, path.parent)
     over = asyncio.Event()

@@ -28,9 +28,12 @@ ASKING_MAX: Final = 16  # Questions to plugins, with those that wait for a threa
 class Doorway:
     """The command service for handlers. Close it when the server has stopped."""
 
-    def __init__(self, state: Path, *, guard: Guard | None = None) -> None:
-        """Open nothing yet; *state* is the state file, *guard* decides who may."""
+    def __init__(
+        self, state: Path, *, guard: Guard | None = None, file: Path | None = None
+    ) -> None:
+        """Open nothing yet; *state* is the state file, *file* the worker's; *guard* decides."""
         self.state = state
+        self._file = file
         self._guard = guard
         self._here = threading.local()
         self._close: list[Callable[[], None]] = []
@@ -78,6 +81,7 @@ class Doorway:
     def _service(self) -> ControlService:
         made: ControlService | None = getattr(self._here, "service", None)
         if made is None:
-            made = self._here.service = ControlService.open(self.state, guard=self._guard)
+            made = ControlService.open(self.state, guard=self._guard, file=self._file)
+            self._here.service = made
             self._close.append(made.close)
         return made

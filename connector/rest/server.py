@@ -76,15 +76,16 @@ class RestServer:
         hosts: Sequence[str] = (),
         authenticator: Authenticator | None = None,
         metrics: Callable[[], bytes] = bytes,
+        file: Path | None = None,
     ) -> None:
         """*healthy* returns what is wrong, if anything; *hosts* are more names it is called by.
 
         Without *authenticator* everybody may do everything. *metrics* returns what is to be told
-        of the jobs; it may block for seconds.
+        of the jobs; it may block for seconds. *file* is the worker's.
         """
         self._metrics = metrics
         self._authenticator = authenticator or Authenticator()
-        self._doorway = Doorway(state, guard=self._authenticator.logins)
+        self._doorway = Doorway(state, guard=self._authenticator.logins, file=file)
         self._log = log
         self._healthy = healthy
         self._hosts = Hosts(hosts)

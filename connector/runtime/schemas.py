@@ -1,6 +1,6 @@
 """From a sink's options to where its schemas are published."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from headrace.connector.job import Job
@@ -17,6 +17,7 @@ from headrace.plugins import (
     SchemaStore,
     Sink,
     SinkOptions,
+    declared_options,
     is_reference,
     parse_config,
 )
@@ -74,6 +75,18 @@ def check_options(options: SinkOptions) -> None:
             continue
     if problems:
         raise ConfigError(problems)
+
+
+def written_paths(config: object) -> Iterator[tuple[str, str]]:
+    """Yield key and path of each option of a sink's *config*, and of its stores, that writes."""
+    for key, (field, declared) in declared_options(type(config)).items():
+        path = getattr(config, field.name)
+        if declared.writes and isinstance(path, str):
+            yield key, path
+    if isinstance(config, SinkOptions):
+        for prefix, store in ((_CLAIMS_KEY, _claims(config)), (_KEY, _schemas(config))):
+            if store is not None:
+                yield from ((f"{prefix}.{key}", path) for key, path in written_paths(store[1]))
 
 
 def _claim_store(options: SinkOptions) -> ClaimStore | None:

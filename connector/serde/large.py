@@ -71,7 +71,7 @@ class BrokenChunkError(BadRecordError):
 class DirectoryConfig:
     """Options of the claim store `directory`."""
 
-    path: str = option("The folder; it is made if it is not there.")
+    path: str = option("The folder; it is made if it is not there.", writes=True)
     retention_hours: int | None = option(
         "Values that were kept longer ago are removed: give more than the topics' retention. By "
         "default nothing is.",

@@ -18,7 +18,7 @@ class SchemaFolderError(RetriableError):
 class SchemaFolderConfig:
     """Options of the schema store `file`, each after `schema.store.`."""
 
-    path: str = option("The folder; it is made if it is not there.")
+    path: str = option("The folder; it is made if it is not there.", writes=True)
 
 
 class FileSchemaStore(SchemaStore):

@@ -16,7 +16,7 @@ STATEMENT_TOPICS: Final[Mapping[str, str]] = {
         URI's query, and each AND, is an option. A secret is given as a reference to it.
 
           CREATE DATA_SINK k WITH 'kafka://k1:9092' AND topic = 'changes'
-            AND sasl.password = '${env:KAFKA_PASSWORD}';""",
+            AND sasl.password = '${env:HEADRACE_SECRET_KAFKA}';""",
     "ALTER_DATA_SINK": """\
         ALTER DATA_SINK [IF EXISTS] name WITH ['uri'] [AND] option = value [AND ...];
 

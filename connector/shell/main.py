@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.connector.control.permission import Caller, CassandraGuard, Role
 from headrace.connector.control.service import ControlService
+from headrace.connector.job import FILE_SUFFIXES
 from headrace.connector.notes import open_notes
 from headrace.connector.shell import terminal
 from headrace.connector.shell.authority import CassandraAuthority
@@ -82,8 +83,10 @@ def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Execut
             options.rest, username=options.username, password=password, tls=options.rest_tls
         )
     else:
-        with contextlib.closing(open_notes(Path(options.state), create=create)) as connection:
-            yield ControlService(connection)
+        place = Path(options.state)
+        with contextlib.closing(open_notes(place, create=create)) as connection:
+            file = place if place.suffix in FILE_SUFFIXES else None
+            yield ControlService(connection, file=file)
 
 
 def _with_password(options: ShellOptions, screen: Screen) -> ShellOptions:

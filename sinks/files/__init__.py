@@ -3,12 +3,11 @@
 A delivery is on disk before it is settled, so there is nothing to drain and nothing to close.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from headrace import plugins
-from headrace.sinks.files.lines import append_lines, unwritable
+from headrace.sinks.files.lines import append_lines, unwritable, why_unwritable
 from headrace.sinks.files.options import FileSinkConfig, options_of_uri
 
 
@@ -25,13 +24,13 @@ class FileSink(plugins.Sink):
         return options_of_uri(host, path)
 
     def check(self) -> list[plugins.Finding]:
-        """Look whether the file, or its folder, may be written."""
+        """Say what `open` would come to, without making the file."""
         path = Path(self.config.path).absolute()
-        place = path if path.exists() else path.parent
-        passed = os.access(place, os.W_OK) and (place.is_file() or place is not path)
-        result = plugins.CheckResult.PASSED if passed else plugins.CheckResult.FAILED
-        found = "can" if passed else "cannot"
-        return [plugins.Finding("file", result, f"{path} {found} be written")]
+        wrong = why_unwritable(path)
+        if wrong:
+            message = f"{path} cannot be written: {wrong}"
+            return [plugins.Finding("file", plugins.CheckResult.FAILED, message)]
+        return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{path} can be written")]
 
     def open(self) -> plugins.Writer:
         """Make sure that the file can be written, and ends with a whole line."""

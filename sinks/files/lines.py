@@ -9,7 +9,7 @@ from errno import EAGAIN, EINVAL
 from io import FileIO
 from mmap import PROT_READ, mmap
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import Final
 
 from headrace.plugins import HeadraceError
@@ -48,6 +48,24 @@ def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
         except OSError:
             file.truncate(end)
             raise
+
+
+def why_unwritable(path: Path) -> str:
+    """Return why lines cannot be appended at *path*, or nothing. Makes and changes nothing."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        folder = path.parent
+        if not folder.is_dir():
+            return f"there is no folder {folder}"
+        return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} may not be written"
+    except OSError as error:
+        return error.strerror or str(error)
+    if S_ISDIR(mode):
+        return "it is a folder"
+    if not S_ISREG(mode):
+        return "it is a device"
+    return "" if os.access(path, os.R_OK | os.W_OK) else "the right to read and write it is missing"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from headrace import plugins
 class FileSinkConfig(plugins.SinkOptions):
     """Options of the file sink."""
 
-    path: str = plugins.option("The file to append to; it is made if it is not there.")
+    path: str = plugins.option("The file to append to; it is made if it is not there.", writes=True)
 
     def __post_init__(self) -> None:
         """Refuse what names no file, and what every sink refuses."""

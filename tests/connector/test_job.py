@@ -128,7 +128,7 @@ def test_a_secret_is_referred_to(tmp_path: Path) -> None:
         read_job(write(tmp_path, text))
 
     assert ["sink.sasl.password"] == [problem.key for problem in caught.value.problems]
-    assert "${env:SASL_PASSWORD}" in str(caught.value)
+    assert "${env:HEADRACE_SECRET_SASL_PASSWORD}" in str(caught.value)
     assert "canary" not in str(caught.value)
 
 
@@ -198,6 +198,83 @@ def test_takes_sink_and_tables_from_the_statements(tmp_path: Path) -> None:
 
     assert (FileSink, "out.jsonl") == (job.sink, job.sink_config.path)
     assert ("shop.orders",) == job.source_config.tables
+
+
+def of_statements(folder: Path, sink: str, more: str = "") -> Path:
+    """Return a job file whose sink a statement defines."""
+    statements = f"""
+        CREATE DATA_SINK out WITH {sink};
+        CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH out;
+    """
+    assert 0 == exec_main(["--state", str(folder / "state.db"), "-e", statements])
+    source = "{plugin: cassandra, schema: schema.cql, nodes: {n1: cdc_raw}}"
+    return write(folder, f"job: orders\nstate: state.db\nsource: {source}\n{more}\n")
+
+
+SCHEMAS = "'kafka://h?topic=t' AND schema.store = 'file' AND schema.store.path = "
+CLAIMS = "'file://x' AND large.policy = 'claim-check' AND large.store.path = "
+
+
+@pytest.mark.parametrize(
+    ("sink", "more", "key"),
+    [
+        ("'file:///etc/cron.d/x'", "", "sink.path"),
+        ("'file://' AND path = '../x'", "", "sink.path"),
+        ("'file://' AND path = 'in/../../x'", "", "sink.path"),
+        ("'file://' AND path = 'link/x'", "", "sink.path"),
+        ("'file://x'", "sink.files.roots: [out]", "sink.path"),
+        ("'file://x'", "sink.files.roots: []", "sink.path"),
+        ("'file://' AND path = 'output/x'", "sink.files.roots: [out]", "sink.path"),
+        ("'file://job.yaml'", "", "sink.path"),
+        ("'file://state.db'", "", "sink.path"),
+        ("'file://state.db.audit'", "", "sink.path"),
+        (f"{SCHEMAS}'/tmp/x'", "", "sink.schema.store.path"),
+        (f"{CLAIMS}'../x'", "", "sink.large.store.path"),
+    ],
+)
+def test_statements_write_below_the_roots(tmp_path: Path, sink: str, more: str, key: str) -> None:
+    """A sink of statements may not write elsewhere, also through dots and links."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        read_job(of_statements(folder, sink, more))
+
+    assert [key] == [problem.key for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("sink", "more"),
+    [
+        ("'file://x'", ""),
+        ("'file://' AND path = 'out/x'", "sink.files.roots: out"),
+        ("'file://{}/elsewhere/x'", "sink.files.roots: [out, '{}/elsewhere']"),
+        (f"{SCHEMAS}'schemas'", ""),
+    ],
+)
+def test_statements_may_write_below_the_roots(tmp_path: Path, sink: str, more: str) -> None:
+    """By default that is the folder of the file, or else what the file names."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+
+    assert read_job(of_statements(folder, sink.format(tmp_path), more.format(tmp_path)))
+
+
+def test_a_job_file_may_write_anywhere(tmp_path: Path) -> None:
+    """What the job file itself says is trusted."""
+    path = write(tmp_path, GOOD.replace("out.jsonl", "/elsewhere/out.jsonl"))
+
+    assert "/elsewhere/out.jsonl" == read_job(path).sink_config.path
+
+
+def test_who_only_reads_the_text_checks_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a replay makes of a statement's sink refers to no more than its job may."""
+    monkeypatch.setenv("CANARY", "canary")
+    sink = "'kafka://h?topic=t' AND sasl.password = '${env:CANARY}'"
+    with pytest.raises(SecretUnavailableError, match="may not refer to"):
+        job_text(of_statements(tmp_path, sink))
 
 
 def test_asks_the_state_for_a_missing_sink(tmp_path: Path) -> None:

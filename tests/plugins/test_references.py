@@ -22,4 +22,4 @@ def test_what_cannot_be_resolved() -> None:
 
     assert 3 == gone.value.exit_status
     assert "canary" not in str(literal.value)
-    assert "refer to it: '${env:KEY}' or" in str(literal.value)
+    assert "refer to it: '${env:HEADRACE_SECRET_KEY}' or" in str(literal.value)

@@ -116,7 +116,7 @@ def test_options_in_error(state: str, capsys: pytest.CaptureFixture[str]) -> Non
         "is a secret and cannot be written down here\n"
         "    AND password = '******'\n"
         "        ^^^^^^^^\n"
-        "hint: refer to it: '${env:PASSWORD}' or '${file:/path:password}'\n"
+        "hint: refer to it: '${env:HEADRACE_SECRET_PASSWORD}' or '${file:/path:password}'\n"
         "ConfigurationException: line 1:43 seats: expected a whole number, found 'many'\n"
         "  CREATE DATA_SINK k WITH bus://a?lnie=* AND seats = '****'\n"
         "                                             ^^^^^\n"

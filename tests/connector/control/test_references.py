@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.control.references import FILE_BYTES_MAX, ROOTS_VARIABLE, resolved
+from headrace.connector.control.references import (
+    FILE_BYTES_MAX,
+    NAMES_VARIABLE,
+    ROOTS_VARIABLE,
+    resolved,
+)
 from headrace.plugins import SecretUnavailableError, is_reference
 
 
@@ -105,4 +110,39 @@ def test_roots(
         return
     with pytest.raises(SecretUnavailableError, match="outside the folders for secrets") as caught:
         resolved(options, section="sink", confined=True)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "allowed"),
+    [
+        (None, "HEADRACE_SECRET_BUS", True),
+        (None, "AWS_SECRET_ACCESS_KEY", False),
+        (None, "HEADRACE_SECRETS_ROOTS", False),
+        (None, "headrace_secret_bus", False),
+        ("BUS:KAFKA_*", "BUS", True),
+        ("BUS:KAFKA_*", "KAFKA_PASSWORD", True),
+        ("BUS:KAFKA_*", "BUS_2", False),
+        ("BUS:KAFKA_*", "HEADRACE_SECRET_BUS", False),
+        ("", "BUS", False),
+        ("*", "ANY", True),
+    ],
+)
+def test_names(
+    monkeypatch: pytest.MonkeyPatch, names: str | None, name: str, *, allowed: bool
+) -> None:
+    """Statements refer to the variables that are meant for them, job files to any."""
+    monkeypatch.setenv(name, "canary")
+    monkeypatch.delenv(NAMES_VARIABLE, raising=False)
+    if names is not None:
+        monkeypatch.setenv(NAMES_VARIABLE, names)
+    options = {"password": f"${{env:{name}}}"}
+
+    assert {"password": "canary"} == resolved(options, section="sink")
+    if allowed:
+        assert {"password": "canary"} == resolved(options, section="sink", confined=True)
+        return
+    with pytest.raises(SecretUnavailableError, match="may not refer to") as caught:
+        resolved(options, section="sink", confined=True)
+    assert "sink.password" == caught.value.place
     assert "canary" not in str(caught.value)

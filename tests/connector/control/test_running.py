@@ -195,16 +195,59 @@ def test_no_such_place(
 
 def test_validate(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> None:
     """VALIDATE shows what the sink found; secrets are resolved where it is asked."""
-    monkeypatch.setenv("BUS", "a canary")
-    run(service, "CREATE DATA_SINK k WITH bus://a AND password = '${env:BUS}'")
+    monkeypatch.setenv("HEADRACE_SECRET_BUS", "a canary")
+    run(service, "CREATE DATA_SINK k WITH bus://a AND password = '${env:HEADRACE_SECRET_BUS}'")
     columns = ("check", "result", "message", "hint")
 
     expected = ResultTable(columns, (("stop", "passed", "the password is a canary", ""),))
     assert expected == run(service, "VALIDATE DATA_SINK k")
-    monkeypatch.delenv("BUS")
+    monkeypatch.delenv("HEADRACE_SECRET_BUS")
     with pytest.raises(NotAvailableError, match="secret_unavailable") as caught:
         run(service, "VALIDATE DATA_SINK k")
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "result", "message"),
+    [
+        ("ok.jsonl", "passed", "can be written"),
+        ("none/x.jsonl", "failed", "there is no folder"),
+        ("in.jsonl/x", "failed", "Not a directory"),
+        ("folder", "failed", "it is a folder"),
+        ("pipe", "failed", "it is a device"),
+        ("/etc/x.jsonl", "failed", "lies outside the folders for files"),
+        ("../x.jsonl", "failed", "lies outside the folders for files"),
+        ("state.db", "failed", "is the job's own state file"),
+    ],
+)
+def test_validate_says_what_would_happen(  # noqa: PLR0913, PLR0917 (fixtures and parameters)
+    folder: Path,
+    connection: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    result: str,
+    message: str,
+) -> None:
+    """VALIDATE looks where the job would write, whatever the folder of the one that asks is."""
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    service = ControlService(connection, ask=ask_here, file=folder / "job.yaml")
+    monkeypatch.chdir("/")
+    run(service, f"CREATE DATA_SINK v WITH 'file://' AND path = '{path}'")
+    (row,) = run(service, "VALIDATE DATA_SINK v").rows
+
+    assert (result, True) == (row[1], message in row[2]), row
+    assert [] == [p for p in ("ok.jsonl", "none") if (folder / p).exists()]
+
+
+def test_validate_of_a_job_that_has_run(service: ControlService, folder: Path) -> None:
+    """A sink whose job has run is looked at as that job's file says; of others nobody knows."""
+    assert ("path", "unknown") == run(service, "VALIDATE DATA_SINK f").rows[0][:2]
+    run_job(folder)
+    assert ("file", "passed") == run(service, "VALIDATE DATA_SINK f").rows[0][:2]
+    with (folder / "job.yaml").open("a") as file:
+        file.write("sink.files.roots: [elsewhere]\n")
+    assert ("path", "failed") == run(service, "VALIDATE DATA_SINK f").rows[0][:2]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             env=os.environ
             | {
                 "PYTHONPATH": os.pathsep.join((str(tmp_path), helpers)),
-                "CANARY": environment,
+                "HEADRACE_SECRET_CANARY": environment,
                 ROOTS_VARIABLE: str(tmp_path),
             },
         )
@@ -131,7 +131,7 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         until(client.answers, "it never answered")
         for name, password in (
             ("a", f"${{file:{tmp_path}/secrets:password}}"),
-            ("b", "${env:CANARY}"),
+            ("b", "${env:HEADRACE_SECRET_CANARY}"),
         ):
             sink = {"name": f"sink-{name}", "uri": f"pond://{tmp_path}/{name}.jsonl?topic=t"}
             made = client("POST", "/api/v1/sinks", {**sink, "options": {"password": password}})

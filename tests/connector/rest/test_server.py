@@ -113,7 +113,7 @@ def test_literal_secrets(shared: RestWorker) -> None:
     (option,) = (o for o in answer.json["configs"] if o["value"]["name"] == "password")
 
     assert 1 == answer.json["error_count"]
-    assert "${env:PASSWORD}" in option["value"]["errors"][0]
+    assert "${env:HEADRACE_SECRET_PASSWORD}" in option["value"]["errors"][0]
     assert (None, "PASSWORD") == (option["value"]["value"], option["definition"]["type"])
     assert b"canary-1" not in answer.body
 

@@ -226,6 +226,6 @@ def test_secrets_of_a_job_are_references(tmp_path: Path) -> None:
         read_job(tmp_path / "bad.yaml")
     config = read_job(tmp_path / "good.yaml").source_config
 
-    assert "${env:KEYSTORE_PASSWORD}" in refused.value.hint
+    assert "${env:HEADRACE_SECRET_KEYSTORE_PASSWORD}" in refused.value.hint
     assert "cassandra" == config.keystore_password
     assert "keystore_password" not in repr(config)
