@@ -12,23 +12,21 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import argon2
 import jwt
-import yaml
 from aiohttp import web
 
 from headrace.connector.control.permission import ROLES, Caller, Role
 from headrace.connector.rest.exchange import RefusedError
 from headrace.connector.rest.logins import DOOR, CassandraLogins
-from headrace.plugins import ConfigError, Problem
+from headrace.connector.rest.users import User
 
 T = TypeVar("T")
 
-FILE_BYTES_MAX: Final = 1024 * 1024
 HEADER_CHARS_MAX: Final = 8_192
 CHECKS_AT_ONCE: Final = 4
 REMEMBERED_SECONDS: Final = 60.0
@@ -38,14 +36,6 @@ _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS2
 _CLAIMS: Final = ("exp", "iss", "aud", "sub")
 CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
 _PUBLIC: Final = ("/health", "/health/")
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A user of the file; `password` is an argon2 hash."""
-
-    password: str = field(repr=False)
-    role: Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,39 +216,6 @@ def _names_in(claimed: object) -> Sequence[str] | None:
     return None
 
 
-def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role] | None]:
-    """Return the users and the certificates of a file; None where it has no such section.
-
-    Raises:
-        ConfigError: the file cannot be read, or anything in it is wrong.
-
-    """
-    try:
-        content = path.read_bytes()[: FILE_BYTES_MAX + 1]
-        document = yaml.safe_load(content) if len(content) <= FILE_BYTES_MAX else None
-    except (OSError, yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = Problem("rest.users", f"cannot be read: {type(error).__name__}")
-        raise ConfigError([problem], place=str(path)) from None
-    if not isinstance(document, Mapping) or set(document) - {"users", "certificates"}:
-        problem = Problem("rest.users", "expected the sections users and certificates")
-        raise ConfigError([problem], place=str(path))
-    problems: list[Problem] = []
-    users = {}
-    for name, given in (document.get("users") or {}).items():
-        password, role = (given or {}).get("password", ""), (given or {}).get("role")
-        if not str(password).startswith("$argon2"):
-            hint = "make one: headrace hash-password"
-            problems.append(Problem(f"users.{name}.password", "is no argon2 hash", hint))
-        users[str(name)] = User(str(password), _role(f"users.{name}", role, problems))
-    certificates = {
-        str(name): _role(f"certificates.{name}", role, problems)
-        for name, role in (document.get("certificates") or {}).items()
-    }
-    if problems:
-        raise ConfigError(problems, place=str(path))
-    return users if "users" in document else None, certificates or None
-
-
 @functools.cache
 def _nobody() -> str:
     """Return the hash that passwords of unknown names are compared with, to take as long."""
@@ -268,11 +225,3 @@ def _nobody() -> str:
 def hash_password(password: str) -> str:
     """Return the argon2 hash that a users file holds."""
     return argon2.PasswordHasher().hash(password)
-
-
-def _role(key: str, given: object, problems: list[Problem]) -> Role:
-    role = ROLES.get(str(given))
-    if role is None:
-        problems.append(Problem(key, f"expected one of {', '.join(ROLES)}"))
-        return Role.NOBODY
-    return role

@@ -16,10 +16,11 @@ import structlog
 from headrace.connector.job import WorkerFile, read_worker
 from headrace.connector.obs.logging import threshold
 from headrace.connector.obs.metrics import merged
-from headrace.connector.rest.auth import Authenticator, Tokens, read_users
+from headrace.connector.rest.auth import Authenticator, Tokens
 from headrace.connector.rest.config import RestConfig, addresses
 from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import RestServer
+from headrace.connector.rest.users import read_users
 from headrace.connector.runtime.supervisor import Supervisor, start_child
 from headrace.connector.runtime.watch import RestartPolicy
 from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config

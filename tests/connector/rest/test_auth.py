@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm
 
 from children import SECONDS_MAX
-from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator, Tokens, read_users
+from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator, Tokens
 from headrace.connector.rest.command import authenticator_of
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
@@ -210,27 +210,6 @@ def test_safe_configuration() -> None:
 
     assert parse_config(RestConfig, given)
     assert parse_config(RestConfig, {"listen": "127.0.0.2:1,[::1]:2,localhost:3"})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("users: {a: {password: plain-canary, role: admin}}", "is no argon2 hash"),
-        (f"users: {{a: {{password: '{HASHER.hash('x')}', role: king}}}}", "expected one of"),
-        ("certificates: {cn: king}", "expected one of viewer, operator, admin"),
-        ("others: {}", "expected the sections"),
-        ("[1]", "expected the sections"),
-        ("a: [", "cannot be read"),
-        ("", "expected the sections"),
-    ],
-)
-def test_bad_users_files(tmp_path: Path, text: str, message: str) -> None:
-    """A file of users that is wrong is refused as a whole, and nothing in it is repeated."""
-    (tmp_path / "users.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=message) as caught:
-        read_users(tmp_path / "users.yaml")
-
-    assert "canary" not in str(caught.value)
 
 
 def test_nothing_shows_a_password() -> None:

@@ -12,9 +12,10 @@ import argon2
 import pytest
 
 from headrace.connector.control.permission import Role
-from headrace.connector.rest.auth import Authenticator, User
+from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import ARRIVING_OF_ONE_MAX, BODY_BYTES_MAX, SMALL_BYTES_MAX
 from headrace.connector.rest.server import REQUESTS_MAX, RestServer
+from headrace.connector.rest.users import User
 from headrace.plugins.testing.doubles import context
 from rest_server import Client, RestWorker, basic, serving
 
