@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 
 from headrace.connector.control.confinement import ROOTS_KEY, Bounds
 from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.references import check_references, resolved
+from headrace.connector.control.services import keep_datacenter
 from headrace.connector.misplaced import placed
 from headrace.connector.stores import Store
 from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
@@ -24,6 +26,7 @@ S = TypeVar("S", bound=Store)
 EARLIEST: Final = "earliest"
 FILE_SUFFIXES: Final = (".yaml", ".yml")
 JOB_FILE_BYTES_MAX: Final = 1024 * 1024
+JOB_BYTES_MAX: Final = 200  # Names of files have at most 255, some with a suffix.
 _MIB: Final = 1024 * 1024
 
 
@@ -195,8 +198,10 @@ def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
     if name is None:
         hint = "give the job a name; or run `headrace worker`, which runs all jobs of the state"
         raise ConfigError([Problem("job", "is required", hint)], place=str(path))
-    if not name.strip() or "\n" in name:
-        raise ConfigError([Problem("job", f"expected a name, found {name!r}")], place=str(path))
+    if not name.strip() or not name.isprintable() or len(quote(name)) > JOB_BYTES_MAX:
+        hint = f"one that can be printed, of at most {JOB_BYTES_MAX} bytes as URLs have it"
+        problem = Problem("job", f"expected a name, found {name[:48]!r}", hint)
+        raise ConfigError([problem], place=str(path))
     return _notes_of(path, written), name
 
 
@@ -211,8 +216,14 @@ def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its 
 
 
 def _notes_of(path: Path, written: JobFile) -> Path:
+    state = path.absolute().parent / written.state
+    try:
+        state.exists()
+    except OSError as error:
+        problem = Problem("state", f"is no name of a file: {error.strerror}")
+        raise ConfigError([problem], place=str(path)) from error
     if written.store is None:
-        return path.absolute().parent / written.state
+        return state
     if path.suffix not in FILE_SUFFIXES:
         message = f"a file that names a store ends in {FILE_SUFFIXES[0]}"
         raise ConfigError([Problem("store", message)], place=str(path))
@@ -290,7 +301,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
         if parts.service:
             source |= parts.service.source
             runtime_given |= parts.service.runtime
-            _keep_datacenter(source, parts.service.datacenter)
+            keep_datacenter(source, parts.service.datacenter)
     return JobText(
         name=name,
         directory=path.absolute().parent,
@@ -410,22 +421,6 @@ def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
         problem = Problem("clusters", f"has no source {cluster!r}", f"there are: {known}")
         raise ConfigError([problem], place=str(path))
     return dict(found)
-
-
-def _keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
-    """Leave the nodes of other data centres out."""
-    nodes = source.get("nodes")
-    if datacenter is None or not isinstance(nodes, Mapping):
-        return
-    kept = {
-        name: node
-        for name, node in nodes.items()
-        if (node.get("dc", "dc1") if isinstance(node, Mapping) else "dc1") == datacenter
-    }
-    if not kept:
-        problem = Problem("datacenter", f"no node of the worker's file is in {datacenter!r}")
-        raise ConfigError([problem])
-    source["nodes"] = kept
 
 
 def _part(

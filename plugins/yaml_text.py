@@ -23,6 +23,19 @@ class _Loader(yaml.SafeLoader):
                 None, None, f"found a value that is no {kind}", node.start_mark
             ) from None
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:  # noqa: ANN401 (a text)
+        text = super().construct_scalar(node)
+        wrong = "a NUL" if "\0" in text else ""
+        try:  # PyYAML leaves the two halves that JSON escapes a character as.
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            wrong = "half of a character (a lone surrogate)"
+        if wrong:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a text holds {wrong}", node.start_mark
+            )
+        return text
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 (PyYAML's signature)
         seen: set[str] = set()
         for key_node, _ in node.value:

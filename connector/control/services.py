@@ -138,6 +138,22 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
     return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, source, runtime, place)
 
 
+def keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
+    """Leave the nodes of other data centres out of *source*. Raises ConfigError."""
+    nodes = source.get("nodes")
+    if datacenter is None or not isinstance(nodes, Mapping):
+        return
+    kept = {
+        name: node
+        for name, node in nodes.items()
+        if (node.get("dc", "dc1") if isinstance(node, Mapping) else "dc1") == datacenter
+    }
+    if not kept:
+        problem = Problem("datacenter", f"no node of the worker's file is in {datacenter!r}")
+        raise ConfigError([problem])
+    source["nodes"] = kept
+
+
 def check_service(
     name: str, config: Mapping[str, str], others: Mapping[str, Mapping[str, str]]
 ) -> None:

@@ -25,6 +25,10 @@ class FileSource(plugins.Source):
     def plan(self) -> list[Split]:
         """Return a split for each file, named after it."""
         if names := sorted(glob(self.config.path)):  # noqa: PTH207 (a pattern may be absolute)
+            for name in names:
+                if not name.isprintable():
+                    message = "expected the name of a file that can be printed"
+                    raise plugins.MissingRequirementError(message, place=ascii(name))
             return [Split(name) for name in names]
         raise plugins.MissingRequirementError("no such file", place=self.config.path)
 

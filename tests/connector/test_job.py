@@ -114,6 +114,39 @@ def test_names_what_is_no_job_file(tmp_path: Path, text: str, place: str, messag
     assert f"{path}{place}" == caught.value.place
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('job: "a\\nb"', "job: expected a name"),
+        ('job: "a\\x07b"', "job: expected a name"),
+        ('job: "a\\u202eb"', "job: expected a name"),
+        (f"job: {'x' * 201}", "job: expected a name"),
+        (f"job: {'ü' * 34}", "job: expected a name"),
+        ('job: "a\\0b"', ":1:6: a text holds a NUL"),
+        ('job: "\\udc80"', ":1:6: a text holds half of a character"),
+        (f"state: {'x' * 10_000}", "state: is no name of a file: File name too long"),
+        (f"state: {'ü' * 200}", "state: is no name of a file: File name too long"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_names_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+    """A name of a job or of a file that nothing could be kept under is a mistake with a name."""
+    section = text.partition(":")[0]
+    kept = [known for known in GOOD.splitlines() if not known.startswith(f"{section}:")]
+    path = write(tmp_path, "\n".join([text, *kept, ""]))
+    with pytest.raises(ConfigError) as caught:
+        read_job(path)
+
+    assert message in str(caught.value)
+
+
+def test_a_name_in_halves_is_whole(tmp_path: Path) -> None:
+    """A character that JSON writes as two escapes is one."""
+    path = write(tmp_path, GOOD.replace("job: orders", 'job: "\\ud83d\\ude00"'))
+
+    assert "😀" == read_job(path).name
+
+
 def test_names_a_missing_file(tmp_path: Path) -> None:
     """A job file that is not there is a mistake of the configuration."""
     with pytest.raises(ConfigError, match="cannot be read"):
