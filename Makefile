@@ -13,7 +13,7 @@ FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz check bench simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz check constraints bench simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -46,12 +46,18 @@ fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600), others each
 	$(FUZZ) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 	$(FUZZ) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 
-check: .venv/ready  ## Lint, format, types, imports.
+check: .venv/ready  ## Lint, format, types, imports, known vulnerabilities.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/audit
+
+# With UPGRADE=--upgrade the newest versions that fit, otherwise those that are there.
+constraints: .venv/core  ## Renew constraints.txt, the versions and hashes of all that is installed.
+	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --all-extras $(UPGRADE) setup.cfg .ci/tools.txt -o constraints.txt
 
 bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
 	$(BIN)/python -m bench
@@ -73,7 +79,9 @@ clean:  ## Remove the environment and everything built.
 .venv/core: setup.cfg setup.py pyproject.toml constraints.txt
 	@.ci/machine $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(BIN)/uv || .ci/twice $(BIN)/pip install -q -c constraints.txt uv
+	@# uv verifies the hashes of constraints, pip those of requirements only.
+	sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > .venv/uv.txt
+	test -x $(BIN)/uv || .ci/twice $(BIN)/pip install -q --no-deps --require-hashes -r .venv/uv.txt
 	$(UV) cython setuptools
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e .
 	@# A start parses nothing, also where Python may not write its bytecode itself.
