@@ -32,6 +32,7 @@ CHECKS_AT_ONCE: Final = 4
 REMEMBERED_SECONDS: Final = 60.0
 REMEMBERED_MAX: Final = 1_000
 KEYS_SECONDS: Final = 300
+KEYS_ANSWER_SECONDS_MAX: Final = 5  # Others wait to be logged in meanwhile.
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
 _CLAIMS: Final = ("exp", "iss", "aud", "sub")
 CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
@@ -192,7 +193,10 @@ class _Keys:
     def __init__(self, place: str) -> None:
         """Read nothing yet."""
         self._file = None if place.startswith("https://") else Path(place)
-        self._client = None if self._file else jwt.PyJWKClient(place, lifespan=KEYS_SECONDS)
+        self._client = None
+        if self._file is None:  # A key that is not known has it asked again twice a minute at most.
+            seconds = KEYS_ANSWER_SECONDS_MAX
+            self._client = jwt.PyJWKClient(place, lifespan=KEYS_SECONDS, timeout=seconds)
 
     def of(self, token: str) -> Any:  # noqa: ANN401 (a key of cryptography)
         """Return the key that *token* names. Blocks; raises jwt.PyJWTError, OSError, ValueError."""

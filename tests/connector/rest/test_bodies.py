@@ -63,17 +63,18 @@ def status_of(peer: socket.socket) -> int:
 
 def sent_away(peers: list[socket.socket]) -> list[int]:
     """Return the statuses of all but as many as may wait, once all others are answered."""
-    selector, answered = selectors.DefaultSelector(), []
+    selector = selectors.DefaultSelector()
+    answered: list[int] = []
     with contextlib.closing(selector):
         for peer in peers:
             selector.register(peer, selectors.EVENT_READ)
         while len(answered) < MANY - ARRIVING_OF_ONE_MAX:
             ready = [key.fileobj for key, _ in selector.select(30)]
             assert ready, f"{len(answered)} were answered"
-            for peer in ready:
-                assert isinstance(peer, socket.socket)
-                selector.unregister(peer)
-                answered.append(status_of(peer))
+            for found in ready:
+                assert isinstance(found, socket.socket)
+                selector.unregister(found)
+                answered.append(status_of(found))
     return answered
 
 
