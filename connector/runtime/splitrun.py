@@ -361,27 +361,34 @@ class SplitRun:
         around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
         return reader
 
-    def _read(self, reader: Reader, demand: Demand) -> Progress:
-        if self._read_last is None:
-            started_ms = self._around.clock.monotonic_ms()
-            try:
-                batch = reader.read(demand)
-            except Exception as error:
-                blame(error, self._around.source)
-                raise
-            now_ms = self._around.clock.monotonic_ms()
-            self._around.tally.reads.observe(now_ms - started_ms)
-            if not isinstance(batch, Batch):
-                if isinstance(batch, Idle) and batch.more:
-                    return Progress.WAITING
-                self.done = isinstance(batch, Done)
-                if self.ledger.empty:
-                    self.retry.succeeded()
-                self._doubt_bytes = 0
-                return Progress.QUIET
+    def _read_next(self, reader: Reader, demand: Demand) -> Batch | Progress:
+        """Read a batch, or return why there is none."""
+        started_ms = self._around.clock.monotonic_ms()
+        try:
+            batch = reader.read(demand)
+        except Exception as error:
+            blame(error, self._around.source)
+            raise
+        now_ms = self._around.clock.monotonic_ms()
+        self._around.tally.reads.observe(now_ms - started_ms)
+        if isinstance(batch, Batch):
             crash.reached("read")
             self.bytes_read += batch.size_bytes
-            self._read_last = batch  # Until it is in the ledger: what follows may be repeated.
+            return batch
+        if isinstance(batch, Idle) and batch.more:
+            return Progress.WAITING
+        self.done = isinstance(batch, Done)
+        if self.ledger.empty:
+            self.retry.succeeded()
+        self._doubt_bytes = 0
+        return Progress.QUIET
+
+    def _read(self, reader: Reader, demand: Demand) -> Progress:
+        if self._read_last is None:
+            found = self._read_next(reader, demand)
+            if isinstance(found, Progress):
+                return found
+            self._read_last = found  # Until it is in the ledger: what follows may be repeated.
         batch = self._read_last
         if not batch.ready():
             return Progress.FETCHING
