@@ -32,7 +32,10 @@ class AgentAccess:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A segment of the node; `limit` is its durable offset, -1 when it is final."""
+    """A segment of the node; `limit` is its durable offset, -1 when it is final.
+
+    `told` is as in `SegmentInfo`.
+    """
 
     id: int
     name: str
@@ -41,6 +44,7 @@ class Listed(msgspec.Struct, frozen=True):
     bytes: int
     modified_ms: float
     unwatched: bool = False
+    told: int = 0
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ class LogCursor:
 
     def _allow(self, segment: SegmentInfo) -> None:
         """Let the open segment be read as far as is durable, and wanted."""
-        self._framer.allow(segment.limit, self._end_in(segment))
+        self._framer.allow(segment.limit, self._end_in(segment), segment.told)
 
     def _end_in(self, segment: SegmentInfo) -> int:
         """Return the offset behind which nothing of a segment is wanted."""
@@ -238,6 +238,8 @@ class LogCursor:
                 self._leave(error, messaging=framer.messaging)
                 if not self.at_end:
                     framer.go_on(error)
+                    if self.marker.offset == END_OFFSET:
+                        return codes.FINISHED
             except BadMutationError as error:  # Good sums, but no key to say whose it is.
                 self._reached(framer.at)
                 kept = self._kept(
@@ -323,6 +325,7 @@ class LogCursor:
     def _reached(self, offset: int) -> None:
         """Move the marker on: also before an error, what was read has had its effect (I1)."""
         if self._current is not None:
+            offset = min(offset, self._end_in(self._current))  # Damage may go on behind it.
             self.marker = max(self.marker, Marker(self._current.segment_id, offset))
 
     def _leave(self, error: CorruptSegmentError, *, messaging: int) -> None:
@@ -333,7 +336,7 @@ class LogCursor:
         assert self._current is not None  # noqa: S101 (the error is of its bytes)
         assert self._bytes is not None  # noqa: S101 (likewise)
         marker = Marker(self._current.segment_id, error.end)
-        if error.end == END_OFFSET and not self._current.final:
+        if error.end == END_OFFSET and self._current.limit != NO_LIMIT:
             self._reached(error.begin)
             self._lose(marker, error, None)
             self.at_end = True
@@ -348,7 +351,7 @@ class LogCursor:
         if raw:
             content = _bytes_of(self._bytes.read_into, *raw)
         self._lose(marker, error, self._kept(error, content, **origin))
-        self.marker = marker
+        self._reached(error.end)
 
     def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:
         """Return damage with what it takes to make records of its bytes, where that can be."""

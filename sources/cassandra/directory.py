@@ -29,6 +29,7 @@ from headrace.sources.cassandra.segment import (
     index_name,
     log_name,
     parse_descriptor,
+    parse_index,
     parse_name,
 )
 
@@ -43,6 +44,7 @@ class SegmentInfo:
     `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
     there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
     came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
+    `told`: of a final one, the logical offset up to which its index vouches for sections; else 0.
     """
 
     segment_id: int
@@ -51,6 +53,7 @@ class SegmentInfo:
     missing: bool = False
     unwatched: bool = False
     until: int = END_OFFSET
+    told: int = 0
 
     @property
     def final(self) -> bool:
@@ -176,6 +179,7 @@ class LogDirectory:
         self._commitlog = commitlog
         self._indexes = IndexFiles()  # Of segments that may be written to.
         self._is_plain: dict[int, bool] = {}  # Of the same ones.
+        self._told: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
         self._listed = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
@@ -206,6 +210,7 @@ class LogDirectory:
         there = sorted(numbers[segment_id] for segment_id in logs.keys() & indexed.keys())
         newest, written = max(there, default=0), self._written(there, indexed)
         breaks = () if self.hold is None else watch.load(self.hold).breaks
+        told = self._told_of({n: indexed[file_of(n)] for n in there if n not in written})
         # An index of the newest may come before its log, where something copies both.
         found = [
             SegmentInfo(
@@ -214,6 +219,7 @@ class LogDirectory:
                 written.get(number, NO_LIMIT),
                 missing=file_of(number) not in logs,
                 unwatched=file_of(number) in breaks,
+                told=told.get(number, 0),
             )
             for number in sorted(numbers[each] for each in indexed)
             if file_of(number) in logs or number < newest
@@ -236,6 +242,21 @@ class LogDirectory:
             found[number] = index.offset if index else 0
         self._indexes.keep(last_ones.values())
         self._is_plain = {n: plain for n, plain in self._is_plain.items() if n in found}
+        return found
+
+    def _told_of(self, final: Mapping[int, str]) -> Mapping[int, int]:
+        """Return up to where the indexes of *final* segments vouch for sections.
+
+        Each is read once: a replay may write less into it later.
+        """
+        found = {number: self._told[number] for number in final if number in self._told}
+        for number in final.keys() - found.keys():
+            content = self._index_content(final[number])
+            index = None if content is None else parse_index(content[1])
+            if index is not None:
+                with contextlib.suppress(FileNotFoundError):  # Who reads it says so.
+                    found[number] = index.told(self.find(final[number]).stat().st_size)
+        self._told = found
         return found
 
     def _let_go(self, number: int, name: str) -> bool:
@@ -327,18 +348,25 @@ class LogDirectory:
             raise _unreadable(self.path, error) from error
 
     def _index(self, number: int, name: str) -> Index | None:
+        found = self._index_content(name)
+        if found is None:
+            return None
+        path, content = found
+        return self._indexes.look(
+            number, content, place=str(path), end=lambda: self._end(number, name)
+        )
+
+    def _index_content(self, name: str) -> tuple[Path, bytes] | None:
+        """Return the index file of the segment *name*, and what is in it."""
         for folder in self.folders:  # Opened at once: each listing comes here for each segment.
             path = folder / index_name(name)
             try:
                 with path.open("rb") as file:
-                    content = file.read(INDEX_BYTES_MAX)
+                    return path, file.read(INDEX_BYTES_MAX)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise _unreadable(path, error) from error
-            return self._indexes.look(
-                number, content, place=str(path), end=lambda: self._end(number, name)
-            )
         return None
 
     def _end(self, number: int, name: str) -> int:

@@ -109,6 +109,8 @@ def parts(
             yield Part(framer.at, _head(DIGEST, len(raw)) + digest(raw, wanted.key))
         at = framer.at
     yield from _passed(at, passed)
+    if framer.at > at:  # The markers of sections without entries.
+        yield from _as_it_is(read_into, at, framer.at)
 
 
 def _passed(end: int, count: int) -> Iterator[Part]:

@@ -19,9 +19,9 @@ cdef class Framer:
     cdef bint by_section
     cdef readonly int64_t segment_id
     cdef readonly int messaging
-    cdef readonly int64_t resume, at, section_end, limit
+    cdef readonly int64_t resume, at, section_end, limit, durable
     cdef readonly bint at_until
-    cdef int64_t base, durable, until
+    cdef int64_t base, until
     cdef Py_ssize_t filled
     cdef readonly Py_ssize_t start, end
     cdef Py_ssize_t behind
@@ -31,7 +31,7 @@ cdef class Framer:
     @cython.locals(first=int, extra=int, value=int64_t, i=int)
     cdef inline int64_t vint(self, Py_ssize_t at) noexcept
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
-    cpdef allow(self, int64_t limit, int64_t until=*)
+    cpdef allow(self, int64_t limit, int64_t until=*, int64_t told=*)
     cpdef go_on(self, error)
     @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
     cpdef int next_entry(self) except -1
@@ -42,6 +42,7 @@ cdef class Framer:
     cdef bint has_next(self) noexcept
     @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
     cdef int _next_section(self) except -1
+    cdef int _finished(self, int64_t at) except -1
     cdef inline bint _is_behind(self, int64_t end) noexcept
     @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)
     cdef inline int64_t _entry_size(self) except -1

@@ -71,14 +71,15 @@ class Framer:
         self.durable = 0
         self.at_until = False
 
-    def allow(self, limit: int, until: int = _NO_LIMIT) -> None:
+    def allow(self, limit: int, until: int = _NO_LIMIT, told: int = 0) -> None:
         """Let sections be read that end at or before *limit*; -1 allows all (I6).
 
-        Of them, only entries that end at or before *until*; `at_until` says that all were.
+        Of them, only entries that end at or before *until*; `at_until` says that all were. A chain
+        of sections that ends before *told* is damaged.
         """
         self.limit = limit
         self.until = until
-        self.durable = max(self.durable, limit)
+        self.durable = max(self.durable, limit, told)
 
     def go_on(self, error: CorruptSegmentError) -> None:
         """Leave what *error* says is unusable; the next entry is the first one after it."""
@@ -190,7 +191,7 @@ class Framer:
         if self._is_behind(at + 1) or 0 <= self.limit < at + _MARKER:
             return codes.LIMIT
         if not self._have(at, _MARKER):
-            return codes.LIMIT if self.limit >= 0 else codes.FINISHED
+            return codes.LIMIT if self.limit >= 0 else self._finished(at)
         offset = at - self.base
         pointer = native.i32(self.window, offset)
         stored = native.u32(self.window, offset + 4)
@@ -200,8 +201,8 @@ class Framer:
             if stored == 0 and self.limit >= 0:
                 self.filled = 0  # Not written yet, or half: read it again when asked again.
                 return codes.LIMIT
-            if stored == 0 and pointer == 0 and self.durable < at + _MARKER:
-                return codes.FINISHED
+            if stored == 0 and pointer == 0:
+                return self._finished(at)
             self._corrupt(at, "the checksum of a sync marker is wrong", END_OFFSET)
         if pointer < at + _MARKER:
             self._corrupt(at, f"a sync marker points back to {pointer}", END_OFFSET)
@@ -211,6 +212,13 @@ class Framer:
         # A section that was read before costs its marker only.
         self.at = pointer if pointer <= self.resume else at + _MARKER
         return codes.ENTRY
+
+    def _finished(self, at: int) -> int:
+        """Return that the chain of sections ends there, if nobody told of more."""
+        if self.durable > at:
+            more = f"the sync markers end; the index file tells of {self.durable - at} bytes more"
+            self._corrupt(at, more, END_OFFSET)
+        return codes.FINISHED
 
     def _entry_size(self) -> int:
         """Return the size of the mutation at `at`; 0 when a live segment does not have it yet."""

@@ -32,6 +32,7 @@ from headrace.sources.cassandra.log import NOTHING, WHOLE, BinaryStream, LogHand
 from headrace.sources.cassandra.log_schema import LogSchema
 from headrace.sources.cassandra.mutation_json import mutation_document
 from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.segment import Index
 from headrace.sources.cassandra.segment_files import (
     SCHEMA_FILE,
     NoSchemaError,
@@ -60,11 +61,11 @@ _REASONS_TOLD: Final = {
 }
 _EPILOG: Final = """\
 what is read:
-  A segment is read to the end of its valid data, whatever its index file says, unless --durable
-  is given. Several nodes are read one after the other, each by segment id. Standard input is one
-  segment. An entry holds no types. They come from what the log itself says of its tables, in each
-  place as it was there; and, for what it does not say, from DDL with table ids, as DESCRIBE SCHEMA
-  WITH INTERNALS prints it.
+  A segment is read to the end of its valid data, unless --durable is given. Where that is before
+  the offset in its index file, the rest is lost, which is an error. Several nodes are read one
+  after the other, each by segment id. Standard input is one segment. An entry holds no types. They
+  come from what the log itself says of its tables, in each place as it was there; and, for what it
+  does not say, from DDL with table ids, as DESCRIBE SCHEMA WITH INTERNALS prints it.
 
 what is passed over:
   System tables, unless --system is given and the schema has them; the batch log (what is in it
@@ -273,7 +274,7 @@ class Inspector(LogHandler):
 
     def read_standard_input(self) -> None:
         """Print the segment in standard input, which has no node."""
-        self._read_guarded(sys.stdin.buffer, "standard input", None, -1, WHOLE)
+        self._read_guarded(sys.stdin.buffer, "standard input", None, WHOLE)
 
     def read_file(self, file: SegmentFile) -> None:
         """Print one segment file; an error in it is reported and does not stop the others."""
@@ -284,7 +285,7 @@ class Inspector(LogHandler):
                 return
             span = NOTHING  # What it says of tables counts for those behind it.
         try:
-            limit = file.durable_limit() if self._options.durable else -1
+            index = self._index(file)  # Before the segment, which may grow meanwhile.
             stream = file.path.open("rb")
         except OSError as error:
             self._unreadable(error, str(file.path))
@@ -292,18 +293,45 @@ class Inspector(LogHandler):
         except BadIndexError as error:
             self._failed(error)
             return
+        is_cut = self._options.durable and (index is None or not index.completed)
+        if is_cut and span is not NOTHING:
+            span = span._replace(until=min(span.until, index.offset if index else 0))
         with stream:
+            told = index.told(os.fstat(stream.fileno()).st_size) if index else 0
             self._node = file.node
-            self._read_guarded(stream, str(file.path), file.path.parent, limit, span)
+            self._read_guarded(stream, str(file.path), file, span, told)
+
+    def _index(self, file: SegmentFile) -> Index | None:
+        try:
+            return file.index()
+        except BadIndexError:
+            if self._options.durable:
+                raise
+            return None
 
     def _read_guarded(
-        self, stream: BinaryStream, where: str, log: Path | None, limit: int, span: Span
+        self,
+        stream: BinaryStream,
+        where: str,
+        file: SegmentFile | None,
+        span: Span,
+        told: int = 0,
     ) -> None:
         self._place = where
         self._counts["segments"] += span is not NOTHING
+        log = file.path.parent if file else None
         tables = self._logs.setdefault(log, LogSchema(self._schema, self._epochs))
         try:
-            read_log(stream, tables, self, place=where, limit=limit, span=span, keys=self._keys)
+            read_log(
+                stream,
+                tables,
+                self,
+                place=where,
+                segment_id=file.segment_id or None if file else None,
+                told=told,
+                span=span,
+                keys=self._keys,
+            )
         except OutputError:
             raise
         except HeadraceError as error:

@@ -102,23 +102,26 @@ class _StreamBytes:
 class LogEntries:
     """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what to read, and how far)
         self,
         stream: BinaryStream,
         *,
         place: str = "stream",
+        segment_id: int | None = None,
         limit: int = -1,
+        told: int = 0,
         span: Span = WHOLE,
         keys: Keys | None = None,
     ) -> None:
-        """Read the header; *place* names the stream in errors.
+        """Read the header, of segment *segment_id* if given; *place* names the stream in errors.
 
         *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
-        what is valid. Entries that end outside *span* are passed over. *keys* open encrypted
-        segments. A compressed or encrypted segment takes memory for one section at a time.
+        what is valid. A segment whose sections end before the position *told* is damaged. Entries
+        that end outside *span* are passed over. *keys* open encrypted segments. A compressed or
+        encrypted segment takes memory for one section at a time.
 
         Raises:
-            CorruptSegmentError: the header is damaged.
+            CorruptSegmentError: the header is damaged, or of another segment.
             UnsupportedSegmentError: another version, compressor or cipher.
             SegmentKeyError: it is encrypted, and *keys* have none for it.
 
@@ -131,8 +134,9 @@ class LogEntries:
             keys=keys or Keys(KeyOptions()),
             place=place,
             resume=span.after,
+            segment_id=segment_id,
         )
-        self._framer.allow(limit)
+        self._framer.allow(limit, told=told)
 
     @property
     def position(self) -> int:
@@ -196,13 +200,16 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     handler: LogHandler,
     *,
     place: str = "stream",
+    segment_id: int | None = None,
     limit: int = -1,
+    told: int = 0,
     span: Span = WHOLE,
     keys: Keys | None = None,
 ) -> None:
     """Read the segment in *stream* and call *handler* for all that is in it and in *span*.
 
-    Of *schema*, see `read_mutations`; what lies before *span* is looked at for changes of it.
+    Of *schema*, see `read_mutations`; of what describes the segment, `LogEntries`. What lies before
+    *span* is looked at for changes of the schema.
 
     Raises:
         CorruptSegmentError: the header is damaged, or what *handler* makes of other damage.
@@ -211,13 +218,21 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
 
     """
     tables = schema if isinstance(schema, LogSchema) else LogSchema(schema)
-    entries = LogEntries(stream, place=place, limit=limit, span=Span(0, span.until), keys=keys)
+    entries = LogEntries(
+        stream,
+        place=place,
+        segment_id=segment_id,
+        limit=limit,
+        told=told,
+        span=Span(0, span.until),
+        keys=keys,
+    )
     while True:
         try:
             for read in _decoded(entries, tables, place, span):
                 _hand_over(read, handler)
         except CorruptSegmentError as error:
-            if error.end > span.after:
+            if error.end > span.after and error.begin < span.until:
                 handler.on_damage(error)
             entries.go_on(error)
         else:

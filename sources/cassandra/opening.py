@@ -64,7 +64,7 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
             unpack,
             growth_max=growth_max,
             resume=resume,
-            is_live=_is_live(framer),
+            expects=_expects(framer),
             workspace=workspace or Workspace(),
             place=place,
         ).read_into
@@ -109,12 +109,17 @@ def _unpacking(wrapping: Compression | Encryption, keys: Keys, place: str) -> tu
     return SectionCipher(key, wrapping.iv).unpack, LZ4.growth_max
 
 
-def _is_live(framer: Framer) -> Callable[[], bool]:
-    """Return what says whether *framer* waits for more, without keeping it: it keeps us."""
+def _expects(framer: Framer) -> Callable[[], int | None]:
+    """Return what says how far *framer* expects sections, without keeping it: it keeps us.
+
+    None: it waits for more.
+    """
     held = weakref.ref(framer)
 
-    def is_live() -> bool:
+    def expects() -> int | None:
         alive = held()
-        return alive is not None and alive.limit >= 0
+        if alive is None:
+            return 0
+        return None if alive.limit >= 0 else alive.durable
 
-    return is_live
+    return expects

@@ -344,7 +344,10 @@ class RemoteLog:
         told = self.told.segments
         self._listed = {each.name: each for each in told}
         numbers = self.manifest.note({each.id for each in told})
-        found = [SegmentInfo(numbers[e.id], e.name, e.limit, e.missing, e.unwatched) for e in told]
+        found = [
+            SegmentInfo(numbers[e.id], e.name, e.limit, e.missing, e.unwatched, told=e.told)
+            for e in told
+        ]
         found.sort(key=attrgetter("segment_id"))
         return found if self._until is None else list(ended(found, *self._until))
 

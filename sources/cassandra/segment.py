@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.sources.cassandra.errors import CorruptSegmentError, UnsupportedSegmentError
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    CorruptSegmentError,
+    UnsupportedSegmentError,
+)
 
 # Commit log version -> messaging version of the mutations in it.
 MESSAGING: Final = {7: 12, 8: 13, 9: 14}
@@ -54,10 +58,18 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a `_cdc.idx` says: all before `offset` is durable; `completed`: ignore the offset."""
+    """What a `_cdc.idx` says: all before `offset` is durable; `completed`: read to the end."""
 
     offset: int
     completed: bool
+
+    def told(self, size_bytes: int) -> int:
+        """Return the logical offset up to which a final segment must have sections.
+
+        It is 0 when the index cannot tell: a replay writes the length of the file, which is
+        *size_bytes*, instead of the offset.
+        """
+        return 0 if self.completed and self.offset == size_bytes else self.offset
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
@@ -79,7 +91,9 @@ def log_name(name: str) -> str:
 def parse_index(content: bytes) -> Index | None:
     """Read an index file; None while it is empty or half-written, then read it again later."""
     match = _INDEX.fullmatch(content)
-    return Index(int(match[1]), match[2] is not None) if match else None
+    if match is None or int(match[1]) >= END_OFFSET:
+        return None
+    return Index(int(match[1]), match[2] is not None)
 
 
 def header_length(raw: bytes) -> int:

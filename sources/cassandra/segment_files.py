@@ -13,7 +13,7 @@ from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
 from headrace.sources.cassandra.index_files import INDEX_BYTES_MAX, bad_index
 from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.segment import index_name, parse_index, parse_name
+from headrace.sources.cassandra.segment import Index, index_name, parse_index, parse_name
 
 SCHEMA_FILE: Final = "schema.cql"
 _PARENTS_SEARCHED_MAX: Final = 3
@@ -40,8 +40,8 @@ class SegmentFile:
         parsed = parse_name(self.path.name)
         return parsed[1] if parsed else 0
 
-    def durable_limit(self) -> int:
-        """Return the logical position up to which it is durable; -1 when all of it is.
+    def index(self) -> Index | None:
+        """Return what its index file says; None if there is none, or an empty one.
 
         An index that is empty is being written, and says nothing yet.
 
@@ -51,15 +51,14 @@ class SegmentFile:
         """
         path = self.path.parent / index_name(self.path.name)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(INDEX_BYTES_MAX)
         except FileNotFoundError:
-            return 0
-        if not content:
-            return 0
+            return None
         index = parse_index(content)
-        if index is None:
-            raise bad_index(content[:INDEX_BYTES_MAX], place=str(path))
-        return -1 if index.completed else index.offset
+        if content and index is None:
+            raise bad_index(content, place=str(path))
+        return index
 
 
 def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:

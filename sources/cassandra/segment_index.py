@@ -328,7 +328,7 @@ class Searcher:
                 place=f"node {node}: {segment.name}",
                 segment_id=segment.segment_id,
             )
-            self._framer.allow(segment.limit, until)
+            self._framer.allow(segment.limit, until, segment.told)
             yield True
         except CorruptSegmentError:  # Its reader sets it aside.
             return

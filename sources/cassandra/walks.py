@@ -61,7 +61,7 @@ class Walks:
 
         """
         walk = self._kept.pop((mark, begin), None) or self._begin(info, descriptor, begin)
-        walk.framer.allow(info.limit)
+        walk.framer.allow(info.limit, told=info.told)
         if not info.final:  # I6: nor is damage sent that may still be written.
             end = min(end, info.limit)
         return self._run(walk, mark, end, wanted)

@@ -94,21 +94,21 @@ class Unwrapped:
         *,
         growth_max: int,
         resume: int,
-        is_live: Callable[[], bool],
+        expects: Callable[[], int | None],
         workspace: Workspace,
         place: str,
     ) -> None:
         """Begin at the first section; those that end at or before *resume* are not unpacked.
 
-        A byte that is packed stands for *growth_max* bytes at most. While the segment *is_live*,
-        what is missing of it may still come. *workspace* is nobody else's meanwhile. *place* names
-        the segment.
+        A byte that is packed stands for *growth_max* bytes at most. *expects* says up to where
+        there are sections; None while the segment is live: what is missing of it may still come.
+        *workspace* is nobody else's meanwhile. *place* names the segment.
         """
         self._read_into = read_into
         self._unpack = unpack
         self._growth_max = growth_max
         self._resume = resume
-        self._is_live = is_live
+        self._expects = expects
         self._place = place
         number = descriptor.segment_id
         halves = (number & 0xFFFF_FFFF, number >> 32)
@@ -148,15 +148,22 @@ class Unwrapped:
         head = head[: self._fill(at, head)]
         marker = head[:MARKER_BYTES]
         if len(marker) < MARKER_BYTES or not any(marker):
-            if begin < self._resume and not self._is_live():
+            if not self._is_live() and begin < self._resume:
                 raise self._broken(at, begin, f"the sections end before {self._resume}")
-            # The chain ends here; whether it may is the Framer's to say.
+            if begin < (expected := self._expects() or 0):
+                more = f"the index file tells of {expected - begin} bytes more"
+                raise self._broken(at, begin, f"the sync markers end; {more}")
+            if not self._is_live() and any(head[MARKER_BYTES:]):  # Written together with it.
+                raise self._broken(at, begin, "a sync marker is zero, and a section follows it")
             return marker if len(marker) == MARKER_BYTES else head[:0]
         if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
             return head[:0]
         self._section = self._parsed(head, at, begin)
         self._unpacked = None
         return self._marker(self._section)
+
+    def _is_live(self) -> bool:
+        return self._expects() is None
 
     def _parsed(self, head: memoryview, at: int, begin: int) -> _Section:
         """Return the section whose head is *head*."""

@@ -23,7 +23,7 @@ from headrace.sources.cassandra.forge.segments import (
     write_segment,
 )
 from headrace.sources.cassandra.forge.wire import entry
-from headrace.sources.cassandra.forge.wrapping import compression, encryption
+from headrace.sources.cassandra.forge.wrapping import PLAIN, compression, encryption
 from node_logs import batches, forged_nodes, open_all, source
 
 NODES = ("n1", "n2", "n3")
@@ -166,6 +166,19 @@ def test_damage_is_not_booked_again(tmp_path: Path) -> None:
 
     assert [] == lost(again)
     assert 1 == books([*found, *again])["entries.n1.damaged"]
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_the_segments_behind_a_damaged_one_are_read(tmp_path: Path, name: str) -> None:
+    """In the same run, also where the rest of a segment is lost."""
+    spoil, _ = DAMAGE[name]
+    options = nodes(tmp_path, spoil(MADE.content), consistency="THREE")
+    number = SEGMENT_ID + 1
+    more = segment([[insert(b"more", b"more")]], segment_id=number)
+    for node in NODES:
+        write_segment(tmp_path / node, more.content, segment_id=number)
+
+    assert "0x" + b"more".hex() in published(list(batches(open_all(source(options)).values())))
 
 
 @pytest.mark.parametrize("name", ["body", "size"])
@@ -333,6 +346,55 @@ def test_a_byte_more_in_a_sections_head_costs_copies_only(tmp_path: Path, name: 
         found = list(batches(open_all(source(options)).values()))
         assert ALL == published(found)
         assert books(found)["entries.n1.damaged"] == len(lost(found)) > 0
+
+
+# What becomes of a segment from a sync marker on, and whether anything is left to keep.
+ENDED: Mapping[str, tuple[Callable[[bytes, int], bytes], bool]] = {
+    "zero marker": (lambda c, at: changed(c, at, bytes(8)), True),
+    "zeros": (lambda c, at: c[:at] + bytes(len(c) - at), False),
+    "cut off": (lambda c, at: c[:at], False),
+}
+INDEXES = ("{}\nCOMPLETED", "{}")
+
+
+@pytest.mark.parametrize("name", ["plain", *WRAPPINGS])
+@pytest.mark.parametrize("ended", ENDED)
+@pytest.mark.parametrize("index", INDEXES)
+def test_sections_that_the_index_tells_of_are_missed(
+    tmp_path: Path, name: str, ended: str, index: str
+) -> None:
+    """A final segment that ends at any of its markers has lost the rest: booked, and kept."""
+    spoil, left = ENDED[ended]
+    made = segment(SECTIONS, wrapping=WRAPPINGS.get(name, PLAIN))
+    options = nodes(tmp_path, made.content, **_key(name))
+    write_segment(
+        tmp_path / "n1", segment([[]], segment_id=SEGMENT_ID + 1).content, segment_id=SEGMENT_ID + 1
+    )
+    starts = [made.header_bytes, *made.section_ends[:-1]]
+    for at, start in zip([made.header_bytes, *made.file_ends[:-1]], starts, strict=True):
+        write_segment(tmp_path / "n1", spoil(made.content, at), index=index.format(made.durable))
+        found = list(batches(open_all(source(options)).values()))
+        assert ALL == published(found)
+        (item,) = lost(found)
+        assert 1 == books(found)["entries.n1.damaged"]
+        assert item.place.startswith(f"node n1: CommitLog-7-{SEGMENT_ID}.log")
+        assert item.place.endswith(f": byte {at}")
+        assert f"{made.durable - start} bytes more" in item.message
+        assert left == bool(item.content)
+
+
+@pytest.mark.parametrize("name", ["plain", "lz4"])
+def test_an_index_that_a_replay_wrote_tells_nothing_of_the_sections(
+    tmp_path: Path, name: str
+) -> None:
+    """Its offset is the file's length, behind the last section or amid of them."""
+    made = segment(SECTIONS, wrapping=WRAPPINGS.get(name, PLAIN))
+    options = nodes(tmp_path, made.content)
+    for content in (made.content, made.content[: made.file_ends[1]]):
+        write_segment(tmp_path / "n1", content, index=f"{len(content)}\nCOMPLETED")
+        found = list(batches(open_all(source(options)).values()))
+        assert ALL == published(found)
+        assert [] == lost(found)
 
 
 def _key(name: str) -> dict[str, object]:

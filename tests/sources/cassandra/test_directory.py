@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from corpora import CORPORA, recording
 from headrace.sources.cassandra.directory import (
     NO_LIMIT,
     LogDirectory,
@@ -12,6 +13,7 @@ from headrace.sources.cassandra.directory import (
 )
 from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
 from headrace.sources.cassandra.forge.segments import write_segment
+from headrace.sources.cassandra.log import LogEntries
 
 
 def limits(log: LogDirectory) -> dict[int, int]:
@@ -117,6 +119,37 @@ def test_an_index_without_its_segment_is_listed_as_missing(tmp_path: Path) -> No
         (tmp_path / f"CommitLog-7-{segment_id}.log").unlink()
 
     assert [(5, True), (6, False)] == [(s.segment_id, s.missing) for s in log.segments()]
+
+
+RECORDED = sorted(
+    path.name.removesuffix(".tar.xz")
+    for path in CORPORA.glob("[4-6].*.tar.xz")
+    if not path.name.endswith("-space.tar.xz")  # They have names and times only.
+)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_recorded_segment_has_all_that_its_index_tells_of(name: str) -> None:
+    """Closed, killed or restarted, of any version: nothing is missed where nothing is damaged."""
+    folders = {index.parent for index in recording(name).rglob("*_cdc.idx")}
+    found = [(folder, info) for folder in folders for info in LogDirectory(folder).segments()]
+    assert found
+    for folder, info in found:
+        with (folder / info.name).open("rb") as stream:
+            entries = LogEntries(stream, segment_id=info.segment_id, told=info.told)
+            assert 0 < sum(1 for _ in entries)
+
+
+def test_an_index_tells_how_far_the_sections_of_a_final_segment_reach(tmp_path: Path) -> None:
+    """One that a replay wrote does not: it has the file's length. A live one has its limit."""
+    log = LogDirectory(tmp_path)
+    for segment_id, text in ((5, "60"), (6, "70\nCOMPLETED"), (7, "100\nCOMPLETED"), (8, "90")):
+        write_segment(tmp_path, bytes(100), segment_id=segment_id, index=text)
+    told = [(info.limit, info.told) for info in log.segments()]
+    index(tmp_path, 6, "100\nCOMPLETED")
+
+    assert [(NO_LIMIT, 60), (NO_LIMIT, 70), (NO_LIMIT, 0), (90, 0)] == told
+    assert told == [(info.limit, info.told) for info in log.segments()]
 
 
 def test_segments_come_by_number(tmp_path: Path) -> None:

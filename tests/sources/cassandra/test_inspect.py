@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ import pytest
 from corpora import recording
 from forged import header
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
-from headrace.sources.cassandra.forge.segments import segment
+from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.inspect import main
 from headrace.sources.cassandra.segment_files import segment_files
 from sample_log import MUTATIONS, SCHEMA, SEGMENT, SEGMENT_ID, segments
@@ -395,6 +397,89 @@ def test_damage_amid_a_segment_is_reported_and_passed(
     out, err = capsys.readouterr()
     assert list(made.ends[1:]) == [json.loads(line)["position"] for line in out.splitlines()]
     assert err.startswith(f"error: corrupt_segment: {tmp_path / NAME}: byte 28: the checksum")
+
+
+ENDED: dict[str, Callable[[bytes, int], bytes]] = {
+    "zero marker": lambda content, at: content[:at] + bytes(8) + content[at + 8 :],
+    "zeros": lambda content, at: content[:at] + bytes(len(content) - at),
+    "cut off": lambda content, at: content[:at],
+}
+
+
+@pytest.mark.parametrize("name", ["4.0-files", "5.0-v8-direct-files", "5.0-lz4-files"])
+@pytest.mark.parametrize("ended", ENDED)
+def test_a_recorded_segment_that_ends_at_a_marker_has_lost_the_rest(
+    name: str, ended: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its index tells so: standard error says from which byte on and how much, the status is 1."""
+    folder = recording(name) / "stopped" / "cdc_raw"
+    index = min(folder.glob("*_cdc.idx"))
+    log = folder / index.name.replace("_cdc.idx", ".log")
+    content = log.read_bytes()
+    shutil.copy(index, tmp_path)
+    markers = [*chain(content)]
+    assert 10 < len(markers)
+    for at in markers[:: len(markers) // 9]:
+        (tmp_path / log.name).write_bytes(ENDED[ended](content, at))
+        options = ["--schema", str(recording(name) / "schema.cql"), "--count"]
+        assert 1 == main([str(tmp_path), *options])
+        err = capsys.readouterr().err
+        assert f"{tmp_path / log.name}: byte {at}: the sync markers end; the index file" in err
+
+
+def chain(content: bytes) -> Iterator[int]:
+    """Yield where the sync markers of a closed segment's sections are."""
+    at = 18 + int.from_bytes(content[12:14], "big")
+    while at + 8 <= len(content) and any(content[at : at + 8]):
+        yield at
+        at = int.from_bytes(content[at : at + 4], "big")
+
+
+@pytest.mark.parametrize("durable", [[], ["--durable"]])
+def test_a_crash_left_an_index_that_tells_of_what_is_gone(
+    durable: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without COMPLETED, too, all before its offset was durable."""
+    made = segment([[MUTATIONS["insert"]], [MUTATIONS["insert"]]], segment_id=SEGMENT_ID)
+    content = ENDED["zero marker"](made.content, made.section_ends[0])
+    write_segment(tmp_path, content, segment_id=SEGMENT_ID, index=str(made.durable))
+    (tmp_path / "schema.cql").write_text(SCHEMA.format(static=""))
+
+    assert 1 == main([str(tmp_path), *durable])
+
+    out, err = capsys.readouterr()
+    assert 1 == len(out.splitlines())
+    lost = made.durable - made.section_ends[0]
+    said = f"byte {made.section_ends[0]}: the sync markers end; the index file tells of {lost} "
+    assert said in err
+
+
+def test_what_ends_behind_the_place_that_was_asked_for_is_not_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --to the rest of a segment may be damaged."""
+    made = segment([[MUTATIONS["insert"]], [MUTATIONS["insert"]]], segment_id=SEGMENT_ID)
+    content = ENDED["cut off"](made.content, made.section_ends[0])
+    write_segment(tmp_path, content, segment_id=SEGMENT_ID, index=f"{made.durable}\nCOMPLETED")
+    (tmp_path / "schema.cql").write_text(SCHEMA.format(static=""))
+
+    assert 0 == main([str(tmp_path), "--to", f"{SEGMENT_ID}:{made.section_ends[0]}"])
+    assert 1 == len(lines(capsys))
+
+
+def test_a_segment_under_the_name_of_another_is_refused(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its header says which one it is: it is printed once, where its name is right."""
+    other = f"CommitLog-7-{SEGMENT_ID + 1}.log"
+    shutil.copy(node / NAME, node / other)
+
+    assert 1 == main([str(node)])
+
+    out, err = capsys.readouterr()
+    assert 1 == len(out.splitlines())
+    said = f"{node / other}: byte 4: the header says segment {SEGMENT_ID}"
+    assert err.startswith(f"error: corrupt_segment: {said}")
 
 
 def test_a_closed_pipe_is_no_error(node: Path) -> None:

@@ -1,5 +1,6 @@
 """Reading all logs: gaps, damage and growth, seen through the source's readers."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -396,6 +397,37 @@ def test_reading_ends_amid_a_section(tmp_path: Path, count: int, way: str, index
     rest = all_of(open_all(further, {"1-of-1": end}))
     assert values(count, 5 - count) == rest
     further.close()
+
+
+@pytest.mark.parametrize("way", ["read_until", "limit"])
+def test_damage_before_the_place_where_reading_ends_is_booked_once(
+    tmp_path: Path, way: str
+) -> None:
+    """The rest of the segment is lost up to that place, and what is behind it afterwards."""
+    made = segment([rows(0, 2), rows(2, 3)])
+    spoilt = made.content[: made.section_ends[0]]
+    write_segment(tmp_path / "node1", spoilt, index=f"{made.durable}\nCOMPLETED")
+    options = forged_nodes(tmp_path, {}) | {
+        "nodes": {"node1": str(tmp_path / "node1")},
+        "consistency": "ONE",
+        "splits": 1,
+    }
+    place = Marker(SEGMENT_ID, made.ends[3])
+    bounded = source(options)
+    until = CdcState(0, 0, ("node1",), (), {"node1": place}, {})
+    if way == "limit":
+        bounded.limit(until=until)
+    else:
+        bounded.read_until(until)
+    (reader,) = open_all(bounded).values()
+    found = [*batches([reader]), *batches([reader])]
+    bounded.close()
+
+    end = found[-1].end
+    assert isinstance(end, CdcState)
+    assert place == end.markers["node1"]
+    assert 1 == Counter(end.books())["entries.node1.damaged"]
+    assert values(0, 2) == sorted(v for each in found for v in published(each))
 
 
 def test_an_error_without_a_name_lets_all_splits_begin_again(

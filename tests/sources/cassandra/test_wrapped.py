@@ -131,8 +131,9 @@ def test_what_is_passed_over_is_not_unpacked(packer: str) -> None:
 def test_a_growing_segment_gives_what_a_whole_one_does(packer: str) -> None:
     """With one byte more each time, and the index ahead of the bytes or behind them."""
     made = packed_log(packer, CONTENTS)
-    whole = list(found(opened(made)))
-    for limit in (whole[1][0], END_OFFSET - 100):
+    all_of_it = opened(made)
+    whole = list(found(all_of_it))
+    for limit in (whole[1][0], all_of_it.section_end):
         header = len(packed_log(packer, []))
         file = Growing(made[:header])
         framer = opened(file, limit=limit)
@@ -272,6 +273,19 @@ def test_a_broken_chain_loses_the_rest() -> None:
     assert FIRST == raws
     assert (END_OFFSET, (at, END_OFFSET)) == (error.end, error.raw)
     assert f"n1: log: byte {at}" == error.place
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_a_zero_marker_before_a_section_is_no_end(packer: str) -> None:
+    """Whatever the index says: the length behind a marker is written together with it."""
+    made = packed_log(packer, CONTENTS)
+    at = len(packed_log(packer, CONTENTS[:2]))  # Behind an empty section.
+    raws, errors = whatever(made[:at] + bytes(8) + made[at + 8 :])
+
+    assert FIRST == raws
+    (error,) = errors
+    assert f"n1: log: byte {at}" == error.place
+    assert (at, END_OFFSET) == error.raw
 
 
 def test_inside_of_a_section_places_are_logical() -> None:
