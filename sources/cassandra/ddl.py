@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from headrace.sources.cassandra.history import ColumnDraft, History, Options, TableDraft
-from headrace.sources.cassandra.schema import ColumnKind, Schema
+from headrace.sources.cassandra.schema import ColumnKind, KeyspaceSchema, Schema
 from headrace.sources.cassandra.tokens import Cursor, Token, TokenKind
 from headrace.sources.cassandra.types import CqlType, TypeReader
 
@@ -97,23 +97,24 @@ class _Parser:
         exists_allowed = self._cursor.accept("if", "not", "exists")
         token = self._cursor.token
         name = self._cursor.name("a keyspace")
-        replication = self._replication()
+        made = self._keyspace(KeyspaceSchema(name, {}))
         if name in self._history.keyspaces:
             if exists_allowed:
                 return
             self._cursor.fail("this keyspace exists already", at=token)
-        self._history.keyspaces[name] = replication
+        self._history.keyspaces[name] = made
 
     def _alter_keyspace(self) -> None:
         missing_allowed = self._cursor.accept("if", "exists")
         token = self._cursor.token
         name = self._cursor.name("a keyspace")
-        replication = self._replication()
-        if name not in self._history.keyspaces:
+        before = self._history.keyspaces.get(name)
+        altered = self._keyspace(before or KeyspaceSchema(name, {}))
+        if before is None:
             if missing_allowed:
                 return
             self._cursor.fail("unknown keyspace", at=token)
-        self._history.keyspaces[name] = replication or self._history.keyspaces[name]
+        self._history.keyspaces[name] = altered
 
     def _drop_keyspace(self) -> None:
         missing_allowed = self._cursor.accept("if", "exists")
@@ -121,13 +122,22 @@ class _Parser:
         if not self._history.drop_keyspace(self._cursor.name("a keyspace")) and not missing_allowed:
             self._cursor.fail("unknown keyspace", at=token)
 
-    def _replication(self) -> dict[str, str]:
+    def _keyspace(self, before: KeyspaceSchema) -> KeyspaceSchema:
+        """Return the keyspace *before* with the options that stand here."""
         values = self._options().values
         replication = values.get("replication", {})
         if not isinstance(replication, dict):
             self._cursor.fail("expected a map as replication before this")
         strategy = replication.get("class", "")
-        return {**replication, "class": strategy.rpartition(".")[2]} if replication else {}
+        given = {**replication, "class": strategy.rpartition(".")[2]} if replication else {}
+        durable = str(values.get("durable_writes", before.durable_writes)).lower() == "true"
+        tracked = str(values.get("replication_type", "")).lower()
+        return KeyspaceSchema(
+            before.name,
+            given or before.replication,
+            durable_writes=durable,
+            is_tracked=tracked == "tracked" if tracked else before.is_tracked,
+        )
 
     # --- types
 

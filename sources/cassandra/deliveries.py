@@ -30,6 +30,8 @@ UNKNOWN_MAX: Final = 1_000  # Unknown table ids remembered for reports.
 Number = Callable[[KeyspaceSchema], int]
 # Takes the keyspaces of an epoch that a log came to: their replication is in force.
 Follow = Callable[[Mapping[str, KeyspaceSchema]], None]
+# Takes a table with CDC that is asked for, as of an epoch that a log came to, and its keyspace.
+Announce = Callable[[TableSchema, KeyspaceSchema | None], None]
 # Asks anew what the tables are; returns the epochs that logs are in then.
 Refresh = Callable[[], Iterable[int]]
 
@@ -52,6 +54,7 @@ class Deliveries:
         self.current: Callable[[], Iterable[int]] = lambda: ()
         self.refresh: Refresh = lambda: ()
         self.follow: Follow = lambda _: None
+        self.announce: Announce = lambda _table, _keyspace: None
         self.listed: set[str] = set()  # Tables with lists that are not frozen, as `keyspace.table`.
         self.unknown: dict[bytes, str] = {}  # Tables whose neighbours are delivered; where.
         self._names = frozenset(names)
@@ -82,7 +85,10 @@ class Deliveries:
 
     def delivers(self, table: TableSchema) -> bool:
         """Say whether changes of this version of a table are delivered."""
-        if not table.cdc or table.is_counter or table.keyspace in SYSTEM_KEYSPACES:
+        return self._asks_for(table) and not table.is_counter
+
+    def _asks_for(self, table: TableSchema) -> bool:
+        if not table.cdc or table.keyspace in SYSTEM_KEYSPACES:
             return False
         return not self._names or table.qualified in self._names
 
@@ -113,7 +119,10 @@ class Deliveries:
         numbers: dict[str, int] = {}
         tables = epoch.catalogue.tables
         for table in tables:
-            keyspace = epoch.given.keyspaces.get(table.keyspace, KeyspaceSchema(table.keyspace, {}))
+            known = epoch.given.keyspaces.get(table.keyspace)
+            keyspace = known or KeyspaceSchema(table.keyspace, {})
+            if self._asks_for(table):
+                self.announce(table, known)
             if self.delivers(table) and table.keyspace not in numbers:
                 numbers[table.keyspace] = self._number(keyspace)
         for index, table in enumerate(tables):

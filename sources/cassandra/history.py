@@ -53,11 +53,23 @@ class TableDraft:
     descending: list[str] = field(default_factory=list)
     cdc: bool = False
     compact: bool = False
+    mode: str = "off"
+    migrates_from: str = "none"
+    is_made: bool = False
 
     def apply(self, options: Options) -> None:
-        """Take over the options that matter to a reader of the log."""
+        """Take over the options that matter to a reader of the log.
+
+        A change of the mode that turns Accord on or off begins a migration, unless it says other.
+        """
         if "cdc" in options.values:
             self.cdc = str(options.values["cdc"]).lower() == "true"
+        mode = str(options.values.get("transactional_mode", self.mode)).lower()
+        if self.is_made and (mode == "off") != (self.mode == "off"):
+            self.migrates_from = self.mode
+        self.mode = mode
+        migrates_from = options.values.get("transactional_migration_from", self.migrates_from)
+        self.migrates_from = str(migrates_from).lower()
 
     def drop_column(self, name: str, dropped_us: int | None) -> bool:
         """Move a column to the dropped ones; False when it is of the key or not there."""
@@ -122,7 +134,7 @@ class History:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.keyspaces: dict[str, dict[str, str]] = {}
+        self.keyspaces: dict[str, KeyspaceSchema] = {}
         self.types: dict[tuple[str, str], list[tuple[str, CqlType]]] = {}
         self.tables: dict[tuple[str, str], TableDraft] = {}
         self._gone: dict[UUID, TableSchema] = {}
@@ -138,6 +150,7 @@ class History:
         if table.table_id in self._ids:
             return False
         self._ids.add(table.table_id)
+        table.is_made = True
         self.tables[table.keyspace, table.name] = table
         return True
 
@@ -171,8 +184,7 @@ class History:
         """Return what the history led to."""
         live = (self._finish(table, is_dropped=False) for table in self.tables.values())
         tables = self._gone | {table.table_id: table for table in live}
-        keyspaces = {name: KeyspaceSchema(name, value) for name, value in self.keyspaces.items()}
-        return Schema(keyspaces, tables)
+        return Schema(dict(self.keyspaces), tables)
 
     def _finish(self, draft: TableDraft, *, is_dropped: bool) -> TableSchema:
         table = replace(
@@ -194,6 +206,8 @@ class History:
             is_compact=draft.compact,
             is_view=table.base is not None,
             is_dropped=is_dropped,
+            transactional_mode=table.mode,
+            transactional_migration_from=table.migrates_from,
         )
 
     def _column(

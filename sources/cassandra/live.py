@@ -24,8 +24,8 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
 from headrace.sources.cassandra.contact import Contact, NodeSettings
-from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, KeyspaceSchema, Schema
-from headrace.sources.cassandra.table_rows import TableRows, Values
+from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema
+from headrace.sources.cassandra.table_rows import TableRows, Values, keyspace_of
 
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
@@ -171,7 +171,7 @@ class _Reading:
         own = keyspaces.keys() - SYSTEM_KEYSPACES
         tables = (rows.table() for rows in self._tables() if rows.keyspace in own)
         return Schema(
-            {name: KeyspaceSchema(name, dict(keyspaces[name]["replication"])) for name in own},
+            {name: keyspace_of(name, keyspaces[name]) for name in own},
             {table.table_id: table for table in tables},
         )
 

@@ -3,18 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from headrace.plugins import ConfigError, Context, Problem
+from headrace.plugins import ConfigError, Problem
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema, TableSchema
+from headrace.sources.cassandra.unlogged import Announcer, unlogged
 
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
-_COUNTER_HINT: Final = "a log holds the totals of one node, neither what was added nor the count"
 
 
-def tables_with_cdc(schema: Schema, context: Context) -> Sequence[TableSchema]:
+def tables_with_cdc(schema: Schema, announcer: Announcer) -> Sequence[TableSchema]:
     """Return all tables with CDC, also dropped ones: their changes can still be in the logs.
 
-    Whose keyspace went with them is passed over: nothing says any more how many copies it had.
-    Counters are passed over as well, with a warning.
+    Whose keyspace went with them is passed over: nothing says any more how many copies it had. So
+    are those of which no log has a write that can be delivered; *announcer* tells of them.
 
     Raises:
         ConfigError: there is none.
@@ -27,17 +27,18 @@ def tables_with_cdc(schema: Schema, context: Context) -> Sequence[TableSchema]:
         and table.keyspace not in SYSTEM_KEYSPACES
         and not (table.is_dropped and table.keyspace not in schema.keyspaces)
     ]
-    if all(table.is_counter for table in found):
+    if not found:
         raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
-    for table in filter(lambda table: table.is_counter, found):
-        context.log.warning(
-            "table_skipped", table=table.qualified, reason="counter", hint=_COUNTER_HINT
-        )
-    return [table for table in found if not table.is_counter]
+    problems = {table.table_id: problem for table in found if (problem := _flaw(schema, table))}
+    if len(problems) == len(found):
+        raise ConfigError(problems.values())
+    for table in found:
+        announcer.tell(table, schema.keyspaces.get(table.keyspace))
+    return [table for table in found if table.table_id not in problems]
 
 
 def tables_named(
-    schema: Schema, names: Collection[str], *, waits: bool
+    schema: Schema, names: Collection[str], announcer: Announcer, *, waits: bool
 ) -> tuple[Sequence[TableSchema], Mapping[str, Problem]]:
     """Return the tables of *names* that can be delivered, and what is wrong with the others.
 
@@ -46,15 +47,27 @@ def tables_named(
 
     """
     named = {name: schema.table(name) for name in names}
-    lacking = {n: problem for n, table in named.items() if (problem := _problem(n, table))}
+    lacking = {n: problem for n, table in named.items() if (problem := _problem(schema, n))}
     if lacking and not (waits and len(lacking) < len(named)):
         raise ConfigError(lacking.values())
-    return [t for name, t in named.items() if t is not None and name not in lacking], lacking
+    found = [t for name, t in named.items() if t is not None and name not in lacking]
+    for table in found:
+        announcer.tell(table, schema.keyspaces.get(table.keyspace))
+    return found, lacking
 
 
-def _problem(name: str, table: TableSchema | None) -> Problem | None:
+def _problem(schema: Schema, name: str) -> Problem | None:
+    table = schema.table(name)
     if table is None:
         return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
-    if table.is_counter:
-        return Problem("tables", f"{name} holds counters", _COUNTER_HINT)
-    return None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
+    return _flaw(schema, table) or (
+        None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
+    )
+
+
+def _flaw(schema: Schema, table: TableSchema) -> Problem | None:
+    """Return why nothing of a table can be delivered."""
+    found = unlogged(table, schema.keyspaces.get(table.keyspace))
+    if found is None or found.part:
+        return None
+    return found.problem(table.qualified)

@@ -43,6 +43,7 @@ from headrace.sources.cassandra.survey import acquaint
 from headrace.sources.cassandra.topology import Topology, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
+from headrace.sources.cassandra.unlogged import Announcer
 
 if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a node.
     from headrace.sources.cassandra.remote import RemoteHold, RemoteLog
@@ -134,17 +135,31 @@ class Parts:
     def tables(self) -> Sequence[TableSchema]:
         """The tables whose changes are delivered from the beginning; see `named_tables`."""
         if not self.config.tables:
-            return tables_with_cdc(self.schema, self.context)
+            return tables_with_cdc(self.schema, self.announcer)
         found, self._lacking = tables_named(
-            self.schema, self.config.tables, waits=self.config.tables_missing == WAIT
+            self.schema,
+            self.config.tables,
+            self.announcer,
+            waits=self.config.tables_missing == WAIT,
         )
         return found
 
+    @cached_property
+    def announcer(self) -> Announcer:
+        """What tells of tables whose writes are in no log."""
+        return Announcer(self.context.log.warning)
+
     def lacking(self) -> Mapping[str, Problem]:
-        """Return the tables that are waited for, and why: no log has told of them either."""
+        """Return the tables that are waited for, and why: no log has told of them either.
+
+        With them those that are named, and of which nothing is logged by now.
+        """
         made = self.__dict__.get("deliveries")
         told = {schema.table for schema in made.schemas} if made is not None else frozenset()
-        return {name: why for name, why in self._lacking.items() if name not in told}
+        skipped = dict(self.announcer.skipped)  # A log may come to more meanwhile.
+        lacking = {name: why for name, why in self._lacking.items() if name not in told}
+        named = {name: skipped[name] for name in self.config.tables if name in skipped}
+        return {**lacking, **{name: why.problem(name) for name, why in named.items()}}
 
     @cached_property
     def keyspaces(self) -> list[str]:
@@ -281,6 +296,7 @@ class Parts:
         """Which tables are delivered, and how."""
         made = Deliveries(self.config.tables, self._number)
         made.current = self._epochs
+        made.announce = self.announcer.tell
         made.follow = self.replicas.follow_replication
         made.refresh = self._refreshed
         return made

@@ -89,6 +89,8 @@ class TableSchema:
     is_compact: bool = False
     is_view: bool = False
     is_dropped: bool = False
+    transactional_mode: str = "off"
+    transactional_migration_from: str = "none"
     text: str = field(init=False, repr=False, compare=False)
     schema_id: bytes = field(init=False, repr=False, compare=False)
 
@@ -123,10 +125,15 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class KeyspaceSchema:
-    """One keyspace; `replication` has `class`, and `replication_factor` or one entry per DC."""
+    """One keyspace; `replication` has `class`, and `replication_factor` or one entry per DC.
+
+    `is_tracked`: of `replication_type = 'tracked'`.
+    """
 
     name: str
     replication: Mapping[str, str]
+    durable_writes: bool = True
+    is_tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

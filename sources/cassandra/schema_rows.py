@@ -31,7 +31,7 @@ from headrace.sources.cassandra.schema import (
     TableSchema,
 )
 from headrace.sources.cassandra.schema_tables import KEYSPACE
-from headrace.sources.cassandra.table_rows import TableRows, Values
+from headrace.sources.cassandra.table_rows import TableRows, Values, keyspace_of
 
 GONE_MAX: Final = 1_000  # Dropped tables that stay known.
 _NEVER: Final = -(1 << 63)
@@ -40,8 +40,10 @@ _GIVEN: Final = _NEVER + 1  # The write time of what did not come from the log.
 _US_PER_MS: Final = 1_000
 # What is kept of each table's rows.
 _KEPT: Final[Mapping[str, frozenset[str]]] = {
-    "keyspaces": frozenset({"replication"}),
-    "tables": frozenset({"id", "cdc", "flags"}),
+    "keyspaces": frozenset({"replication", "durable_writes", "replication_type"}),
+    "tables": frozenset(
+        {"id", "cdc", "flags", "transactional_mode", "transactional_migration_from"}
+    ),
     "views": frozenset({"id", "cdc"}),
     "columns": frozenset({"kind", "position", "type", "clustering_order"}),
     "dropped_columns": frozenset({"kind", "type", "dropped_time"}),
@@ -183,7 +185,11 @@ class _Edit:
         self._put(group, name, Stored(row.deleted_us, max(row.live_us, _GIVEN), cells))
 
     def give_keyspace(self, keyspace: KeyspaceSchema) -> None:
-        values = {"replication": dict(keyspace.replication)}
+        values: dict[str, object] = {
+            "replication": dict(keyspace.replication),
+            "durable_writes": keyspace.durable_writes,
+            "replication_type": "tracked" if keyspace.is_tracked else "untracked",
+        }
         self.give(Group("keyspaces", keyspace.name), "", values)
 
     def give_table(self, table: TableSchema) -> None:
@@ -390,7 +396,8 @@ def _schema(groups: Groups, before: Schema, edit: _Edit | None) -> Schema:
         if values is not None:
             options = dict(values.get("replication") or {})
             options["class"] = str(options.get("class")).rpartition(".")[2]
-            keyspaces[group.keyspace] = KeyspaceSchema(group.keyspace, options)
+            described = {**values, "replication": options}
+            keyspaces[group.keyspace] = keyspace_of(group.keyspace, described)
     return Schema(keyspaces, {**gone, **live})
 
 

@@ -81,7 +81,12 @@ _TABLES: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]]] = {
     ),
     "keyspaces": (
         (),
-        {"durable_writes": "boolean", "fast_path": _OPTIONS, "replication": _OPTIONS},
+        {
+            "durable_writes": "boolean",
+            "fast_path": _OPTIONS,
+            "replication": _OPTIONS,
+            "replication_type": "text",
+        },
     ),
     "tables": (("table_name",), {"flags": "frozen<set<text>>", **_TABLE_OPTIONS}),
     "views": (

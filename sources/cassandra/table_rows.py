@@ -13,6 +13,7 @@ import msgspec
 from headrace.sources.cassandra.schema import (
     ColumnKind,
     ColumnSchema,
+    KeyspaceSchema,
     TableSchema,
     column_order,
     udts_of,
@@ -60,7 +61,13 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             }
             for udt in udts_of(column.type for column in table.columns)
         }
-        own = {"id": str(table.table_id), "cdc": table.cdc, "flags": flags}
+        own = {
+            "id": str(table.table_id),
+            "cdc": table.cdc,
+            "flags": flags,
+            "transactional_mode": table.transactional_mode,
+            "transactional_migration_from": table.transactional_migration_from,
+        }
         return cls(table.keyspace, table.name, own, columns, dropped, types, table.is_view)
 
     def table(self, *, is_dropped: bool = False) -> TableSchema:
@@ -88,6 +95,8 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             is_compact="compound" not in flags or not flags.isdisjoint(_DENSE),
             is_view=self.is_view,
             is_dropped=is_dropped,
+            transactional_mode=self.own.get("transactional_mode") or "off",
+            transactional_migration_from=self.own.get("transactional_migration_from") or "none",
         )
 
     def _column(self, name: str, row: Values, *, is_dropped: bool = False) -> ColumnSchema:
@@ -102,6 +111,16 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             dropped_us=self.dropped.get(name, {}).get("dropped_time"),
             is_dropped=is_dropped,
         )
+
+
+def keyspace_of(name: str, row: Values) -> KeyspaceSchema:
+    """Return the keyspace that its row of `keyspaces` describes."""
+    return KeyspaceSchema(
+        name,
+        dict(row["replication"]),
+        durable_writes=row.get("durable_writes") is not False,
+        is_tracked=row.get("replication_type") == "tracked",
+    )
 
 
 class _Udts:

@@ -20,6 +20,7 @@ from headrace.sources.cassandra.log_tables import LogTables
 from headrace.sources.cassandra.schema import KeyspaceSchema, Schema
 from headrace.sources.cassandra.schema_rows import SchemaRows
 from headrace.sources.cassandra.state import CdcState, Marker
+from headrace.sources.cassandra.unlogged import Announcer
 from hot import long
 from node_logs import batches, everything, forged_nodes, open_all, source
 from sample_log import segments
@@ -269,7 +270,7 @@ class Asked:
         return self.fresh if self.knows_gaps else None
 
 
-def tables_of(given: Asked) -> LogTables:
+def tables_of(given: Asked, announcer: Announcer | None = None) -> LogTables:
     """Return the tables of a log, of a job that delivers all that has CDC."""
     numbers: list[str] = []
 
@@ -278,7 +279,10 @@ def tables_of(given: Asked) -> LogTables:
             numbers.append(keyspace.name)
         return numbers.index(keyspace.name)
 
-    return LogTables("n1", given, Deliveries((), number), context())
+    deliveries = Deliveries((), number)
+    if announcer is not None:
+        deliveries.announce = announcer.tell
+    return LogTables("n1", given, deliveries, context())
 
 
 def test_what_changed_in_segments_that_are_missing_is_asked() -> None:
@@ -296,6 +300,63 @@ def test_what_changed_in_segments_that_are_missing_is_asked() -> None:
         == before.epoch
         < tables.epoch_at(Marker(5, 30)).number
     )
+
+
+@pytest.mark.parametrize(
+    ("late", "event", "reason"),
+    [
+        (LATE.replace(";", " AND transactional_mode = 'full';"), "table_skipped", "accord"),
+        (LATE.replace("v text", "v counter"), "table_skipped", "counter"),
+        (
+            f"{LATE}ALTER TABLE forged.late WITH transactional_mode = 'full';",
+            "table_incomplete",
+            "accord",
+        ),
+    ],
+)
+def test_a_table_that_comes_and_is_not_in_the_log_is_told_of(
+    late: str, event: str, reason: str
+) -> None:
+    """Once, when a log comes to the statement that made it so."""
+    told: list[tuple[str, str, str]] = []
+    announcer = Announcer(
+        lambda name, **about: told.append((name, about["table"], about["reason"]))
+    )
+    given = Asked(SchemaRows.of(parse_schema(SCHEMA)), parse_schema(SCHEMA + late))
+    tables = tables_of(given, announcer)
+    assert [] == told
+
+    for segment_id in (5, 9):
+        tables.skipped_segments(Marker(segment_id, 0))
+    tables_of(Asked(SchemaRows.of(parse_schema(SCHEMA + late))), announcer)
+
+    assert [(event, "forged.late", reason)] == told
+
+
+def test_the_log_tells_which_keyspaces_are_logged() -> None:
+    """Each node logs the options of its keyspaces; `durable_writes` is read from there."""
+    known = LogSchema(Schema({}, {}))
+    for path in segments(recording("6.0-v9-schema") / "segments"):
+        with path.open("rb") as stream:
+            for _ in read_mutations(stream, known):
+                pass
+
+    (keyspace,) = known.rows.schema.keyspaces.values()
+    cells = [r[""].cells for g, r in known.rows.groups.items() if g.kind == "keyspaces"]
+    assert [True] == [each["durable_writes"][1] for each in cells]
+    assert keyspace.durable_writes
+
+
+def test_options_of_a_table_and_its_keyspace_are_kept_in_a_version() -> None:
+    """What tells that nothing is logged is part of the position, as the rest of the schema."""
+    options = "durable_writes = false AND replication_type = 'tracked'"
+    text = f"ALTER KEYSPACE forged WITH {options};{LATE}"
+    late = text.replace(f"ID = {UNKNOWN}", f"ID = {UNKNOWN} AND transactional_mode = 'full'")
+    rows = SchemaRows.decode(SchemaRows.of(parse_schema(SCHEMA + late)).encode())
+
+    keyspace = rows.schema.keyspaces["forged"]
+    assert (False, True) == (keyspace.durable_writes, keyspace.is_tracked)
+    assert "full" == rows.schema.tables[UNKNOWN].transactional_mode
 
 
 def test_nothing_new_moves_nothing() -> None:

@@ -13,6 +13,7 @@ from cql_node import CqlNode
 from headrace.plugins import ConfigError, Context, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.parts import Parts
 
 NODES = ("node1", "node2", "node3")
@@ -53,10 +54,116 @@ def test_w03_counters_are_passed_over_by_name(tmp_path: Path) -> None:
         warning["table"],
         warning["reason"],
     )
-    with pytest.raises(ConfigError, match="no table of the schema has CDC"):
+    with pytest.raises(ConfigError, match=r"s\.c holds counters"):
         _ = parts(log, "QUORUM", schema=str(tmp_path / "one.cql")).tables
     with pytest.raises(ConfigError, match=r"s\.c holds counters"):
         _ = parts(log, "QUORUM", schema=str(tmp_path / "both.cql"), tables=["s.c"]).tables
+
+
+MODES = [
+    ("full", None, "table_skipped"),
+    ("mixed_reads", None, "table_skipped"),
+    ("test_interop_read", None, "table_skipped"),
+    ("one_to_come", None, "table_skipped"),
+    ("full", "mixed_reads", "table_skipped"),
+    ("full", "off", "table_incomplete"),
+    ("off", "full", "table_incomplete"),
+    ("off", "unsafe", "table_incomplete"),
+    ("unsafe", None, "table_incomplete"),
+    ("unsafe_writes", None, "table_incomplete"),
+    ("test_unsafe", None, "table_incomplete"),
+    ("test_unsafe_writes", None, "table_incomplete"),
+    ("off", "none", ""),
+    ("FULL", "NONE", "table_skipped"),
+]
+KEYSPACE = "CREATE KEYSPACE s WITH replication = {'class': 'SimpleStrategy'}"
+
+
+def table(name: str, number: int, more: str = "") -> str:
+    """Return DDL of a table with CDC."""
+    made = f"CREATE TABLE s.{name} (k int PRIMARY KEY) WITH cdc = true AND ID = "
+    return f"{made}{UUID(int=number)}{more};"
+
+
+@pytest.mark.parametrize(("mode", "migrates_from", "event"), MODES)
+def test_tables_that_accord_writes_are_told_of(
+    tmp_path: Path, mode: str, migrates_from: str | None, event: str
+) -> None:
+    """What goes through Accord is in no commit log; a table by name is refused if that is all."""
+    options = f" AND transactional_mode = '{mode}'"
+    if migrates_from is not None:
+        options += f" AND transactional_migration_from = '{migrates_from}'"
+    path = tmp_path / "s.cql"
+    path.write_text(table("t", 1) + table("a", 2, options))
+    log, capture = captured()
+
+    found = parts(log, "QUORUM", schema=str(path)).tables
+
+    assert ("s.a" in [each.qualified for each in found]) == (event != "table_skipped")
+    told = [(said["event"], said["table"], said["reason"]) for said in capture.entries]
+    assert told == ([(event, "s.a", "accord")] if event else [])
+    if event == "table_skipped":
+        with pytest.raises(ConfigError, match=r"s\.a is transactional: its writes are in no"):
+            _ = parts(log, "QUORUM", schema=str(path), tables=["s.a"]).tables
+    else:
+        named = parts(log, "QUORUM", schema=str(path), tables=["s.a"]).tables
+        assert ["s.a"] == [each.qualified for each in named]
+
+
+def test_a_named_table_lacks_as_long_as_nothing_of_it_is_logged(tmp_path: Path) -> None:
+    """Beside others it is not delivered, and its data source says why; so it is later."""
+    path = tmp_path / "s.cql"
+    path.write_text(table("t", 1) + table("a", 2, " AND transactional_mode = 'full'"))
+    log, _ = captured()
+    given = {"schema": str(path), "tables": ("s.t", "s.a"), "tables_missing": "wait"}
+    made = parts(log, "QUORUM", **given)
+
+    assert ["s.t"] == [each.qualified for each in made.tables]
+    assert ["s.a"] == list(made.lacking())
+    later = parse_schema(table("t", 1, " AND transactional_mode = 'full'")).table("s.t")
+    assert later is not None
+    made.announcer.tell(later, None)
+    assert ["s.a", "s.t"] == list(made.lacking())
+    assert made.lacking()["s.t"].message.startswith("s.t is transactional")
+
+
+@pytest.mark.parametrize(
+    ("options", "altered", "reason"),
+    [
+        ("durable_writes = false", "durable_writes = true", "durable_writes"),
+        ("replication_type = 'tracked'", "replication_type = 'untracked'", "tracked"),
+    ],
+)
+def test_keyspaces_whose_writes_are_in_no_commit_log_are_told_of(
+    tmp_path: Path, options: str, altered: str, reason: str
+) -> None:
+    """Their tables take CDC, and Cassandra logs nothing of them."""
+    path = tmp_path / "s.cql"
+    other = "CREATE KEYSPACE o WITH replication = {'class': 'SimpleStrategy'};"
+    made = f"{KEYSPACE} AND {options};{other}{table('a', 1)}{table('t', 2).replace('s.t', 'o.t')}"
+    path.write_text(made)
+    log, capture = captured()
+
+    assert ["o.t"] == [t.qualified for t in parts(log, "QUORUM", schema=str(path)).tables]
+    (said,) = capture.entries
+    assert ("table_skipped", "s.a", reason) == (said["event"], said["table"], said["reason"])
+    with pytest.raises(ConfigError, match="its writes are in no commit log"):
+        _ = parts(log, "QUORUM", schema=str(path), tables=["s.a"]).tables
+
+    path.write_text(f"{made}ALTER KEYSPACE s WITH {altered};")
+    assert 2 == len(parts(log, "QUORUM", schema=str(path)).tables)
+
+
+def test_an_altered_mode_begins_a_migration(tmp_path: Path) -> None:
+    """As Cassandra does it, unless the statement says where it migrates from."""
+    path = tmp_path / "s.cql"
+    alter = "ALTER TABLE s.a WITH transactional_mode = 'full'"
+    log, capture = captured()
+    for more in ("", " AND transactional_migration_from = 'none'"):
+        path.write_text(f"{table('t', 1)}{table('a', 2)}{alter}{more};")
+        _ = parts(log, "QUORUM", schema=str(path)).tables
+
+    assert ["table_incomplete", "table_skipped"] == [said["event"] for said in capture.entries]
 
 
 def test_a_table_that_is_not_there_is_waited_for_beside_others(tmp_path: Path) -> None:
