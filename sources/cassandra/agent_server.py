@@ -46,7 +46,7 @@ from headrace.sources.cassandra.agent_protocol import (
 from headrace.sources.cassandra.copies import Copies
 from headrace.sources.cassandra.directory import NO_LIMIT, LogDirectory, SegmentInfo
 from headrace.sources.cassandra.entries import Wanted
-from headrace.sources.cassandra.errors import SegmentError, SegmentKeyError
+from headrace.sources.cassandra.errors import NotAFileError, SegmentError, SegmentKeyError
 from headrace.sources.cassandra.hold import Hold
 from headrace.sources.cassandra.index_files import FlawsTold
 from headrace.sources.cassandra.keeper import TICK_MS, Keeper
@@ -54,6 +54,7 @@ from headrace.sources.cassandra.keys import KeyOptions, Keys
 from headrace.sources.cassandra.manifest import file_of, number_in
 from headrace.sources.cassandra.measuring import agent_measures
 from headrace.sources.cassandra.needs import noted_in
+from headrace.sources.cassandra.regular import open_regular
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import parse_name
 from headrace.sources.cassandra.state import Marker
@@ -396,7 +397,10 @@ class AgentServer:
             known.used = time.monotonic()
             self._files.move_to_end(name)
             return known
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            descriptor = open_regular(path)
+        except NotAFileError as error:
+            raise _RefusedError(404, error.code, str(error)) from None
         if known is not None:
             os.close(known.descriptor)
         self._files[name] = file = _File(descriptor, _mark(os.fstat(descriptor)), time.monotonic())

@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from headrace.plugins import RetriableError
 from headrace.sources.cassandra import needs, rescue, watch
 from headrace.sources.cassandra.errors import (
     END_OFFSET,
-    BadIndexError,
     LogUnreadableError,
+    NotAFileError,
     NotCdcDirectoryError,
     SegmentError,
 )
 from headrace.sources.cassandra.index_files import INDEX_BYTES_MAX, IndexFiles
 from headrace.sources.cassandra.manifest import Manifest, file_of, incarnation_of
 from headrace.sources.cassandra.needs import FOLDER, HoldError
+from headrace.sources.cassandra.regular import flaw_of, open_regular, read_regular
 from headrace.sources.cassandra.rescue import Rescued
 from headrace.sources.cassandra.segment import (
     HEADER_BYTES_MAX,
@@ -131,7 +133,7 @@ class SegmentFile:
         """
         self._path = path
         try:
-            self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            self._descriptor: int | None = open_regular(path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -180,14 +182,18 @@ class LogDirectory:
         self._indexes = IndexFiles()  # Of segments that may be written to.
         self._is_plain: dict[int, bool] = {}  # Of the same ones.
         self._told: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
+        self._others: Sequence[NotAFileError] = ()  # What has a segment's name and is no file.
         self._listed = False
         self._may_be_gone = may_be_gone
         self._until: tuple[int, int] | None = None
 
     @property
-    def flaws(self) -> Iterable[BadIndexError]:
-        """What is wrong with index files, where that stayed so while segments were listed."""
-        return self._indexes.flaws
+    def flaws(self) -> Iterable[RetriableError]:
+        """What is wrong with index files, where that stayed so while segments were listed.
+
+        And what is passed over, because it is no file.
+        """
+        return [*self._others, *self._indexes.flaws]
 
     def end_at(self, segment_id: int, offset: int) -> None:
         """List nothing behind this place: bulk work ends where it was planned to."""
@@ -278,8 +284,9 @@ class LogDirectory:
     def find(self, name: str) -> Path:
         """Return where a file is. Raises FileNotFoundError when it is nowhere."""
         for folder in self.folders:  # Linked into the second before it leaves the first.
-            if (folder / name).exists():
-                return folder / name
+            with contextlib.suppress(FileNotFoundError):
+                if flaw_of(folder / name) is None:
+                    return folder / name
         raise FileNotFoundError(self.path / name)
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
@@ -311,7 +318,7 @@ class LogDirectory:
 
     def _names(self) -> frozenset[str]:
         try:
-            names = _listing(self.path)
+            names, others = _files(self.path)
         except OSError as error:
             if self._listed or self._may_be_gone:  # A disk or a mount that fails for now.
                 raise _unreadable(self.path, error) from error
@@ -321,7 +328,7 @@ class LogDirectory:
                 hint="give the directory that cdc_raw_directory names in cassandra.yaml; of a node "
                 "that is gone name it under source.absent",
             ) from error
-        visible = [name for name in names if not name.startswith(".")]
+        visible = [name for name in {*names, *others} if not name.startswith(".")]
         if visible and not any(name.startswith("CommitLog-") for name in visible):
             raise NotCdcDirectoryError(
                 f"expected CommitLog-<version>-<id>.log files, found {min(visible)!r}",
@@ -331,7 +338,11 @@ class LogDirectory:
         if not self._listed:
             self._recall()
         self._listed = True
-        return names | self._held()
+        held, more = self._held()
+        flawed = [self.path / name for name in others]
+        flawed += [self.hold / name for name in more] if self.hold is not None else []
+        self._others = [flaw for path in sorted(flawed) if (flaw := _flaw(path))]
+        return names | held
 
     def _recall(self) -> None:
         """Know of the log what jobs knew that left notes beside it."""
@@ -339,11 +350,11 @@ class LogDirectory:
             for need in needs.read_all(self.path / FOLDER):
                 self.manifest.hear(need.listed)
 
-    def _held(self) -> frozenset[str]:
+    def _held(self) -> tuple[frozenset[str], Collection[str]]:
         try:
-            return frozenset() if self.hold is None else _listing(self.hold)
+            return (frozenset(), ()) if self.hold is None else _files(self.hold)
         except FileNotFoundError:  # Nothing was held yet.
-            return frozenset()
+            return frozenset(), ()
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
@@ -361,9 +372,8 @@ class LogDirectory:
         for folder in self.folders:  # Opened at once: each listing comes here for each segment.
             path = folder / index_name(name)
             try:
-                with path.open("rb") as file:
-                    return path, file.read(INDEX_BYTES_MAX)
-            except FileNotFoundError:
+                return path, read_regular(path, INDEX_BYTES_MAX)
+            except (FileNotFoundError, NotAFileError):
                 continue
             except OSError as error:
                 raise _unreadable(path, error) from error
@@ -388,7 +398,7 @@ def sizes_in(path: Path) -> dict[str, int]:
     found = {}
     with os.scandir(path) as entries:
         for entry in entries:
-            if parse_name(entry.name) or parse_name(log_name(entry.name)):
+            if _is_named(entry.name) and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(FileNotFoundError):
                     found[entry.name] = entry.stat(follow_symlinks=False).st_size
     return found
@@ -405,12 +415,37 @@ def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[Segm
 
 def _is_plain(path: Path) -> bool:
     """Say whether offsets in a segment are places in its file: neither compressed nor encrypted."""
-    with path.open("rb") as file:
-        head = file.read(HEADER_BYTES_MAX)
+    try:
+        head = read_regular(path, HEADER_BYTES_MAX)
+    except NotAFileError:  # Who reads it says so.
+        return False
     try:
         return parse_descriptor(head, place=str(path)).wrapping is None
     except SegmentError:  # Who reads it says so.
         return False
+
+
+def _is_named(name: str) -> bool:
+    """Say whether a name is that of a segment or of an index."""
+    return parse_name(name) is not None or parse_name(log_name(name)) is not None
+
+
+def _files(path: Path) -> tuple[frozenset[str], Collection[str]]:
+    """Return the names in a folder, but for those of segments and indexes that are no files.
+
+    The latter come second.
+    """
+    with os.scandir(path) as entries:
+        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    others = [name for name, is_file in found.items() if not is_file and _is_named(name)]
+    return frozenset(found.keys() - set(others)), others
+
+
+def _flaw(path: Path) -> NotAFileError | None:
+    try:
+        return flaw_of(path)
+    except OSError:  # It went away just now.
+        return None
 
 
 def _listing(path: Path) -> frozenset[str]:

@@ -176,6 +176,12 @@ class LogUnreadableError(RetriableError):
     code = "log_unreadable"
 
 
+class NotAFileError(LogUnreadableError):
+    """Something under a segment's or an index's name that is no file; it is passed over."""
+
+    code = "not_a_file"
+
+
 class BadIndexError(RetriableError):
     """An index file that says nothing, or nothing that can be true; its segment is not read on."""
 

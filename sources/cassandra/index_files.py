@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headrace.sources.cassandra.errors import BadIndexError
+from headrace.plugins import RetriableError
+from headrace.sources.cassandra.errors import BadIndexError, NotAFileError
 from headrace.sources.cassandra.segment import Index, parse_index
 
 INDEX_BYTES_MAX: Final = 64  # Whoever reads more of one has no index.
@@ -99,20 +100,20 @@ class FlawsTold:
         """Have told nothing."""
         self._told: Collection[str] = ()
 
-    def new(self, flaws: Iterable[BadIndexError]) -> Sequence[BadIndexError]:
+    def new(self, flaws: Iterable[RetriableError]) -> Sequence[RetriableError]:
         """Return those that were not there when this was asked last."""
         found = {str(flaw): flaw for flaw in flaws}
         told, self._told = self._told, found.keys()
         return [found[name] for name in sorted(found.keys() - told)]
 
-    def tell(self, flaws: Iterable[BadIndexError], log: Log, **about: str) -> None:
+    def tell(self, flaws: Iterable[RetriableError], log: Log, **about: str) -> None:
         """Warn in *log* of those that were not there when this was called last.
 
         *about* says whose they are.
         """
         for flaw in self.new(flaws):
             log.warning(
-                "index_unusable",
+                "file_skipped" if isinstance(flaw, NotAFileError) else "index_unusable",
                 **about,
                 place=flaw.place,
                 error_code=flaw.code,

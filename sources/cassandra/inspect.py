@@ -24,6 +24,7 @@ from headrace.sources.cassandra.errors import (
     BadIndexError,
     BadMutationError,
     CorruptSegmentError,
+    NotAFileError,
     UnknownTableError,
 )
 from headrace.sources.cassandra.key_arguments import add_key_arguments, keys_of
@@ -31,6 +32,7 @@ from headrace.sources.cassandra.keys import Keys
 from headrace.sources.cassandra.log import NOTHING, WHOLE, BinaryStream, LogHandler, Span, read_log
 from headrace.sources.cassandra.log_schema import LogSchema
 from headrace.sources.cassandra.mutation_json import mutation_document
+from headrace.sources.cassandra.regular import open_regular
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import Index
 from headrace.sources.cassandra.segment_files import (
@@ -286,7 +288,10 @@ class Inspector(LogHandler):
             span = NOTHING  # What it says of tables counts for those behind it.
         try:
             index = self._index(file)  # Before the segment, which may grow meanwhile.
-            stream = file.path.open("rb")
+            descriptor = open_regular(file.path, follow_symlinks=True)
+        except NotAFileError as error:
+            sys.stderr.write(f"warning: {error.code}: {error}\n")
+            return
         except OSError as error:
             self._unreadable(error, str(file.path))
             return
@@ -296,14 +301,17 @@ class Inspector(LogHandler):
         is_cut = self._options.durable and (index is None or not index.completed)
         if is_cut and span is not NOTHING:
             span = span._replace(until=min(span.until, index.offset if index else 0))
-        with stream:
-            told = index.told(os.fstat(stream.fileno()).st_size) if index else 0
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
+            told = index.told(os.fstat(descriptor).st_size) if index else 0
             self._node = file.node
             self._read_guarded(stream, str(file.path), file, span, told)
 
     def _index(self, file: SegmentFile) -> Index | None:
         try:
             return file.index()
+        except NotAFileError as error:
+            sys.stderr.write(f"warning: {error.code}: {error}\n")
+            return None
         except BadIndexError:
             if self._options.durable:
                 raise

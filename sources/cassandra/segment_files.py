@@ -3,6 +3,7 @@
 Separate because it knows only names and folders; nothing is read here but the schema's text.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.plugins.errors import HeadraceError
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import NotCdcDirectoryError
 from headrace.sources.cassandra.index_files import INDEX_BYTES_MAX, bad_index
+from headrace.sources.cassandra.regular import flaw_of, read_regular
 from headrace.sources.cassandra.schema import Schema
 from headrace.sources.cassandra.segment import Index, index_name, parse_index, parse_name
 
@@ -47,12 +49,12 @@ class SegmentFile:
 
         Raises:
             BadIndexError: it says something else.
+            NotAFileError: it is no file.
 
         """
         path = self.path.parent / index_name(self.path.name)
         try:
-            with path.open("rb") as file:
-                content = file.read(INDEX_BYTES_MAX)
+            content = read_regular(path, INDEX_BYTES_MAX, follow_symlinks=True)
         except FileNotFoundError:
             return None
         index = parse_index(content)
@@ -74,7 +76,7 @@ def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
             folders.setdefault(path.parent, set()).add(path)
             continue
         if not path.is_dir():
-            raise NotCdcDirectoryError("no such file or directory", place=str(path))
+            raise NotCdcDirectoryError(_what(path), place=str(path))
         found = False
         for folder in _folders(path):
             logs = {log for log in folder.iterdir() if parse_name(log.name)}
@@ -92,6 +94,14 @@ def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
             node = node.parent
         files = [SegmentFile(log, node.name) for log in logs]
         yield from sorted(files, key=lambda file: (file.segment_id, file.path))
+
+
+def _what(path: Path) -> str:
+    """Say what a path is that is neither a file nor a directory."""
+    with contextlib.suppress(OSError):
+        flaw = flaw_of(path)
+        return flaw.message if flaw else "cannot be read"
+    return "no such file or directory"
 
 
 def _folders(path: Path) -> list[Path]:

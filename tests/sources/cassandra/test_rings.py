@@ -37,7 +37,6 @@ CRASHES: Final = (
 )
 # Of a single copy all levels ask for the same; TWO and THREE are more than there are.
 ONE_COPY: Final = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
-SEGMENT_BYTES: Final = 1024 * 1024
 REPAIR: Final = "5.0-repair"
 SPLITS: Final = (1, 2, 3, 5)
 CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
@@ -212,7 +211,8 @@ def replayed(killed: Path, folder: Path) -> Path:
     """Return the directory as the node left it after its restart: all that was listed complete."""
     shutil.copytree(killed, folder)
     for index in folder.glob("*_cdc.idx"):
-        index.write_text(f"{SEGMENT_BYTES}\nCOMPLETED")
+        size = index.with_name(index.name.replace("_cdc.idx", ".log")).stat().st_size
+        index.write_text(f"{size}\nCOMPLETED")
     return folder
 
 
