@@ -53,7 +53,7 @@ class Comparison:
         self._agreement = agreement
         self._find = find
         self._epoch_of = epoch_of
-        self._atoms: OrderedDict[tuple[int, int], Atoms] = OrderedDict()
+        self._atoms: OrderedDict[tuple[int, int], Atoms | None] = OrderedDict()
         self._kept = 0
 
     def verdict(self, slot: int) -> int:
@@ -74,7 +74,7 @@ class Comparison:
             if atoms and atoms <= self._all_published(slot):
                 return Verdict.KNOWN
         if span is None or span[0] <= newest:
-            self.unsure += not all(map(self._of, self._published(slot)))
+            self.unsure += any(self._of(other) is None for other in self._published(slot))
         return Verdict.NEW
 
     def learn_newest(self, slot: int) -> int:
@@ -135,7 +135,7 @@ class Comparison:
         cutter.span()
         return cutter.oldest, cutter.newest
 
-    def _waiting(self, slot: int) -> dict[Atoms, int]:
+    def _waiting(self, slot: int) -> dict[Atoms | None, int]:
         """Return the oldest pending record of the token by what it says."""
         siblings = [
             other for other, kind in self._agreement.siblings(slot) if kind == codes.PENDING
@@ -147,23 +147,26 @@ class Comparison:
         return [other for other, kind in self._agreement.siblings(slot) if kind in _PUBLISHED]
 
     def _all_published(self, slot: int) -> Atoms:
-        return frozenset().union(*(self._of(other) for other in self._published(slot)))
+        return frozenset().union(*(self._of(other) or () for other in self._published(slot)))
 
-    def _of(self, slot: int) -> Atoms:
-        """Return what a record's mutation says; nothing when its bytes are gone or do not fit."""
+    def _of(self, slot: int) -> Atoms | None:
+        """Return what a record's mutation says; None when its bytes are gone.
+
+        That is nothing of one that does not fit: it was not published.
+        """
         d0, d1, _ = self._agreement.identity(slot)
         if (d0, d1) in self._atoms:
             self._atoms.move_to_end((d0, d1))
             return self._atoms[d0, d1]
         found = self._find(slot)
         try:
-            atoms = self._cut(found) if found else frozenset()
+            atoms = self._cut(found) if found else None
         except BadMutationError:
             atoms = frozenset()
         self._atoms[d0, d1] = atoms
-        self._kept += len(atoms)
+        self._kept += len(atoms or ())
         while self._kept > ATOMS_MAX:
-            self._kept -= len(self._atoms.popitem(last=False)[1])
+            self._kept -= len(self._atoms.popitem(last=False)[1] or ())
         return atoms
 
     def _cut(self, found: Copy) -> Atoms:

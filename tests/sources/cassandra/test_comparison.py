@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from agreement_model import everyone
-from forged import SCHEMA, insert, mutation, update
+from forged import SCHEMA, TABLE, insert, mutation, update
 from headrace.sources.cassandra.agreement import Agreement
 from headrace.sources.cassandra.chunks import Chunk
 from headrace.sources.cassandra.comparison import Comparison
@@ -57,3 +57,18 @@ def test_what_was_published_late_is_known_in_other_bytes(tmp_path: Path) -> None
         assert [] == job.read()
 
     assert (1, 1) == (job.books()["mutations.agreed"], job.books()["mutations.reencoded"])
+
+
+EMPTY: Final = mutation(TABLE.bytes + b"\1k\1")
+
+
+def test_what_says_nothing_was_compared(tmp_path: Path) -> None:
+    """Line 36: all of it is known, so that nothing written to its key may have come twice."""
+    job = Job(tmp_path)
+    for raw in (EMPTY, insert(b"k", at_us=-1), insert(b"k", at_us=-2)):
+        for node in ("a", "b"):
+            job.log(node, raw)
+        job.read()
+
+    books = job.books()
+    assert (3, 0) == (books["mutations.agreed"], books["repeats.reencoded"])
