@@ -5,18 +5,26 @@ indexes, functions, aggregates, triggers, roles and grants are stepped over, sin
 depends on them. What a statement does to the schema is in `history`.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
 from headrace.sources.cassandra.history import ColumnDraft, History, Options, TableDraft
 from headrace.sources.cassandra.schema import ColumnKind, KeyspaceSchema, Schema
-from headrace.sources.cassandra.tokens import Cursor, Token, TokenKind
+from headrace.sources.cassandra.tokens import Cursor, SchemaTextError, Token, TokenKind
 from headrace.sources.cassandra.types import CqlType, TypeReader
 
 _NO_ID: Final = UUID(int=0)  # Until the options are read.
 _ID_HINT: Final = "write the schema with DESCRIBE … WITH INTERNALS, which adds WITH ID = …"
 _SKIPPED_KINDS: Final = frozenset(
     {"aggregate", "custom", "function", "identity", "index", "or", "role", "trigger", "user"}
+)
+# DESCRIBE puts each table with COMPACT STORAGE into a comment that begins so.
+_COMPACT: Final = re.compile(
+    r"/\*\s*Warning: Table [^\n]* omitted because it has constructs not compatible with CQL"
+    r"(?:(?!\*/|CREATE TABLE).)*(?P<text>CREATE TABLE(?:(?!\*/).)*)\*/",
+    re.DOTALL,
 )
 _SKIPPED_STATEMENTS: Final = frozenset({"comment", "grant", "revoke", "security"})
 
@@ -29,14 +37,25 @@ def parse_schema(text: str, *, place: str = "") -> Schema:
             table without an ID.
 
     """
-    return _Parser(Cursor(text, place)).parse()
+    found = [match.span("text") for match in _COMPACT.finditer(text)]
+    shown = _COMPACT.sub(_uncovered, text) if found else text
+    return _Parser(Cursor(shown, place), found).parse()
+
+
+def _uncovered(match: re.Match[str]) -> str:
+    """Return what is in a comment, with all other characters blank, so that places stay."""
+    begin, end = (at - match.start() for at in match.span("text"))
+    blank = re.sub(r"[^\n]", " ", match[0])
+    return blank[:begin] + match["text"] + blank[end:]
 
 
 class _Parser:
     """One pass over one text. Methods stand at the token after the words that chose them."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, compact: Sequence[tuple[int, int]]) -> None:
+        """*compact* are the places of statements that stood in comments, ascending."""
         self._cursor = cursor
+        self._compact = compact
         self._history = History()
         self._used_keyspace = ""
 
@@ -44,10 +63,23 @@ class _Parser:
         cursor = self._cursor
         while not cursor.at_end:
             if not cursor.accept(";"):
-                self._statement()
-                if not cursor.at_end:
-                    cursor.expect(";")
+                self._guarded()
         return self._history.schema()
+
+    def _guarded(self) -> None:
+        """Read a statement; one that stood in a comment, and is no such DDL, is left out."""
+        cursor = self._cursor
+        at = cursor.token.offset
+        end = next((end for begin, end in self._compact if begin <= at < end), None)
+        try:
+            self._statement()
+            if not cursor.at_end:
+                cursor.expect(";")
+        except SchemaTextError:
+            if end is None:
+                raise
+            while cursor.token.offset < end and not cursor.at_end:
+                cursor.advance()
 
     def _statement(self) -> None:
         cursor = self._cursor

@@ -258,6 +258,49 @@ def test_views_are_tables_of_their_own() -> None:
     assert schema.tables[UUID(f"{ID}4")].is_dropped
 
 
+COMMENTED = """\
+/*
+Warning: Table s.%s omitted because it has constructs not compatible with CQL (was created via \
+legacy API).
+Approximate structure, for reference:
+(this should not be used to reproduce this schema)
+
+%s
+*/
+"""
+
+
+@pytest.mark.parametrize("name", ["5.0-compact"])
+def test_tables_that_describe_puts_into_comments_are_read(name: str) -> None:
+    """Each with COMPACT STORAGE is in one, as DESCRIBE prints it from 4.0 on."""
+    text = (recording(name) / "schema.cql").read_text()
+    plain, *tables = text.split("CREATE TABLE ")
+    described = [COMMENTED % (table.split()[0], f"CREATE TABLE {table}") for table in tables]
+
+    assert 1 < len(tables)
+    assert parse_schema(text) == parse_schema(plain + "".join(described))
+
+
+def test_a_table_in_a_comment_that_cannot_be_read_is_left_out() -> None:
+    """What follows it is read, and mistakes of that are told with their place."""
+    strange = "CREATE TABLE s.old (k 'a.b.C(x=>y)', PRIMARY KEY (k)) WITH COMPACT STORAGE AND x = ;"
+    good = f"CREATE TABLE s.t (k int PRIMARY KEY) WITH ID = {ID}1;"
+    text = COMMENTED % ("old", strange) + good
+
+    assert ["s.t"] == [table.qualified for table in parse_schema(text).tables.values()]
+    with pytest.raises(SchemaTextError, match="line 8, column 1"):
+        parse_schema(f"{COMMENTED % ('old', strange)}nonsense;")
+
+
+def test_other_comments_are_passed_over() -> None:
+    """Also those with statements in them, as of virtual tables."""
+    good = f"CREATE TABLE s.t (k int PRIMARY KEY) WITH ID = {ID}1;"
+    virtual = "/*\nWarning: Table s.v is a virtual table and cannot be recreated with CQL.\n"
+    text = f"/* {good} */{virtual}{good}*/ {good.replace('s.t', 's.u')}"
+
+    assert ["s.u"] == [table.qualified for table in parse_schema(text).tables.values()]
+
+
 def test_compact_storage_can_be_dropped() -> None:
     """The columns that compact storage hides are there before and after it is dropped."""
     compact = f"CREATE TABLE s.t (k int PRIMARY KEY, x int) WITH COMPACT STORAGE AND ID = {ID}1;"
