@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 from cassandra.cluster import Session
+from ring_jobs import wait_for
 from servers.cassandra import Cassandra
 
 from headrace.sources.cassandra.contact import Contact
 from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.live import ClusterUnreachableError, read_live_schema
+from headrace.sources.cassandra.log import read_mutations
 from headrace.sources.cassandra.schema import TableSchema
 
 pytestmark = pytest.mark.real
@@ -58,6 +60,61 @@ def test_describe_and_system_tables_give_the_same_schema(node: Cassandra, sessio
     assert 3 == len(ours) == len(from_text)
     for table_id, table in from_text.items():
         assert summary(table) == summary(ours[table_id])
+
+
+UNLOGGED = (
+    (
+        "CREATE KEYSPACE quiet WITH replication = {'class': 'SimpleStrategy', "
+        "'replication_factor': 1} AND durable_writes = false"
+    ),
+    "CREATE TABLE quiet.t (k int PRIMARY KEY, v text) WITH cdc = true",
+    "CREATE KEYSPACE loud WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE TABLE loud.fixed (k int PRIMARY KEY, v text) WITH COMPACT STORAGE AND cdc = true",
+    (
+        "CREATE TABLE loud.dense (k int, c text, v int, PRIMARY KEY (k, c)) WITH COMPACT STORAGE "
+        "AND cdc = true"
+    ),
+    (
+        "CREATE TABLE loud.bare (k int, c text, PRIMARY KEY (k, c)) WITH COMPACT STORAGE "
+        "AND cdc = true"
+    ),
+    "INSERT INTO quiet.t (k, v) VALUES (1, 'nowhere')",
+    "INSERT INTO loud.fixed (k, v) VALUES (1, 'somewhere')",
+)
+
+
+def test_what_describe_comments_out_and_what_no_log_has(node: Cassandra, session: Session) -> None:
+    """Compact tables are read from comments; nothing is logged where writes are not durable."""
+    for statement in UNLOGGED:
+        session.execute(statement)
+    described = session.execute("DESCRIBE KEYSPACES").all()
+    assert {"quiet", "loud"} <= {row.keyspace_name for row in described}
+    rows = [
+        row.create_statement
+        for name in ("quiet", "loud")
+        for row in session.execute(f"DESCRIBE KEYSPACE {name} WITH INTERNALS")
+    ]
+    text = "\n".join(rows)
+    assert 3 == text.count("omitted because it has constructs not compatible with CQL")
+
+    schema, live = parse_schema(text), read_live_schema(Contact((f"{node.host}:{node.port}",)))
+    assert 4 == len(schema.tables)
+    for table_id, table in schema.tables.items():
+        assert table == live.tables[table_id]
+    for found in (schema, live):
+        durable = [found.keyspaces[name].durable_writes for name in ("quiet", "loud")]
+        assert [False, True] == durable
+
+    def logged() -> set[str]:
+        names = set()
+        for path in node.cdc_raw.glob("*.log"):
+            with path.open("rb") as stream:
+                read = read_mutations(stream, schema)
+                names |= {each.table.qualified for mutation in read for each in mutation.updates}
+        return names
+
+    wait_for(lambda: "loud.fixed" in logged(), "nothing is logged")
+    assert "quiet.t" not in logged()
 
 
 def test_a_port_without_a_node_is_named() -> None:
