@@ -5,6 +5,7 @@ moment it was dropped, since its entries can still be in a log.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 from uuid import UUID
 
 from headrace.sources.cassandra.schema import (
@@ -17,6 +18,8 @@ from headrace.sources.cassandra.schema import (
 )
 from headrace.sources.cassandra.tokens import SchemaTextError
 from headrace.sources.cassandra.types import TYPE_DEPTH_MAX, CqlType
+
+_OFF: Final = ("", "off")  # Without a word the mode is off.
 
 
 @dataclass(slots=True)
@@ -53,8 +56,8 @@ class TableDraft:
     descending: list[str] = field(default_factory=list)
     cdc: bool = False
     compact: bool = False
-    mode: str = "off"
-    migrates_from: str = "none"
+    mode: str = ""
+    migrates_from: str = ""
     is_made: bool = False
 
     def apply(self, options: Options) -> None:
@@ -65,8 +68,8 @@ class TableDraft:
         if "cdc" in options.values:
             self.cdc = str(options.values["cdc"]).lower() == "true"
         mode = str(options.values.get("transactional_mode", self.mode)).lower()
-        if self.is_made and (mode == "off") != (self.mode == "off"):
-            self.migrates_from = self.mode
+        if self.is_made and (mode in _OFF) != (self.mode in _OFF):
+            self.migrates_from = self.mode or "off"
         self.mode = mode
         migrates_from = options.values.get("transactional_migration_from", self.migrates_from)
         self.migrates_from = str(migrates_from).lower()

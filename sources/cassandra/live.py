@@ -26,6 +26,8 @@ from headrace.plugins import ConfigError, MissingRequirementError, Problem
 from headrace.sources.cassandra.contact import Contact, NodeSettings
 from headrace.sources.cassandra.schema import SYSTEM_KEYSPACES, Schema
 from headrace.sources.cassandra.table_rows import TableRows, Values, keyspace_of
+from headrace.sources.cassandra.tokens import TokenKind, tokenize
+from headrace.sources.cassandra.types import quote_name
 
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
@@ -37,6 +39,8 @@ _SPACES: Final = {"cdc_total_space": "", "cdc_total_space_in_mb": "MiB"}
 _SIZE: Final = re.compile(r"(\d+)(B|KiB|MiB|GiB)")
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _US_PER_MS: Final = 1000
+_MODES: Final = ("transactional_mode", "transactional_migration_from")
+_SINCE_60: Final = "fast_path"  # A column of `tables` that came with Accord.
 # A system table has columns dropped at the end of time, which the driver cannot read as a date.
 _DROPPED: Final = (
     "keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS ms"
@@ -185,9 +189,24 @@ class _Reading:
         for kind, name in (("tables", "table_name"), ("views", "view_name")):
             for row in self._rows(kind):
                 key = row["keyspace_name"], row[name]
+                own = row if kind == "views" else self._with_modes(*key, row)
                 yield TableRows(
-                    *key, row, columns[key], dropped[key], types[key[0]], kind == "views"
+                    *key, own, columns[key], dropped[key], types[key[0]], kind == "views"
                 )
+
+    def _with_modes(self, keyspace: str, name: str, row: Values) -> Values:
+        """Add to a table's row what 6.0 only shows in DESCRIBE: whether Accord writes it."""
+        if not row.get("cdc") or _SINCE_60 not in row or _MODES[0] in row:
+            return row
+        query = f"DESCRIBE TABLE {quote_name(keyspace)}.{quote_name(name)}"
+        found = self.session.execute(query).one()
+        tokens = [] if found is None else tokenize(found.create_statement, query)
+        modes = {
+            option.text: value.text.lower()
+            for option, sign, value in zip(tokens, tokens[1:], tokens[2:], strict=False)
+            if option.text in _MODES and option.kind is TokenKind.NAME and sign.text == "="
+        }
+        return {**row, **modes}
 
     def _rows(self, table: str, columns: str = "*") -> Sequence[Values]:
         query = f"SELECT {columns} FROM system_schema.{table}"  # noqa: S608 (constants)

@@ -147,7 +147,7 @@ class Parts:
     @cached_property
     def announcer(self) -> Announcer:
         """What tells of tables whose writes are in no log."""
-        return Announcer(self.context.log.warning)
+        return Announcer(self.context.log.warning, self.schema.tables.get)
 
     def lacking(self) -> Mapping[str, Problem]:
         """Return the tables that are waited for, and why: no log has told of them either.

@@ -77,7 +77,7 @@ class TableSchema:
 
     `columns` are in this order: partition key and clustering (by position), static, regular (each
     by the bytes of their names), dropped ones (by the same). `is_dropped` says that the table was
-    dropped later: its entries can still be in a log.
+    dropped later: its entries can still be in a log. Empty `transactional_…` are not known.
     """
 
     keyspace: str
@@ -89,8 +89,8 @@ class TableSchema:
     is_compact: bool = False
     is_view: bool = False
     is_dropped: bool = False
-    transactional_mode: str = "off"
-    transactional_migration_from: str = "none"
+    transactional_mode: str = ""
+    transactional_migration_from: str = ""
     text: str = field(init=False, repr=False, compare=False)
     schema_id: bytes = field(init=False, repr=False, compare=False)
 

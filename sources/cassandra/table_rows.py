@@ -61,13 +61,10 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             }
             for udt in udts_of(column.type for column in table.columns)
         }
-        own = {
-            "id": str(table.table_id),
-            "cdc": table.cdc,
-            "flags": flags,
-            "transactional_mode": table.transactional_mode,
-            "transactional_migration_from": table.transactional_migration_from,
-        }
+        own: dict[str, object] = {"id": str(table.table_id), "cdc": table.cdc, "flags": flags}
+        if table.transactional_mode:
+            own["transactional_mode"] = table.transactional_mode
+            own["transactional_migration_from"] = table.transactional_migration_from
         return cls(table.keyspace, table.name, own, columns, dropped, types, table.is_view)
 
     def table(self, *, is_dropped: bool = False) -> TableSchema:
@@ -95,8 +92,8 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             is_compact="compound" not in flags or not flags.isdisjoint(_DENSE),
             is_view=self.is_view,
             is_dropped=is_dropped,
-            transactional_mode=self.own.get("transactional_mode") or "off",
-            transactional_migration_from=self.own.get("transactional_migration_from") or "none",
+            transactional_mode=self.own.get("transactional_mode") or "",
+            transactional_migration_from=self.own.get("transactional_migration_from") or "",
         )
 
     def _column(self, name: str, row: Values, *, is_dropped: bool = False) -> ColumnSchema:

@@ -5,6 +5,7 @@ Cassandra takes `cdc = true` for all of them, and logs nothing of what it writes
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from headrace.plugins import Problem
 from headrace.sources.cassandra.schema import KeyspaceSchema, TableSchema
@@ -60,7 +61,9 @@ def _through_accord(mode: str, migrates_from: str) -> Unlogged | None:
 
     While a table migrates, some of its ranges are written in one way and some in the other.
     """
-    modes = {mode} if migrates_from == _NONE else {mode, migrates_from}
+    modes = {mode or _OFF}
+    if migrates_from not in ("", _NONE):
+        modes.add(migrates_from)
     if modes == {_OFF}:
         return None
     return Unlogged(ACCORD, part=not modes.isdisjoint(_ORDINARY | {_OFF}))
@@ -72,14 +75,22 @@ class Announcer:
     `skipped` are the tables of which nothing is logged, as of the place that a log came to last.
     """
 
-    def __init__(self, warn: Callable[..., object]) -> None:
-        """*warn* takes an event and its fields."""
+    def __init__(
+        self, warn: Callable[..., object], given: Callable[[UUID], TableSchema | None]
+    ) -> None:
+        """*warn* takes an event and its fields; *given* is asked what a log does not tell.
+
+        6.0 does not write the modes of tables into `system_schema`, and so not into its log.
+        """
         self._warn = warn
+        self._given = given
         self._told: set[tuple[str, Unlogged]] = set()
         self.skipped: dict[str, Unlogged] = {}
 
     def tell(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> None:
         """Tell of a table with CDC, if something of it is missing, and that is new."""
+        if not table.transactional_mode:
+            table = self._given(table.table_id) or table
         found = unlogged(table, keyspace)
         if found is None or found.part:
             self.skipped.pop(table.qualified, None)

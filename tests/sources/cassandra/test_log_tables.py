@@ -320,7 +320,8 @@ def test_a_table_that_comes_and_is_not_in_the_log_is_told_of(
     """Once, when a log comes to the statement that made it so."""
     told: list[tuple[str, str, str]] = []
     announcer = Announcer(
-        lambda name, **about: told.append((name, about["table"], about["reason"]))
+        lambda name, **about: told.append((name, about["table"], about["reason"])),
+        lambda _: None,
     )
     given = Asked(SchemaRows.of(parse_schema(SCHEMA)), parse_schema(SCHEMA + late))
     tables = tables_of(given, announcer)

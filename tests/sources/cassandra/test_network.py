@@ -9,9 +9,10 @@ import pytest
 
 from corpora import recording
 from forged import OTHER, SCHEMA, insert
-from headrace.sources.cassandra.forge.segments import write_log
+from headrace.sources.cassandra.forge.segments import segment, write_log, write_segment
+from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression
 from headrace.sources.cassandra.source import CassandraSource
-from node_logs import batches, open_all, source
+from node_logs import batches, forged_nodes, open_all, source
 from serving import TOKEN, serving
 
 PER_BYTE, PER_MUTATION = 1.3, 60  # The bound, at three copies.
@@ -57,6 +58,24 @@ def test_a_recorded_ring_is_read_through_agents(name: str) -> None:
 
     with far(folders, options) as made:
         assert expected == read(made)
+
+
+@pytest.mark.parametrize("wrapping", [PLAIN, compression("LZ4Compressor")], ids=["plain", "lz4"])
+def test_an_agent_tells_how_far_sections_reach(tmp_path: Path, wrapping: Wrapping) -> None:
+    """A segment that was cut at a sync marker is damaged for those who read it from afar, too."""
+    made = segment([[insert(b"a")], [insert(b"b")]], wrapping=wrapping)
+    options = forged_nodes(tmp_path, {"n1": ()})
+    cut = made.content[: made.file_ends[0]]
+    write_segment(tmp_path / "n1", cut, index=f"{made.durable}\nCOMPLETED")
+    with serving(tmp_path / "n1") as served:
+        options |= {"nodes": {"n1": {"url": served.url}}, "agent_token": TOKEN}
+        reading = source({**options, "consistency": "ONE"})
+        found = list(batches(open_all(reading).values()))
+        reading.close()
+
+    (item,) = [item for batch in found for item in batch.quarantined()]
+    said = f"the sync markers end; the index file tells of {made.durable - made.section_ends[0]} "
+    assert said in item.message
 
 
 @pytest.fixture

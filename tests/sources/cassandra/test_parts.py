@@ -1,6 +1,7 @@
 """What the parts of a job say and refuse before the first entry is read."""
 
 import ssl
+import struct
 from pathlib import Path
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import structlog
 
 from authority import Authority
 from corpora import CORPORA, recording
-from cql_node import CqlNode
+from cql_node import BOOLEAN, INT, TEXT, TEXT_MAP, CqlNode, pieces, rows
 from headrace.plugins import ConfigError, Context, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
@@ -17,6 +18,7 @@ from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.parts import Parts
 
 NODES = ("node1", "node2", "node3")
+UUID_TYPE = b"\x00\x0c"
 
 
 def parts(log: structlog.stdlib.BoundLogger, consistency: str, **options: object) -> Parts:
@@ -201,6 +203,53 @@ def test_a_live_node_is_asked(tmp_path: Path) -> None:
         assert made.tables
 
     assert "SELECT * FROM system_schema.tables" in node.levels
+
+
+DESCRIBED = (
+    b"CREATE TABLE s.a (k int PRIMARY KEY) WITH comment = 'transactional_mode = ''off'' '"
+    b" AND transactional_mode = 'full' AND transactional_migration_from = 'none';"
+)
+SIX: dict[str, bytes] = {
+    "SELECT * FROM system_schema.keyspaces": rows(
+        {"keyspace_name": TEXT, "replication": TEXT_MAP, "durable_writes": BOOLEAN},
+        [b"s", struct.pack(">i", 1) + pieces(b"class", b"SimpleStrategy"), b"\1"],
+    ),
+    "SELECT * FROM system_schema.tables": rows(
+        {
+            "keyspace_name": TEXT,
+            "table_name": TEXT,
+            "id": UUID_TYPE,
+            "cdc": BOOLEAN,
+            "fast_path": TEXT_MAP,
+        },
+        *([b"s", name, UUID(int=i).bytes, b"\1", None] for i, name in enumerate((b"t", b"a"), 1)),
+    ),
+    "SELECT * FROM system_schema.columns": rows(
+        {
+            **dict.fromkeys(("keyspace_name", "table_name", "column_name", "kind", "type"), TEXT),
+            "position": INT,
+        },
+        *([b"s", name, b"k", b"partition_key", b"int", bytes(4)] for name in (b"t", b"a")),
+    ),
+    "DESCRIBE TABLE s.a": rows({"create_statement": TEXT}, [DESCRIBED]),
+    "DESCRIBE TABLE s.t": rows({"create_statement": TEXT}, [b"CREATE TABLE s.t (k int);"]),
+}
+
+
+def test_a_node_of_60_is_asked_to_describe_tables_with_cdc() -> None:
+    """Its `system_schema` has no modes, nor has its log: what was given at the start counts."""
+    log, capture = captured()
+    with CqlNode(answers=SIX) as node:
+        made = parts(log, "QUORUM", contact_points=[node.point], schema=None)
+        assert ["s.t"] == [table.qualified for table in made.tables]
+    assert [("table_skipped", "s.a", "accord")] == [
+        (said["event"], said["table"], said["reason"]) for said in capture.entries
+    ]
+
+    logged = parse_schema(table("a", 2)).table("s.a")
+    assert logged is not None
+    made.announcer.tell(logged, None)
+    assert ["s.a"] == list(made.announcer.skipped)
 
 
 def test_a_key_has_a_password_of_its_own() -> None:
