@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import re
+import resource
 from collections.abc import Iterable
 from typing import Final
 
@@ -12,6 +13,7 @@ ARRIVAL_SECONDS_MAX: Final = 20.0  # For a body.
 IDLE_SECONDS_MAX: Final = 60.0  # For the head of the first request, and between two requests.
 LINGER_SECONDS: Final = 2.0  # How long an unwanted body is read, so that the answer arrives.
 STOP_SECONDS_MAX: Final = 60.0
+OPEN_FILES_MAX: Final = 65_536
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>\d{1,5}))?")
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<host>[^/?#]+)|null", re.IGNORECASE)
@@ -33,6 +35,7 @@ def runner_of(
 
     What is under way when it ends has *stop_seconds*.
     """
+    _allow_open_files()
     return web.AppRunner(
         app,
         access_log=None,
@@ -42,6 +45,17 @@ def runner_of(
         auto_decompress=decompress,
         lingering_time=LINGER_SECONDS,
     )
+
+
+def _allow_open_files() -> None:
+    """Let this process open as many files as it may, so that idle connections do not fill it.
+
+    The usual limit is 1,024 for the sake of programs that call select(); headrace does not.
+    """
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most, OPEN_FILES_MAX)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class Hosts:

@@ -1,9 +1,19 @@
 """A server answers to its own names and to addresses, and to pages of its own site."""
 
+import contextlib
+import http.client
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from headrace.plugins.serving import Hosts
+from children import RUN
+from headrace.plugins.serving import IDLE_SECONDS_MAX, Hosts
 
 NAMES = ("agent.example", "*.pool.example", "[::5]")
 
@@ -72,3 +82,28 @@ def test_all_names() -> None:
     request = make_mocked_request("GET", "/", {"Host": "any.example"})
 
     assert Hosts(["*"]).refusal(request) is None
+
+
+def test_idle_connections_do_not_fill_the_process(tmp_path: Path) -> None:
+    """A server that was started with few files takes more connections than that, and answers."""
+    few, many, seconds = 64, 200, IDLE_SECONDS_MAX / 3  # Later, idle ones are closed.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert most == resource.RLIM_INFINITY or most > 2 * many
+    limited = ["/bin/sh", "-c", f'ulimit -Sn {few}; exec "$@"', "sh"]
+    registry = ["registry", "--port", "0", "--state", str(tmp_path / "r.db")]
+    child = subprocess.Popen(  # noqa: S603 (headrace itself)
+        [*limited, sys.executable, "-c", RUN, *registry],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child, contextlib.ExitStack() as stack:
+        stack.callback(child.send_signal, signal.SIGTERM)
+        assert child.stdout is not None
+        host, _, port = child.stdout.readline().strip().removeprefix("http://").rpartition(":")
+        for _ in range(many):
+            peer = stack.enter_context(socket.create_connection((host, int(port)), seconds))
+            peer.sendall(b"GET / HT")
+        asked = http.client.HTTPConnection(host, int(port), timeout=seconds)
+        stack.callback(asked.close)
+        asked.request("GET", "/")
+        assert 200 == asked.getresponse().status
