@@ -19,6 +19,7 @@ import structlog
 from headrace.connector.control.references import resolved
 from headrace.connector.job import bounds_of, read_source, state_of
 from headrace.connector.notes import open_notes
+from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
 from headrace.connector.obs.logging import configure
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.schemas import written_paths
@@ -72,9 +73,8 @@ def answer_to(question: Question) -> Mapping[str, Json]:
     except HeadraceError as error:
         place = f"{error.place}: " if error.place else ""
         return {"error": [error.code, "", f"{place}{error.message}", error.hint]}
-    except Exception as error:  # noqa: BLE001 (a stranger's plugin; the message may hold a secret)
-        name = type(error).__name__
-        return {"error": ["internal", "", f"the plugin raised {name}", "this is a bug of it"]}
+    except Exception as error:  # noqa: BLE001 (a stranger's plugin)
+        return {"error": [PluginBrokenError.code, "", told(error), HINT]}
 
 
 def validate(question: Question) -> Json:
@@ -91,8 +91,10 @@ def validate(question: Question) -> Json:
         if outside := bounds_of(Path(file)).problems(config):
             return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
         os.chdir(Path(file).parent)  # As the job that it is run with.
-    context = _context("validate", bytes(16))
-    findings = plugin(config, context).check()
+    with making(plugin, "made", config):
+        sink = plugin(config, _context("validate", bytes(16)))
+    with making(sink, "checked", config):
+        findings = sink.check()
     return [[f.check, f.result.value, f.message, f.hint] for f in findings]
 
 
@@ -168,7 +170,8 @@ def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
         store = job_store(connection, job)
         job_key, states = store.job_key(), {state.split: state for state in store.states()}
     os.chdir(path.parent)  # Paths in the file are relative to it.
-    source = plugin(config, _context(job, job_key))
+    with making(plugin, "made", config):
+        source = plugin(config, _context(job, job_key))
     if states:  # Another number of splits is not in force before the job runs.
         source.follow(list(states))
     stands: list[Stand] = []

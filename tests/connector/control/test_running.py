@@ -255,7 +255,11 @@ def test_validate_of_a_job_that_has_run(service: ControlService, folder: Path) -
     [
         ("late", 0.3, "did not answer within 0.3 s"),
         ("torn", 60, "ended its process with status 7"),
-        ("odd", 60, "internal: the plugin raised ValueError"),
+        (
+            "odd",
+            60,
+            r"plugin_broken: ValueError of sink 'bus' \(BusSink\).* at .*\.py:\d+ in check",
+        ),
     ],
 )
 def test_a_plugin_that_does_not_answer(line: str, seconds_max: float, message: str) -> None:
