@@ -41,7 +41,7 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
         raise MissingRequirementError(
             f"plugin {name!r} cannot be imported: {type(error).__name__}: {error}",
             place=found[0].value,
-            hint="reinstall the distribution that brings it, or remove it",
+            hint="mend the plugin, reinstall the distribution that brings it, or remove it",
         ) from error
 
 

@@ -212,12 +212,8 @@ class Worker:
                 memory_bytes_max=usage.ru_maxrss * 1024,
                 outcome=course.outcome,
             )
-            self._log.info(
-                "stopped",
-                changes=report.changes,
-                set_aside=report.set_aside,
-                failures=len(failures),
-            )
+            counts = {"changes": report.changes, "set_aside": report.set_aside}
+            self._log.info("stopped", **counts, failures=len(failures))
             return report
         finally:
             measures, self._measures = self._measures, None
