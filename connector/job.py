@@ -193,7 +193,7 @@ def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
         ConfigError: with all mistakes found, each under its key.
 
     """
-    written = parse_config(JobFile, _document(path), place=str(path))
+    written = parse_config(JobFile, _document(path), place=str(path), name="job")
     name = job if job is not None else written.job
     if name is None:
         hint = "give the job a name; or run `headrace worker`, which runs all jobs of the state"
@@ -210,7 +210,7 @@ def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its 
 
     The store is None where it names none. Raises as `read_job` does.
     """
-    written = parse_config(JobFile, _document(path), place=str(path))
+    written = parse_config(JobFile, _document(path), place=str(path), name="job")
     state = path.absolute().parent / written.state
     return state, *(configured("store", written.store) if written.store else (None, None))
 
@@ -249,13 +249,13 @@ def read_worker(path: Path) -> WorkerFile:
         ConfigError: with all mistakes found, each under its key.
 
     """
-    written = parse_config(JobFile, _document(path), place=str(path))
+    written = parse_config(JobFile, _document(path), place=str(path), name="job")
     problems: list[Problem] = []
     if written.sink is not None or written.job is not None:
         hint = "a worker runs the jobs that the statements in `state` define"
         key = "job" if written.sink is None else "sink"
         problems.append(Problem(key, "cannot be given to a worker", hint))
-    runtime = _checked("runtime", RuntimeConfig, written.runtime, problems)
+    runtime = _checked("runtime", RuntimeConfig, written.runtime, problems, "runtime")
     if problems or runtime is None:
         raise ConfigError(problems, place=str(path))
     return WorkerFile(state=_notes_of(path, written), runtime=runtime, rest=written.rest)
@@ -289,7 +289,7 @@ def job_text(path: Path, job: str | None = None) -> JobText:
 
     """
     notes, name = state_of(path, job)
-    written = parse_config(JobFile, _document(path), place=str(path))
+    written = parse_config(JobFile, _document(path), place=str(path), name="job")
     source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
     start = written.start
     if sink is None:
@@ -331,7 +331,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
     problems: list[Problem] = []
     source_class, source_config = _part("source", text.source, problems)
     sink_class, sink_config = _part("sink", text.sink, problems, text.bounds)
-    runtime = _checked("runtime", RuntimeConfig, text.runtime, problems)
+    runtime = _checked("runtime", RuntimeConfig, text.runtime, problems, "runtime")
     store_class, store_config = SqliteStore, None
     if text.store is not None:
         store_class, store_config = _part("store", text.store, problems)
@@ -360,7 +360,7 @@ def read_job(path: Path, job: str | None = None) -> Job:
 def read_source(path: Path, job: str, *, alone: bool = False) -> tuple[type[Source], Any]:
     """Return a job's source, by statements unless *alone*. Raises as `read_job` does."""
     state, name = state_of(path, job)
-    written = parse_config(JobFile, _document(path), place=str(path))
+    written = parse_config(JobFile, _document(path), place=str(path), name="job")
     source = dict(written.source)
     if written.sink is None and not alone:
         parts = _from_statements(state, name)
@@ -444,17 +444,17 @@ def _part(
         problems += _within(section, ConfigError(written_down))
         return None, None
     options = resolved(left, section=section, confined=bounds is not None)
-    config = _checked(section, plugin.config_class, options, problems)
+    config = _checked(section, plugin.config_class, options, problems, name)
     if bounds is not None and config is not None and (outside := bounds.problems(config)):
         problems += _within(section, ConfigError(outside))
     return plugin, config
 
 
 def _checked(
-    section: str, config_class: type[C], options: Mapping[str, Any], problems: list[Problem]
+    section: str, kind: type[C], options: Mapping[str, Any], problems: list[Problem], name: str
 ) -> C | None:
     try:
-        return parse_config(config_class, options)
+        return parse_config(kind, options, name=name)
     except ConfigError as error:
         problems += _within(section, error)
         return None

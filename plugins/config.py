@@ -10,7 +10,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -25,6 +25,7 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 _SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
+_LISTED_MAX: Final = 12  # Names of options that a hint lists.
 NOT_AN_OPTION: Final = "is not an option"
 
 
@@ -39,6 +40,7 @@ class Option:
     maximum: float | None = None
     secret: bool = False
     keys_allowed: str = ""
+    keys_known: tuple[str, ...] = ()
     unit: str = ""
     writes: bool = False
 
@@ -53,6 +55,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     maximum: float | None = None,
     secret: bool = False,
     keys_allowed: str = "",
+    keys_known: tuple[str, ...] = (),
     unit: str = "",
     writes: bool = False,
 ) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
@@ -60,10 +63,10 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
 
     *name* is the key where it cannot be the field's name (`bootstrap.servers`). *minimum* and
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
-    strings, then takes every key that matches it and belongs to no other field. The value of a
-    *secret* option is in no message and no `repr`. An option that *writes* is the path of a file or
-    a folder that is written to: in statements and requests it must lie below the folders that the
-    worker's file allows.
+    strings, then takes every key that matches it and belongs to no other field; *keys_known* are
+    those of them that a hint may name. The value of a *secret* option is in no message and no
+    `repr`. An option that *writes* is the path of a file or a folder that is written to: in
+    statements and requests it must lie below the folders that the worker's file allows.
 
     A number whose key says its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written with
     one: `500ms`, `2h`, `16MiB`. Another one may have a *unit* (`ms`, `seconds`, `bytes`,
@@ -81,6 +84,7 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
         maximum=maximum,
         secret=secret,
         keys_allowed=keys_allowed,
+        keys_known=keys_known,
         unit=unit,
         writes=writes,
     )
@@ -94,10 +98,13 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
-def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str = "") -> C:
+def parse_config(
+    config_class: type[C], given: Mapping[str, Any], *, place: str = "", name: str = ""
+) -> C:
     """Check and convert *given* to an instance of *config_class*.
 
-    Values may be strings, as Kafka Connect sends them, or what YAML and JSON made of them.
+    Values may be strings, as Kafka Connect sends them, or what YAML and JSON made of them. With
+    *name*, hints say that `headrace options NAME` lists the options.
 
     Raises:
         ConfigError: with every mistake found, each under its key.
@@ -119,8 +126,7 @@ def parse_config(config_class: type[C], given: Mapping[str, Any], *, place: str 
             values[field.name] = {
                 key: _convert(key, left.pop(key), str, declared, problems) for key in taken
             }
-    named = [key for key, (_, declared) in fields.items() if not declared.keys_allowed]
-    problems += [_unknown(key, named) for key in left]
+    problems += [_unknown(key, fields, name) for key in left]
     if not problems:
         try:
             return config_class(**values)
@@ -161,10 +167,21 @@ def declared_options(config_class: type) -> dict[str, tuple[dataclasses.Field[An
     return {declared.name or f.name: (f, declared) for f, declared in found}
 
 
-def _unknown(key: str, known: Sequence[str]) -> Problem:
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
-    return Problem(key, NOT_AN_OPTION, hint)
+def _unknown(
+    key: str, fields: Mapping[str, tuple[dataclasses.Field[Any], Option]], name: str
+) -> Problem:
+    """Return the problem of an unknown key: its hint names one option, or says where all are."""
+    named = [key for key, (_, declared) in fields.items() if not declared.keys_allowed]
+    by_pattern = [key for _, declared in fields.values() for key in declared.keys_known]
+    near = difflib.get_close_matches(key, named + by_pattern, n=1)
+    hints = [f"did you mean {near[0]}?"] if near else []
+    if name:
+        hints.append(f"`headrace options {name}` lists all options")
+    elif not near and len(named) <= _LISTED_MAX:
+        hints.append(f"options: {', '.join(named)}")
+    elif not near:
+        hints.append("`headrace options` shows what has options")
+    return Problem(key, NOT_AN_OPTION, " ".join(hints))
 
 
 def _convert(

@@ -78,7 +78,7 @@ def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
     options, problems = _joined(parts)
     problems += secret_problems(sink.config_class, options)
     problems += topic_problems(sink, options.get(DEAD_LETTERS_KEY, ""))
-    _check(sink.config_class, options, problems)
+    _check(sink.config_class, options, problems, name=plugin)
     made = {NAME_KEY: statement.name, CLASS_KEY: connector_class(plugin, "Sink")}
     return plugin, made | options
 
@@ -293,9 +293,11 @@ def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:
     return by_pattern or _SECRET_NAME.fullmatch(key) is not None
 
 
-def _check(config_class: type, options: Mapping[str, str], problems: list[Problem]) -> None:
+def _check(
+    config_class: type, options: Mapping[str, str], problems: list[Problem], *, name: str = ""
+) -> None:
     try:
-        config: object = parse_config(config_class, options)
+        config: object = parse_config(config_class, options, name=name)
         if isinstance(config, SinkOptions):
             # Only here: it asks for a job itself, and sources need none of it.
             from headrace.connector.runtime.schemas import check_options  # noqa: PLC0415

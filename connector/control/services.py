@@ -21,14 +21,8 @@ _PLACEHOLDERS: Final = {
     "TABLE": ("{table}",),
     "KEYSPACETABLE": ("{keyspace}", "{table}"),
 }
-# What the sink does anyway; another value would take a promise away.
-_PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
+# The Sidecar's configuration must have them; what they say is said by `format` and `key.format`.
 _SERIALIZERS: Final = ("key.serializer", "value.serializer")
-_JAVA_NAMES: Final = {
-    "sasl.jaas.config": "give sasl.username, and sasl.password as a reference: '${env:NAME}'",
-    "ssl.truststore.location": "give ssl.ca.location, a file in PEM",
-    "ssl.keystore.type": "give ssl.certificate.location and ssl.key.location, files in PEM",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +169,7 @@ def check_service(
 
 def _kafka_sink(cdc: CdcService, given: Mapping[str, str]) -> dict[str, str]:
     plugin, sink = sink_of_scheme("kafka")
-    options = {k: v for k, v in given.items() if k not in (*_PROMISED, *_SERIALIZERS)}
+    options = {k: v for k, v in given.items() if k not in _SERIALIZERS}
     if cdc.topic_pattern is not None:
         options["topic"] = cdc.topic_pattern
     if cdc.fail_kafka_too_large_errors:
@@ -187,24 +181,12 @@ def _kafka_sink(cdc: CdcService, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_kafka(config: Mapping[str, str]) -> None:
-    """Check options of the Kafka sink, by the names of Java's client where they have two."""
-    problems = [
-        Problem(key, f"{config[key]!r} would take a promise away", f"only {allowed[0]} is possible")
-        for key, allowed in _PROMISED.items()
-        if key in config and config[key] not in allowed
-    ]
-    problems += [
-        Problem(key, "is a key of Java's client", hint)
-        for key, hint in _JAVA_NAMES.items()
-        if key in config
-    ]
-    options = {
-        k: v for k, v in config.items() if k not in (*_PROMISED, *_SERIALIZERS, *_JAVA_NAMES)
-    }
-    _, sink = sink_of_scheme("kafka")
-    problems += secret_problems(sink.config_class, options)
+    """Check options of the Kafka sink."""
+    options = {k: v for k, v in config.items() if k not in _SERIALIZERS}
+    plugin, sink = sink_of_scheme("kafka")
+    problems = secret_problems(sink.config_class, options)
     try:
-        parse_config(sink.config_class, {"topic": "x", **options})
+        parse_config(sink.config_class, {"topic": "x", **options}, name=plugin)
     except ConfigError as error:
         problems += error.problems
     if problems:

@@ -13,26 +13,32 @@ from headrace.plugins import ConfigError, Encoding, Problem, SinkOptions, option
 from headrace.plugins.codecs import header_problems
 from headrace.plugins.discovery import names
 from headrace.plugins.hosts import host_problem
+from headrace.sinks.kafka.stated import STATED_KEYS, STATED_PATTERN, stated_problems
 
-_ALLOWED: Final = (
-    r"security\.protocol",
-    r"sasl\.(mechanisms?|username)",
-    r"ssl\.(ca|certificate|crl|key|keystore)\.location",
-    r"ssl\.(cipher\.suites|curves\.list|sigalgs\.list|endpoint\.identification\.algorithm)",
-    r"enable\.ssl\.certificate\.verification",
-    r"client\.(id|rack|dns\.lookup)",
-    r"compression\.(type|codec|level)",
-    r"linger\.ms|batch\.(size|num\.messages)|sticky\.partitioning\.linger\.ms",
-    r"queue\.buffering\.max\.(messages|kbytes|ms)",
-    r"message\.(max\.bytes|copy\.max\.bytes|timeout\.ms)|delivery\.timeout\.ms",
-    r"transaction\.timeout\.ms|request\.timeout\.ms|retry\.backoff(\.max)?\.ms|max\.in\.flight",
-    r"socket\.(timeout\.ms|keepalive\.enable|nagle\.disable|connection\.setup\.timeout\.ms)",
-    r"broker\.address\.(ttl|family)|reconnect\.backoff(\.max)?\.ms|connections\.max\.idle\.ms",
-    r"metadata\.max\.age\.ms|topic\.metadata\.refresh\.interval\.ms",
-    r"allow\.auto\.create\.topics",
+_KNOWN: Final = (
+    "security.protocol",
+    *("sasl.mechanism", "sasl.mechanisms", "sasl.username"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.crl.location"),
+    *("ssl.key.location", "ssl.keystore.location"),
+    *("ssl.cipher.suites", "ssl.curves.list", "ssl.sigalgs.list"),
+    *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"),
+    *("client.id", "client.rack", "client.dns.lookup"),
+    *("compression.type", "compression.codec", "compression.level"),
+    *("linger.ms", "batch.size", "batch.num.messages", "sticky.partitioning.linger.ms"),
+    *("queue.buffering.max.messages", "queue.buffering.max.kbytes", "queue.buffering.max.ms"),
+    *("message.max.bytes", "message.copy.max.bytes"),
+    *("message.timeout.ms", "delivery.timeout.ms"),
+    *("transaction.timeout.ms", "request.timeout.ms"),
+    *("retry.backoff.ms", "retry.backoff.max.ms"),
+    *("max.in.flight", "max.in.flight.requests.per.connection"),
+    *("socket.timeout.ms", "socket.keepalive.enable", "socket.nagle.disable"),
+    *("socket.connection.setup.timeout.ms", "broker.address.ttl", "broker.address.family"),
+    *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms"),
+    *("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+    "allow.auto.create.topics",
 )
 
-CLIENT_KEYS: Final = "|".join(_ALLOWED)
+CLIENT_KEYS: Final = "|".join(map(re.escape, _KNOWN))
 # What the sink promises, whatever the options say.
 PROMISES: Final = {
     "acks": "all",
@@ -165,6 +171,14 @@ class KafkaConfig(SinkOptions):
     librdkafka: Mapping[str, str] = option(
         "Keys that librdkafka knows: security, compression, batching, time-outs.",
         keys_allowed=CLIENT_KEYS,
+        keys_known=_KNOWN,
+    )
+    stated: Mapping[str, str] = option(
+        "Options of Kafka's clients that have one value here: `acks=all`, "
+        "`enable.idempotence=true`, `retries=2147483647`, `partitioner=murmur2_random`, and "
+        "serializers of bytes.",
+        keys_allowed=STATED_PATTERN,
+        keys_known=STATED_KEYS,
     )
 
     def __post_init__(self) -> None:
@@ -183,6 +197,7 @@ class KafkaConfig(SinkOptions):
             self._offsets_problem(),
             _policy_problem(self.envelope, {self.large_policy, *self.large_policies.values()}),
             *header_problems(self.headers),
+            *stated_problems(self.stated),
         ]
         found = [problem for problem in problems if problem]
         if found:

@@ -198,7 +198,8 @@ def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
     assert 2 == run(folder)
     place = folder / "job.yaml"
-    expected = f"error [config]: {place}: sink.pth: is not an option\nhint: did you mean path?\n"
+    hint = "did you mean path? `headrace options files` lists all options"
+    expected = f"error [config]: {place}: sink.pth: is not an option\nhint: {hint}\n"
     assert expected in capsys.readouterr().err
 
 

@@ -189,6 +189,9 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sinks/kafka/test_config.py::test_a_value_that_librdkafka_refuses_is_a_config_error": {
         "sinks.kafka.config:KafkaConfig": "librdkafka",
     },
+    "sinks/kafka/test_config.py::test_an_option_may_state_what_the_sink_does_anyway": {
+        "sinks.kafka.config:KafkaConfig": "stated",
+    },
     "sinks/kafka/test_config.py::test_the_password_of_a_key_opens_it": {
         "sinks.kafka.config:KafkaConfig": "ssl_key_password ssl_keystore_password",
     },

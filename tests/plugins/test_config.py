@@ -127,6 +127,49 @@ def test_refuses(given: dict[str, Any], expected: Problem) -> None:
     assert "job.yaml" == caught.value.place
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wide:
+    """More options than a hint lists, and keys by a pattern of which some are known."""
+
+    passed_on: Mapping[str, str] = option(
+        "Passed on.", keys_allowed=r"client\.[a-z]+", keys_known=("client.rack",)
+    )
+    a1: str = option("One.", default="")
+    a2: str = option("One.", default="")
+    a3: str = option("One.", default="")
+    a4: str = option("One.", default="")
+    a5: str = option("One.", default="")
+    a6: str = option("One.", default="")
+    a7: str = option("One.", default="")
+    a8: str = option("One.", default="")
+    a9: str = option("One.", default="")
+    b1: str = option("One.", default="")
+    b2: str = option("One.", default="")
+    b3: str = option("One.", default="")
+    b4: str = option("One.", default="")
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "hint"),
+    [
+        ("zzz", "", "`headrace options` shows what has options"),
+        ("zzz", "w", "`headrace options w` lists all options"),
+        ("clint.rack", "", "did you mean client.rack?"),
+        (
+            "clint.rack",
+            "w",
+            "did you mean client.rack? `headrace options w` lists all options",
+        ),
+    ],
+)
+def test_a_hint_never_lists_many_names(key: str, name: str, hint: str) -> None:
+    """It names the one that is near, keys by a pattern too, and the command that lists all."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(Wide, {key: "x"}, name=name)
+
+    assert hint == caught.value.hint
+
+
 def test_all_at_once() -> None:
     """Every mistake is in one error, the missing options too."""
     with pytest.raises(ConfigError) as caught:

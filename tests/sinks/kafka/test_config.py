@@ -15,6 +15,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from authority import Authority
 from deliveries import context
+from headrace.connector.control.exec import main
 from headrace.plugins import CheckResult, ConfigError, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from kafka_node import KafkaNode
@@ -38,6 +39,9 @@ GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
         pytest.param({"acks": "1"}, "acks", id="a promise"),
         pytest.param({"enable.idempotence": "false"}, "enable.idempotence", id="another promise"),
         pytest.param({"partitioner": "random"}, "partitioner", id="the partitioner"),
+        pytest.param({"retries": "3"}, "retries", id="retries"),
+        pytest.param({"key.serializer": "x.StringSerializer"}, "key.serializer", id="serializer"),
+        pytest.param({"value.converter": "x.AvroConverter"}, "value.converter", id="converter"),
         pytest.param({"plugin.library.paths": "/x.so"}, "plugin.library.paths", id="a library"),
         pytest.param({"sasl.kerberos.kinit.cmd": "x"}, "sasl.kerberos.kinit.cmd", id="a program"),
         pytest.param({"ssl.engine.location": "/x.so"}, "ssl.engine.location", id="an engine"),
@@ -102,6 +106,59 @@ def test_what_the_sink_promises_is_explicit() -> None:
         "compression.type": "lz4",
         "sasl.password": "hidden",
     }.items() <= options.items()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("acks", "all"),
+        ("acks", "-1"),
+        ("request.required.acks", "all"),
+        ("enable.idempotence", "true"),
+        ("retries", "2147483647"),
+        ("message.send.max.retries", "2147483647"),
+        ("partitioner", "murmur2_random"),
+        ("key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer"),
+        ("value.serializer", "org.apache.kafka.common.serialization.BytesSerializer"),
+    ],
+)
+def test_an_option_may_state_what_the_sink_does_anyway(key: str, value: str) -> None:
+    """The value that says so is accepted and changes nothing; another is refused with a reason."""
+    without = parse_config(KafkaConfig, GIVEN).producer_config()
+
+    assert without == parse_config(KafkaConfig, GIVEN | {key: value}).producer_config()
+    with pytest.raises(ConfigError, match=f"{key}: can only be ") as caught:
+        parse_config(KafkaConfig, GIVEN | {key: "canary"})
+    assert "leave it out" == caught.value.hint
+    assert "canary" not in str(caught.value)
+
+
+def test_ceps_example_is_a_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A URI without quotes, with `acks=all` in it, makes a sink; `acks=1` is told why not."""
+    state = str(tmp_path / "state.db")
+    text = "CREATE DATA_SINK {} WITH kafka://localhost:9092?topic=cdc&acks={};"
+
+    assert 0 == main(["--state", state, "-e", text.format("k", "all") + " DESCRIBE DATA_SINKS"])
+    assert '"name": "k"' in capsys.readouterr().out
+    assert 2 == main(["--state", state, "-e", text.format("l", "1")])
+    assert "acks: can only be all here: a record counts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("securty.protocol", "did you mean security.protocol? `headrace options kafka` lists all"),
+        ("ackz", "did you mean acks? `headrace options kafka` lists all options"),
+        ("max.request.size", "give message.max.bytes"),
+        ("zzz", "`headrace options kafka` lists all options"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_one_name(key: str, hint: str) -> None:
+    """The hint names the option that was probably meant, and how to list the others."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(KafkaConfig, GIVEN | {key: "x"}, name="kafka")
+
+    assert caught.value.hint.startswith(hint)
 
 
 def test_a_value_that_librdkafka_refuses_is_a_config_error() -> None:
