@@ -128,10 +128,11 @@ class SinkOptions:
         default="none",
         choices=("none", "confluent", "confluent-headers"),
     )
-    schema_subjects: str = option(
-        "How subjects are named.",
+    schema_subjects: str | None = option(
+        "How subjects are named. By default TopicNameStrategy where a topic is one table's, and "
+        "TopicRecordNameStrategy where other tables can have it, too.",
         name="subject.name.strategy",
-        default="TopicNameStrategy",
+        default=None,
         choices=("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"),
     )
     schema_on_incompatible: str = option(

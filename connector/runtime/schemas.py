@@ -1,6 +1,7 @@
 """From a sink's options to where its schemas are published."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from headrace.connector.job import Job
@@ -25,6 +26,7 @@ from headrace.plugins.discovery import load
 
 _KEY: Final = "schema.store"
 _CLAIMS_KEY: Final = "large.store"
+_OTHER: Final = "_other"  # Makes the name of a table that of another.
 
 
 def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
@@ -151,13 +153,18 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: 
     parts = [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
     if not parts:
         raise ConfigError([Problem(_KEY, "only Avro has schemas", "give format: avro")])
+
+    def topics_of(table: str) -> Sequence[str]:
+        return chain.topics(table, sink.topic_of(table))
+
     publisher = Publisher(
         store,
         job.notes,
         job.name,
         strategy=options.schema_subjects,
         on_incompatible=options.schema_on_incompatible,
-        topics_of=lambda table: chain.topics(table, sink.topic_of(table)),
+        topics_of=topics_of,
+        is_shared=partial(_is_shared, topics_of),
         log=context.log,
     )
     return Framing(
@@ -166,3 +173,11 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: 
         on_incompatible=options.schema_on_incompatible,
         parts=parts,
     )
+
+
+def _is_shared(topics_of: Callable[[str], Sequence[str]], table: str, topic: str) -> bool:
+    """Say whether records of a table beside *table* can be sent to *topic*.
+
+    By the configuration alone: the answer is the same in each job, whatever tables it has.
+    """
+    return topic in topics_of(f"{table}{_OTHER}")

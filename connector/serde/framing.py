@@ -4,16 +4,18 @@ And what becomes of records whose schema the store refused. Belongs to the data 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from headrace.connector.serde.publishing import (
     Publisher,
     SchemaIncompatibleError,
+    incompatible,
     unpublished,
 )
 from headrace.connector.serde.records import origin_of
+from headrace.connector.stores import Publication
 from headrace.plugins import EncodedRecords, FatalError, Headers, Quarantined, RecordSchema
 
 _PREFIX: Final = struct.Struct(">bI")  # A zero byte, the number.
@@ -80,21 +82,19 @@ class Framing:
         refused = {i: why for i in schema_ids if (why := self._publisher.refusal(i))}
         return self._without(encoded, refused) if refused else encoded
 
-    def _without(self, encoded: EncodedRecords, refused: dict[bytes, str]) -> EncodedRecords:
+    def _without(
+        self, encoded: EncodedRecords, refused: Mapping[bytes, Publication]
+    ) -> EncodedRecords:
         if self._on_incompatible != "dlq":
-            schema_id, why = next(iter(refused.items()))
-            raise SchemaIncompatibleError(
-                why,
-                place=f"schema {schema_id.hex()}",
-                hint="set the subject's compatibility, or schema.on.incompatible",
-            )
+            index = next(i for i, headers in enumerate(encoded.headers) if headers[0][1] in refused)
+            raise incompatible(encoded.tables[index], refused[encoded.headers[index][0][1]])
         keep = [i for i, headers in enumerate(encoded.headers) if headers[0][1] not in refused]
         kept = set(keep)
         lost = [
             Quarantined(
                 place=encoded.tables[index],
                 code=SchemaIncompatibleError.code,
-                message=refused[encoded.headers[index][0][1]],
+                message=refused[encoded.headers[index][0][1]].problem,
                 content=encoded.values[index],
                 stage=_STAGE,
                 origin=origin_of(

@@ -31,7 +31,9 @@ from headrace.plugins import (
 PAUSE_FIRST_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 5.0
-STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+BY_TOPIC: Final = "TopicNameStrategy"
+BY_BOTH: Final = "TopicRecordNameStrategy"
+STRATEGIES: Final = (BY_TOPIC, "RecordNameStrategy", BY_BOTH)
 PARTS: Final = ("key", "value")
 _SUFFIX_DIGITS: Final = 8  # Of the schema's id, behind a subject of its own.
 
@@ -57,9 +59,20 @@ def unpublished(schema_id: bytes) -> SchemaUnpublishedError:
     )
 
 
+def incompatible(table: str, refused: Publication) -> SchemaIncompatibleError:
+    """Return the error of a *table* whose records cannot be sent: its schema was *refused*."""
+    return SchemaIncompatibleError(
+        f"the schema store refused the {refused.part} schema: {refused.problem}",
+        place=f"table {table}, subject {refused.subject}",
+        hint=f"allow it by the compatibility level of subject {refused.subject}, or set "
+        "schema.on.incompatible to new_subject or dlq; then start again. If other tables have this "
+        f"subject, set subject.name.strategy to {BY_BOTH}",
+    )
+
+
 def subject_of(strategy: str, part: str, *, topic: str, schema: Document) -> str:
     """Return the subject of a schema under one of Confluent's strategies."""
-    name = ".".join(schema[part] for part in ("namespace", "name") if part in schema)
+    name = _name_of(schema)
     match strategy:
         case "RecordNameStrategy":
             return name
@@ -67,6 +80,11 @@ def subject_of(strategy: str, part: str, *, topic: str, schema: Document) -> str
             return f"{topic}-{name}"
         case _:
             return f"{topic}-{part}"
+
+
+def _name_of(schema: Document) -> str:
+    """Return the record's name with its namespace: the table's, and what it is of it."""
+    return ".".join(schema[part] for part in ("namespace", "name") if part in schema)
 
 
 class Publisher:
@@ -78,14 +96,16 @@ class Publisher:
         notes: Path,
         job: str,
         *,
-        strategy: str,
+        strategy: str | None,
         on_incompatible: str,
         topics_of: Callable[[str], Sequence[str]],
+        is_shared: Callable[[str, str], bool],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         """Begin with what is still to be published. *notes* is as for `open_notes`.
 
-        *topics_of* says where the records of a table are sent.
+        *topics_of* says where the records of a table are sent, and *is_shared* of a table and such
+        a topic whether records of other tables can be sent there. Without a *strategy* it decides.
         """
         self._store = store
         self._open = partial(open_notes, notes)
@@ -93,6 +113,7 @@ class Publisher:
         self._strategy = strategy
         self._on_incompatible = on_incompatible
         self._topics_of = topics_of
+        self._is_shared = is_shared
         self._log = log
         self._connection = self._open()
         self._queue = job_store(self._connection, job).publications()
@@ -138,8 +159,8 @@ class Publisher:
         outcomes = sorted((found or {}).values(), key=lambda each: each.number is None)
         return outcomes[0] if outcomes else None
 
-    def refusal(self, schema_id: bytes) -> str:
-        """Return why the store does not take a schema, or nothing.
+    def refusal(self, schema_id: bytes) -> Publication | None:
+        """Return what the store refused of a schema: its `problem` says why.
 
         Raises:
             SchemaUnpublishedError: it refused the schema before, and is asked again just now.
@@ -150,8 +171,7 @@ class Publisher:
         if not self._asked_again.isdisjoint(keys):
             raise unpublished(schema_id)
         outcomes = [each for key in keys for each in self._known.get(key, {}).values()]
-        problems = [o.problem for o in outcomes if o.state is PublicationState.REFUSED]
-        return problems[0] if problems else ""
+        return next((o for o in outcomes if o.state is PublicationState.REFUSED), None)
 
     def close(self) -> None:
         """Stop; what is queued stays queued."""
@@ -162,15 +182,29 @@ class Publisher:
 
     def _publications(self, schema: RecordSchema, part: str) -> Sequence[Publication]:
         document = schema.key if part == "key" else schema.value
-        subjects = [
-            subject_of(self._strategy, part, topic=topic, schema=document)
-            for topic in self._topics_of(schema.table)
-        ]
+        subjects = []
+        for topic in self._topics_of(schema.table):
+            strategy = self._strategy or self._fitting(schema.table, topic, part, document)
+            subjects.append(subject_of(strategy, part, topic=topic, schema=document))
         text = json.dumps(document, separators=(",", ":"))
         return [
             Publication(subject=subject, schema_id=schema.schema_id, part=part, text=text)
             for subject in dict.fromkeys(subjects)
         ]
+
+    def _fitting(self, table: str, topic: str, part: str, document: Document) -> str:
+        """Return the strategy with which no two tables share a subject.
+
+        A table that was published as `<topic>-<part>` keeps that subject, also when other tables
+        come to the topic.
+        """
+        subject = subject_of(BY_TOPIC, part, topic=topic, schema=document)
+        known = [each for each in self._queue.all() if each.subject == subject]
+        published = [each for each in known if each.state is PublicationState.PUBLISHED]
+        names = {_name_of(json.loads(each.text)) for each in published or known}
+        if names:
+            return BY_TOPIC if names == {_name_of(document)} else BY_BOTH
+        return BY_BOTH if self._is_shared(table, topic) else BY_TOPIC
 
     def _hear(self) -> None:
         while True:

@@ -63,16 +63,24 @@ class Desk:
         self.store = MemoryStore()
         self.publisher: Publisher | None = None
 
-    def open(self, on_incompatible: str = "stop") -> Publisher:
-        """Start the publisher, again or for the first time."""
+    def open(
+        self,
+        on_incompatible: str = "stop",
+        *,
+        strategy: str | None = "TopicNameStrategy",
+        topic: str = "",
+        shared: bool = False,
+    ) -> Publisher:
+        """Start the publisher, again or for the first time; *topic* is of all tables."""
         self.close()
         self.publisher = Publisher(
             self.store,
             self.path,
             "job",
-            strategy="TopicNameStrategy",
+            strategy=strategy,
             on_incompatible=on_incompatible,
-            topics_of=lambda table: [f"cdc.{table}"],
+            topics_of=lambda table: [topic or f"cdc.{table}"],
+            is_shared=lambda *_: shared,
             log=context().log,
         )
         return self.publisher
@@ -279,6 +287,74 @@ def test_a_refused_schema_begins_a_subject_of_its_own(desk: Desk) -> None:
 
     assert f"cdc.shop.orders-value-{SCHEMA.schema_id.hex()[:8]}" == desk.store.kept[-1]
     assert 1 == len(framing_of(publisher, "confluent").apply(encoded(SCHEMA)))
+
+
+def table_schema(name: str) -> RecordSchema:
+    """Return the schema of a table, with names as the source gives them."""
+    document = {"type": "record", "namespace": f"headrace.s.{name}", "fields": []}
+    return RecordSchema.of(
+        f"s.{name}",
+        f"CREATE TABLE s.{name} (…)",
+        key={**document, "name": "Key"},
+        value={**document, "name": "Change"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared", "subjects"),
+    [
+        (False, ["t-key", "t-value"]),
+        (True, ["t-headrace.s.a.Key", "t-headrace.s.a.Change"]),
+    ],
+)
+def test_a_topic_of_many_tables_has_subjects_for_each(
+    desk: Desk, *, shared: bool, subjects: list[str]
+) -> None:
+    """Without a strategy, what the topic can hold decides; a topic of one table names both."""
+    publisher = desk.open(strategy=None, topic="t", shared=shared)
+    publisher.announce([table_schema("a")])
+    published(publisher, table_schema("a"))
+
+    assert subjects == desk.store.kept
+
+
+def test_a_table_keeps_its_subjects_when_others_come(desk: Desk) -> None:
+    """What was published by the topic alone stays so; a further table never takes its subject."""
+    first, second = table_schema("a"), table_schema("b")
+    publisher = desk.open(topic="t")
+    publisher.announce([first])
+    published(publisher, first)
+
+    publisher = desk.open(strategy=None, topic="t", shared=True)
+    publisher.announce([second, first])
+    published(publisher, second)
+    publisher = desk.open(strategy=None, topic="t", shared=False)
+    publisher.announce([second, first])
+    published(publisher, second)
+
+    expected = ["t-key", "t-value", "t-headrace.s.b.Key", "t-headrace.s.b.Change"]
+    assert expected == desk.store.kept
+
+
+def test_tables_that_were_refused_for_sharing_a_subject_go_on(desk: Desk) -> None:
+    """Those that had the subject of another table get their own with the next start."""
+    first, second = table_schema("a"), table_schema("b")
+    publisher = desk.open(topic="t")
+    publisher.announce([first])
+    published(publisher, first)
+    desk.store.refused |= {"t-key", "t-value"}
+    publisher.announce([second])
+    published(publisher, second)
+    with pytest.raises(SchemaIncompatibleError, match=r"table s\.b, subject t-key") as caught:
+        framing_of(publisher).accepted(encoded(second))
+    assert "subject.name.strategy to TopicRecordNameStrategy" in caught.value.hint
+
+    publisher = desk.open(strategy=None, topic="t", shared=True)
+    publisher.announce([first, second])
+    until(lambda: 4 == len(desk.store.kept), "its schemas were not published")
+
+    assert 2 == len(framing_of(publisher).accepted(encoded(first, second)))
+    assert ["t-headrace.s.b.Key", "t-headrace.s.b.Change"] == desk.store.kept[2:]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """A recording through a whole worker into Kafka, read as consumers with a registry read it."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -15,7 +17,7 @@ from deliveries import consume
 from headrace.connector.cli import main
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from recorded_batches import recorded_batches
-from registries import registry
+from registries import ask, registry
 
 pytestmark = pytest.mark.long
 
@@ -129,3 +131,32 @@ def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
     assert plain({str(k): list(v) for k, v in expected.items()}) == plain(
         {str(k): list(v) for k, v in found.items()}
     )
+
+
+def printed(page: str) -> list[dict[str, Any]]:
+    """Return the Kafka sinks that are printed on a page."""
+    text = (Path(__file__).parents[3] / "docs" / page).read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    sinks = [block.get("sink", block) for block in blocks if isinstance(block, dict)]
+    return [sink for sink in sinks if isinstance(sink, dict) and sink.get("plugin") == "kafka"]
+
+
+@pytest.mark.parametrize("topic", [None, "all"], ids=["as printed", "one topic"])
+@pytest.mark.parametrize("sink", [sink for sink in printed("kafka.md") if "schema.store" in sink])
+def test_sinks_of_the_pages_publish_every_table(
+    tmp_path: Path, sink: dict[str, Any], topic: str | None
+) -> None:
+    """Their examples work as they are printed, and with one topic for all tables."""
+    broker = EmbeddedBroker()
+    if topic is not None:
+        sink = {**sink, "topic": topic}
+    with registry(tmp_path / "registry.db") as address:
+        places = {"bootstrap.servers": broker.bootstrap_servers, "schema.store.url": address}
+        run(tmp_path, sink | places)
+        _, subjects = ask(address, "GET", "/subjects")
+
+    tables = {record.schema.table for b in recorded_batches("4.1-ops") for record in b.records()}
+    one = {f"all-headrace.{table}.{part}" for table in tables for part in ("Key", "Change")}
+    own = {f"cdc.{table}-{part}" for table in tables for part in ("key", "value")}
+    assert len(tables) > 1
+    assert (own if topic is None else one) == set(subjects)

@@ -284,6 +284,7 @@ def test_a_schema_that_is_refused(tmp_path: Path, policy: str) -> None:
         assert 200 == ask(address, "POST", "/subjects/t-value/versions", before)[0]
         options = {"schema.store": "registry", "schema.store.url": address}
         options |= {"schema.framing": "confluent", "schema.on.incompatible": policy}
+        options |= {"subject.name.strategy": "TopicNameStrategy"}
         with encoder(tmp_path, options) as made:
             if policy == "stop":
                 with pytest.raises(SchemaIncompatibleError):
