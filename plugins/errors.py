@@ -49,9 +49,13 @@ class RetriableError(HeadraceError):
 
 
 class AbortedError(RetriableError):
-    """What was submitted since the last commit was dropped: go on from that commit."""
+    """What was submitted since the last commit was dropped: go on from that commit.
+
+    `at_once` says that nothing has to be waited for: what broke it is rejected when it comes again.
+    """
 
     code = "aborted"
+    at_once = False
 
 
 class FatalError(HeadraceError):

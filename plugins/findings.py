@@ -50,9 +50,13 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Record *index* of a delivery was not delivered, and what to do about it."""
+    """Record *index* of a delivery was not delivered, and what to do about it.
+
+    With *at_once* nothing has to be waited for before it is sent again: the writer rejects it then.
+    """
 
     index: int
     disposition: Disposition
     code: str
     message: str
+    at_once: bool = False

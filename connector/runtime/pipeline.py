@@ -264,6 +264,9 @@ class Pipeline:
         elif isinstance(error, RetriableError):
             if isinstance(error, AbortedError):
                 run.restart()
+                if error.at_once:
+                    self._log(run, "split_repeats", error)
+                    return
             self._pause(run, error)
         elif isinstance(error, HeadraceError):
             self._fail(run, error)

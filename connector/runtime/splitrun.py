@@ -246,8 +246,12 @@ class SplitRun:
             raise error
         if self.ledger.retrying and not before:
             first = self.ledger.miscount or failures[0].message
-            kind = AbortedError if self._transactional else RetriableError
-            raise kind(f"batch {seq} was not delivered: {first}")
+            text = f"batch {seq} was not delivered: {first}"
+            if not self._transactional:
+                raise RetriableError(text)
+            aborted = AbortedError(text)
+            aborted.at_once = any(failure.at_once for failure in failures)
+            raise aborted
         for each in rejected:
             self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
         self._budget.spend(len(rejected), now_ms)

@@ -26,6 +26,7 @@ from headrace.plugins import (
     Settle,
     TransactionalWriter,
 )
+from headrace.sinks.kafka.bounds import SETTING, TopicBounds, size_of
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
     TRANSACTION_REFUSALS,
@@ -35,11 +36,12 @@ from headrace.sinks.kafka.failures import (
 from headrace.sinks.kafka.messages import Messages
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
 from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
-from headrace.sinks.kafka.writer import POLL_MS, KafkaWriter
+from headrace.sinks.kafka.writer import POLL_MS, HeaderList, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
 ABORT_SECONDS_AT_CLOSE: Final = 1.0
 _NUMBERED: Final = re.compile(r"[0-9]+-of-[0-9]+", re.ASCII)
+_NO_BOUND: Final = 1 << 62
 Pair = tuple[bytes | None, bytes | None]
 
 
@@ -84,10 +86,14 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._why = ""
         self._end: HeadraceError | None = None
         self._refused: dict[Pair, Failure] = {}
+        self._spent = False  # Whether the producer is of no use for another transaction.
+        self._refusing = False  # Whether the open transaction goes on without some records.
+        self._bounds = TopicBounds(config, context.clock)
         self._entered: set[str] = set()  # The entries that the open transaction has by now.
         super().__init__(config, context)
         self.place = self._offsets.place
-        self.window_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
+        self._timeout_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
+        self.window_ms = self._timeout_ms
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """See `TransactionalWriter.begin`.
@@ -100,8 +106,10 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         """
         self._check_alive()
         self._offsets.prepare()
-        if self._phase is not _Phase.READY:
+        while self._phase is not _Phase.READY or self._spent:
             self._offsets.stop_reading()
+            if self._phase is _Phase.READY:
+                self._replace_producer()
             if not self._made_ready(deadline_ms):
                 return None
         return self._offsets.read(deadline_ms)
@@ -129,6 +137,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._phase = _Phase.READY
         self._singly = False
         self._refused.clear()
+        if not self._refusing:
+            self.window_ms = self._timeout_ms
+        self._refusing = False
         return True
 
     def close(self) -> None:
@@ -136,6 +147,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         if self._closed:
             return
         self._offsets.stop_reading()
+        self._bounds.close()
         if self._phase in (_Phase.OPEN, _Phase.BROKEN):
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(ABORT_SECONDS_AT_CLOSE)
@@ -147,6 +159,16 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             del options["delivery.timeout.ms"]  # It becomes that of the transaction.
         options.setdefault("transaction.timeout.ms", TIMEOUT_MS)
         return {**options, "transactional.id": self._id}
+
+    def _replace_producer(self) -> None:
+        """Go on with a new producer, which is yet to keep out the old one.
+
+        After an abort librdkafka goes on counting behind a message that the brokers refused, and so
+        breaks the next transaction, too.
+        """
+        self._producer.purge()
+        self._producer = self._new_producer()
+        self._phase, self._spent = _Phase.NEW, False
 
     def _made_ready(self, deadline_ms: int) -> bool:
         """Become READY; say whether that was done in time."""
@@ -249,28 +271,72 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return True
 
     def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
-        if not self._singly and not self._refused:
+        places = set(messages.places)
+        topics = places if messages.routed else {self._topics.of(place) for place in places}
+        narrow = self._bounds.narrow(topics)
+        if narrow or self._singly or self._refused:
+            self._produce_carefully(messages, outstanding, narrow)
+        else:
             super()._produce_all(messages, outstanding)
-            return
-        # A broker refused a whole batch, or a record of it: each travels alone, but for the guilty.
+
+    def _produce_carefully(
+        self, messages: Messages, outstanding: Outstanding, narrow: Mapping[str, int]
+    ) -> None:
+        """Produce so that brokers refuse no batch for a record of it that has nothing wrong.
+
+        What they are known to refuse is not sent. What is on its way together fits into one batch
+        of the topic that takes least; where that is not known and they refused one, each record
+        travels alone.
+        """
+        most = 0 if self._singly and not narrow else min(narrow.values(), default=_NO_BOUND)
+        outstanding.singly |= bool(narrow)  # What is too large was alone, or it is not sent.
+        self._flush()  # What is still on its way of another delivery.
+        under_way = 0
         columns = zip(
             messages.values, messages.keys, messages.headers, messages.places, strict=True
         )
         for number, (value, key, headers, place) in enumerate(columns):
-            known = self._refused.get((key, value))
+            topic = place if messages.routed else self._topics.of(place)
+            size = size_of(key, value, headers)
+            known = self._refused.get((key, value)) or self._beyond(topic, size)
             if known is not None:
+                self._refusing = True
                 outstanding.fail(number, known)
                 continue
-            topic = place if messages.routed else self._topics.of(place)
-            try:
-                self._check_size(topic, value)
-                self._producer.produce(
-                    topic, value, key, -1, outstanding.arrived, None, 0, list(headers)
-                )
-            except KafkaException as error:
-                if not self._passed_over(messages, number, outstanding, error):
-                    return
-            self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
+            if under_way and under_way + size > most:
+                self._flush()
+                under_way = 0
+            under_way += size
+            if not self._produced(messages, number, outstanding, topic):
+                return
+
+    def _flush(self) -> None:
+        self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
+
+    def _produced(
+        self, messages: Messages, number: int, outstanding: Outstanding, topic: str
+    ) -> bool:
+        """Produce one message; say whether the next may be tried."""
+        value, key = messages.values[number], messages.keys[number]
+        headers: HeaderList = list(messages.headers[number])
+        arrived = outstanding.arrived
+        try:
+            self._check_size(topic, value)
+            self._producer.produce(topic, value, key, -1, arrived, None, 0, headers)
+        except BufferError:
+            if not self._produce_patiently(topic, value, key, arrived, headers):
+                self._give_up(messages, number, outstanding, None)
+                return False
+        except KafkaException as error:
+            return self._passed_over(messages, number, outstanding, error)
+        return True
+
+    def _beyond(self, topic: str, size: int) -> Failure | None:
+        """Return why a record of *size* cannot be sent, where the topic's bound is for certain."""
+        if not (self._bounds.is_exact and self._bounds.is_beyond(topic, size)):
+            return None
+        text = f"a record of {size} bytes is larger than {SETTING} of topic {topic}"
+        return Failure(0, Disposition.REJECT, TOO_LARGE, text)
 
     def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
         """Tell the verdict; what failed on its way broke the transaction."""
@@ -280,6 +346,8 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         for key, value, failure in outstanding.returned():
             if failure.disposition is Disposition.REJECT:
                 self._refused[key, value] = failure
+                self._spent = True
+                self.window_ms = 0  # What comes again is committed soon: less comes again after it.
             self._singly |= failure.code == TOO_LARGE
         if outstanding.returned():
             failures = self._broken(failures)
@@ -291,7 +359,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         if reason.disposition is Disposition.FATAL:
             return [replace(reason, index=f.index) for f in failures]
         return [
-            replace(f, disposition=Disposition.RETRY) if f.disposition is Disposition.REJECT else f
+            replace(f, disposition=Disposition.RETRY, at_once=True)
+            if f.disposition is Disposition.REJECT
+            else f
             for f in failures
         ]
 

@@ -1,5 +1,6 @@
 """Exactly once: whatever dies, a consumer of what is committed sees every change one time."""
 
+import contextlib
 import json
 import random
 import signal
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget one.
     AdminClient,
     NewTopic,
@@ -26,9 +28,10 @@ from gap_jobs import GapJob
 from headrace.connector.job import read_job
 from headrace.connector.runtime.worker import Worker
 from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Context, TransactionalWriter, parse_config
+from headrace.plugins import Context, Headers, TransactionalWriter, parse_config
 from headrace.plugins.testing import TransactionalDriver, TransactionalSuite
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from headrace.sinks.kafka.bounds import size_of
 from parted import part_after_a_death
 
 pytestmark = pytest.mark.real
@@ -241,6 +244,58 @@ def test_a_record_too_large_for_the_topic(bootstrap_servers: str, tmp_path: Path
 
     assert "kafka_msg_size_too_large" == kept.loss.code
     assert expected == stream.counts()
+
+
+def test_records_are_measured_as_brokers_measure_them(bootstrap_servers: str) -> None:
+    """What is as large as the topic's bound is taken, and what is one byte larger is not."""
+    topic, bound = f"bound-{uuid4().hex}", 40_000
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    small = NewTopic(topic, 1, 1, config={"max.message.bytes": str(bound)})
+    admin.create_topics([small])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    outcomes: dict[int, list[object]] = {bound: [], bound + 1: []}
+    forms: list[tuple[bytes | None, Headers]] = [
+        (None, ()),
+        (b"k" * 70, (("a", b"b" * 200), ("c" * 64, b""))),
+    ]
+    for key, headers in forms:
+        for size, came in outcomes.items():
+            value = bytes(size - size_of(key, bytes(39_000), headers) + 39_000)
+            assert size == size_of(key, value, headers)
+            heard: Callable[..., None] = lambda error, _, came=came: came.append(error)  # noqa: E731
+            producer.produce(topic, value, key, headers=list(headers), on_delivery=heard)
+            assert not producer.flush(30)  # Each in a batch of its own.
+    too_large = [error.code() for error in outcomes[bound + 1] if isinstance(error, KafkaError)]
+
+    assert [None] * len(forms) == outcomes[bound]
+    assert [KafkaError.MSG_SIZE_TOO_LARGE] * len(forms) == too_large
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_one_of_a_hundred_is_too_large_for_the_topic(
+    bootstrap_servers: str, tmp_path: Path, compression: str
+) -> None:
+    """Each is set aside once, and ends at most one transaction; of plain ones, none does."""
+    stream = stream_of(bootstrap_servers, tmp_path, **{"compression.type": compression})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    small = NewTopic(stream.topic, 2, 1, config={"max.message.bytes": "40000"})
+    admin.create_topics([small])[stream.topic].result(30)
+    dice = random.Random(0)  # noqa: S311 (not a secret)
+    bad = range(50, LINES, 100)
+    for name in range(FILES):
+        lines = (tmp_path / f"in{name}.jsonl").read_text().splitlines()
+        for n in bad:
+            lines[n] = json.dumps({"file": name, "n": n, "more": dice.randbytes(50_000).hex()})
+        (tmp_path / f"in{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+    assert 0 == stream.job.finish(), stream.job.log()
+    with contextlib.closing(SqliteStore.open(tmp_path / "state.db", stream.topic)) as store:
+        kept = [found.loss.code for found in store.losses()]
+
+    assert ["kafka_msg_size_too_large"] * FILES * len(bad) == kept
+    assert {k: v for k, v in once().items() if k[1] not in bad} == stream.counts()
+    started = stream.job.log().count("split_started") - FILES
+    assert 0 <= started <= (len(kept) if compression != "none" else 0)
 
 
 def test_a_ring_is_delivered_once(bootstrap_servers: str, tmp_path: Path) -> None:
