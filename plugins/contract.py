@@ -387,6 +387,8 @@ class TransactionalWriter(Writer):
     """Where the entries are kept, for messages."""
     window_ms: int
     """What was begun must be committed within so long, or it is dropped."""
+    awaited: str = ""
+    """What `begin` waited for when it returned None, for messages."""
 
     @abstractmethod
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:

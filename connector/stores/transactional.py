@@ -120,8 +120,9 @@ class TransactionalStore(CopyingStore):
         entries = writer.begin(self._clock.monotonic_ms() + CALL_MS)
         mine = self._copies.load(split, token)
         if entries is None:
+            awaited = f": no answer yet from {writer.awaited}" if writer.awaited else ""
             raise StoreUnavailableError(
-                "the state of the split could not be read yet", place=writer.place
+                f"the state of the split could not be read yet{awaited}", place=writer.place
             )
         kept = _Kept.of(entries, f"{writer.place}, split {split}")
         chosen = self._chosen(mine, kept, writer.place)

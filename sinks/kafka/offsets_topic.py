@@ -29,7 +29,6 @@ from headrace.sinks.kafka.failures import (
     MOVING,
     REFUSALS,
     UNANSWERED,
-    BrokerUnreachableError,
     OffsetsTopicError,
 )
 from headrace.sinks.kafka.reading import taken
@@ -59,37 +58,37 @@ class OffsetsTopic:
         self.partition = -1
         """The partition of the split's entries; known after `prepare`."""
         self._reading: _Reading | None = None
+        self._admin: AdminClient | None = None
 
     def key(self, name: str) -> bytes:
         """Return the key of the entry *name*: what it is of, readable."""
         return json.dumps([*self._owner, name], separators=(",", ":")).encode()
 
-    def prepare(self) -> None:
-        """Make the topic if it is missing, within `connect.timeout.ms`; check that it is compacted.
+    def prepare(self, deadline_ms: int) -> bool:
+        """Make the topic if it is missing, check that it is compacted; say whether that is done.
+
+        False: not all has been answered by *deadline_ms*. Call it again.
 
         Raises:
-            BrokerUnreachableError: no broker answered.
             OffsetsTopicError: there is none, or it is none to keep states in.
 
         """
-        if self.partition >= 0:
-            return
-        admin = AdminClient({**self._config.admin_config(), "allow.auto.create.topics": False})
-        seconds = self._config.connect_timeout_ms / 1000
-        try:
-            found = admin.list_topics(self.name, timeout=seconds).topics[self.name]
-            if found.error is not None:
-                self._create(admin, found.error, seconds)
-                found = admin.list_topics(self.name, timeout=seconds).topics[self.name]
-            self._check(admin, seconds)
-        except KafkaException as error:
-            self._refuse(error.args[0], "")
-        except TimeoutError as late:
-            raise self._unanswered() from late
-        if not found.partitions:
-            self._fail("it is not there yet", "start again")
-        number = zlib.crc32(json.dumps(self._owner).encode())
-        self.partition = number % len(found.partitions)
+        if self._admin is None:  # Kept: it connects meanwhile.
+            made = {**self._config.admin_config(), "allow.auto.create.topics": False}
+            self._admin = AdminClient(made)
+        while self.partition < 0:
+            try:
+                self._look(self._admin, deadline_ms)
+            except KafkaException as error:
+                self._refuse(error.args[0], "")
+            except TimeoutError:
+                pass
+            if self.partition < 0:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    return False
+                self._admin.poll(_POLL_SECONDS)
+        self._admin = None
+        return True
 
     def read(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """Return the entries that were committed when it was first called; None: not all yet.
@@ -97,21 +96,21 @@ class OffsetsTopic:
         What other splits have open in the partition is waited for: it may hide what is ours.
 
         Raises:
-            BrokerUnreachableError: no broker answered.
             OffsetsTopicError: they cannot be read.
 
         """
         try:
             if self._reading is None:
-                self._reading = _Reading(self._config, self, self._end())
+                self._reading = _Reading(self._config, self, self._end(self._left(deadline_ms)))
             entries = self._reading.go_on(self._clock, deadline_ms)
         except KafkaException as error:
             self.stop_reading()
             if error.args[0].code() in MOVING:  # As with a topic that was made just now.
                 return None
             self._refuse(error.args[0], "give this user the right to read and describe it")
-        except TimeoutError as late:
-            raise self._unanswered() from late
+            return None
+        except TimeoutError:
+            return None
         if entries is not None:
             self.stop_reading()
         return entries
@@ -122,11 +121,23 @@ class OffsetsTopic:
         if reading is not None:
             reading.close()
 
-    def _end(self) -> int:
+    def _look(self, admin: AdminClient, deadline_ms: int) -> None:
+        """Learn the partition, or make the topic, of which brokers hear only a moment later."""
+        found = admin.list_topics(self.name, timeout=self._left(deadline_ms)).topics[self.name]
+        if found.error is None and found.partitions:
+            self._check(admin, self._left(deadline_ms))
+            self.partition = zlib.crc32(json.dumps(self._owner).encode()) % len(found.partitions)
+        elif found.error is not None and found.error.code() not in MOVING:
+            self._create(admin, found.error, self._left(deadline_ms))
+
+    def _left(self, deadline_ms: int) -> float:
+        """Return how many seconds a question may take."""
+        return max(_POLL_SECONDS, (deadline_ms - self._clock.monotonic_ms()) / 1000)
+
+    def _end(self, seconds: float) -> int:
         """Return where the partition ends now, with what is not committed."""
         admin = AdminClient(self._config.admin_config())
         place = TopicPartition(self.name, self.partition)
-        seconds = self._config.connect_timeout_ms / 1000
         asked = admin.list_offsets(
             {place: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
@@ -153,12 +164,6 @@ class OffsetsTopic:
             if refusal.code() in REFUSALS:
                 hint = "create it, compacted, or give this user the right to"
             self._refuse(refusal, hint, "it cannot be made: ")
-        # Every broker has heard of it only a moment later.
-        deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
-        while self._clock.monotonic_ms() < deadline_ms:
-            if admin.list_topics(self.name, timeout=seconds).topics[self.name].error is None:
-                return
-            admin.poll(_POLL_SECONDS)
 
     def _check(self, admin: AdminClient, seconds: float) -> None:
         """Refuse a topic that forgets; who may not ask is believed."""
@@ -175,14 +180,10 @@ class OffsetsTopic:
             hint = f"set it: kafka-configs --bootstrap-server <broker> {setting}"
             self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
 
-    def _unanswered(self) -> BrokerUnreachableError:
-        text = f"no broker answered within {self._config.connect_timeout_ms} ms"
-        return BrokerUnreachableError(text, place=self.place)
-
-    def _refuse(self, error: KafkaError, hint: str, what: str = "") -> NoReturn:
-        if error.code() in UNANSWERED:
-            raise self._unanswered()
-        self._fail(f"{what}{error.str()}", hint)
+    def _refuse(self, error: KafkaError, hint: str, what: str = "") -> None:
+        """Fail for an answer; that there was none yet is no failure."""
+        if error.code() not in UNANSWERED:
+            self._fail(f"{what}{error.str()}", hint)
 
     def _fail(self, what: str, hint: str) -> NoReturn:
         raise OffsetsTopicError(f"topic {self.name}: {what}", place=self.place, hint=hint)

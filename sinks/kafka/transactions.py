@@ -39,6 +39,7 @@ from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
 from headrace.sinks.kafka.writer import POLL_MS, HeaderList, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
+BEGIN_MS_MAX: Final = 1_000  # So long a call of `begin` holds up the other splits of its thread.
 ABORT_SECONDS_AT_CLOSE: Final = 1.0
 _NUMBERED: Final = re.compile(r"[0-9]+-of-[0-9]+", re.ASCII)
 _NO_BOUND: Final = 1 << 62
@@ -105,13 +106,20 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
 
         """
         self._check_alive()
-        self._offsets.prepare()
+        deadline_ms = min(deadline_ms, self._clock.monotonic_ms() + BEGIN_MS_MAX)
+        self.awaited = f"the brokers about topic {self._offsets.name}"
+        if not self._offsets.prepare(deadline_ms):
+            return None
+        self.awaited = f"the coordinator of transactional id {self._id}"
         while self._phase is not _Phase.READY or self._spent:
             self._offsets.stop_reading()
             if self._phase is _Phase.READY:
                 self._replace_producer()
             if not self._made_ready(deadline_ms):
                 return None
+        self.awaited = (
+            f"the leader of topic {self._offsets.name}, partition {self._offsets.partition}"
+        )
         return self._offsets.read(deadline_ms)
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:

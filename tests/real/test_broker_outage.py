@@ -117,3 +117,42 @@ def resident_bytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
     return int(kilobytes) * 1024
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_broker_that_is_away_when_a_split_begins(tmp_path: Path, *, exactly_once: bool) -> None:
+    """It is waited for, exactly once as otherwise: the split begins again amid the outage."""
+    with Kafka(tmp_path / "broker") as kafka:
+        (tmp_path / "in0.jsonl").write_text('{"file": 0}\n' * 100)
+        job = {
+            "job": "away",
+            "state": str(tmp_path / "state.db"),
+            "source": {"plugin": "files", "path": str(tmp_path / "in*.jsonl")},
+            "sink": {
+                "plugin": "kafka",
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "topic": "away",
+                "format": "json",
+                "exactly.once": exactly_once,
+                "connect.timeout.ms": 1_000,
+                "delivery.timeout.ms": 2_000,  # Much shorter than the outage.
+                "request.timeout.ms": 1_000,
+                "transaction.timeout.ms": 4_000,
+            },
+        }
+        with Worker(job, tmp_path) as worker:
+            until(lambda: len(committed(kafka.bootstrap_servers, "away")) == 100, "none came")
+            kafka.kill()
+            with (tmp_path / "in0.jsonl").open("a") as file:
+                file.write('{"file": 1}\n' * 100)
+            until(lambda: "split_pauses" in worker.log.read_text(), "nothing failed")
+            outage_ends = time.monotonic() + 20  # Of which each look takes a part.
+            while time.monotonic() < outage_ends:
+                assert worker.running(), worker.log.read_text()[-2000:]
+            kafka.start()
+            until(lambda: len(committed(kafka.bootstrap_servers, "away")) >= 200, "it never came")
+            assert worker.stop() == 0
+            total = len(committed(kafka.bootstrap_servers, "away"))
+
+    assert "split_failed" not in worker.log.read_text()
+    assert total == 200 or not exactly_once
