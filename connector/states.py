@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from headrace.plugins.notes import Observed
+from headrace.plugins.notes import Observed, Seen
 
 __all__ = [
     "TRANSITIONS",
@@ -18,6 +18,7 @@ __all__ = [
     "Observed",
     "connector_state",
     "follows",
+    "split_state",
     "worst",
 ]
 
@@ -89,6 +90,20 @@ _WORST_FIRST: Final = (
 def follows(state: Observed, event: Event) -> Observed:
     """Return the state of a split in *state* to which *event* happens. KeyError: it cannot."""
     return TRANSITIONS[state][event]
+
+
+def split_state(owner: str | None, problem: str, seen: Seen | None) -> Observed:
+    """Return the state of a split.
+
+    *owner* is the live worker that has its lease, *problem* why the last one gave it up. What is
+    *seen* counts only as far as the owner saw it: a process that was killed does not say so.
+    """
+    if owner:
+        return seen.state if seen is not None and seen.worker == owner else _RUNNING
+    if not problem:
+        return _UNASSIGNED
+    is_tried_again = seen is not None and seen.state is _RESTARTING
+    return _RESTARTING if is_tried_again else _FAILED
 
 
 def connector_state(desired: Desired, job: Observed, splits: Iterable[Observed]) -> Observed:

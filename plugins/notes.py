@@ -38,7 +38,10 @@ class Observed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the worker `worker` saw of a split, or of the whole job. Times are since 1970."""
+    """What the worker `worker` saw of a split, or of the whole job. Times are since 1970.
+
+    A store ignores the row of a split whose lease another worker has: the owner knows better.
+    """
 
     split: str
     state: Observed

@@ -480,7 +480,7 @@ class Store(ABC):
 
     @abstractmethod
     def see(self, rows: Sequence[Seen]) -> None:
-        """Replace what was seen of some splits; `since_ms` and `seen_ms` are the store's."""
+        """Replace what workers saw, except of splits that others own; the times are the store's."""
 
     @abstractmethod
     def seen(self) -> Mapping[str, Seen]:

@@ -9,8 +9,8 @@ from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import whole_table
 from headrace.connector.runtime.lacking import lacking_tables
 from headrace.connector.runtime.processes import is_dead
-from headrace.connector.states import Desired, Observed, connector_state, worst
-from headrace.connector.stores import Owner, Seen, Store
+from headrace.connector.states import Desired, Observed, connector_state, split_state, worst
+from headrace.connector.stores import LeaseRow, Owner, Seen, Store
 from headrace.connector.stores.board import WHOLE_JOB, Board
 from headrace.connector.stores.notes import job_store
 from headrace.connector.stores.sqlite_file import snapshot
@@ -133,10 +133,10 @@ class _JobStatus:
 
 def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) -> _JobStatus:
     problem, seen = store.problem(), store.seen()
-    owners = live_workers(store, dead)
-    rows = {row.split: (owners.get(row.owner or "", ""), row.problem) for row in store.leases()}
+    workers = live_workers(store, dead)
+    leases = {row.split: row for row in store.leases()}
     splits = [
-        _split_status(task, split, *rows.get(split, ("", "")), seen.get(split))
+        split_status(task, split, leases.get(split), seen.get(split), workers)
         for task, split in enumerate(store.plans().in_force.splits)
     ]
     whole = seen.get(WHOLE_JOB)
@@ -155,27 +155,29 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
     )
 
 
-def _split_status(
-    task: int, split: str, worker: str, failed: str, seen: Seen | None
+def split_status(
+    task: int,
+    split: str,
+    lease: LeaseRow | None,
+    seen: Seen | None,
+    workers: Mapping[str, str],
 ) -> SplitStatus:
-    """Trust what was seen as far as somebody owns the split, or gave it up for a reason."""
-    if not worker and failed:
-        trying = seen is not None and seen.state is Observed.RESTARTING
-        state = Observed.RESTARTING if trying else Observed.FAILED
-    elif not worker:
-        return SplitStatus(task=task, split=split, state=Observed.UNASSIGNED)
-    else:
-        state = seen.state if seen else Observed.RUNNING
+    """Return what is known of a split; *workers* are the `live_workers` of its job."""
+    owner = lease.owner if lease is not None and lease.owner in workers else None
+    problem = lease.problem if lease is not None else ""
+    state = split_state(owner, problem, seen)
+    if seen is None or seen.state is not state or owner not in (None, seen.worker):
+        seen = Seen(split=split, state=state, generation=0)  # What there is says nothing of it.
     return SplitStatus(
         task=task,
         split=split,
         state=state,
-        worker=worker,
-        reason=_first_line(failed or (seen.reason if seen else "")),
-        generation=seen.generation if seen else 0,
-        attempt=seen.attempt if seen else 0,
-        next_attempt_ms=seen.next_attempt_ms if seen else None,
-        since_ms=seen.since_ms if seen else None,
+        worker=workers.get(owner or "", ""),
+        reason=_first_line(problem or seen.reason),
+        generation=seen.generation,
+        attempt=seen.attempt,
+        next_attempt_ms=seen.next_attempt_ms,
+        since_ms=seen.since_ms or None,
     )
 
 

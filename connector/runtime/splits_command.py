@@ -9,18 +9,20 @@ from typing import Final
 
 import structlog
 
+from headrace.connector.control.status import live_workers, split_status
 from headrace.connector.job import Job
 from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.commands import enter
 from headrace.connector.runtime.making import made_source
-from headrace.connector.stores import LeaseRow, SplitState, Store
+from headrace.connector.runtime.processes import is_dead
+from headrace.connector.stores import SplitState, Store
 from headrace.connector.stores.ring_parts import token_range
 from headrace.plugins import Context, RetriableError, Source, Split
 
 Fact = str | int | None
 HEADINGS: Final = (
     *("split", "from", "to", "owner", "token", "commits"),
-    *("rate", "lag", "state", "since"),
+    *("rate", "lag", "state", "since", "reason"),
 )
 
 
@@ -50,10 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
     """Return what is known of each split, under HEADINGS; None is not known.
 
+    As in SHOW SPLITS, a process that is dead owns nothing.
+
     The lag is in bytes, the rate in bytes a second.
     """
     states = {state.split: state for state in store.states()}
-    workers = {row.owner.worker: row.owner for row in store.workers()}
+    workers = live_workers(store, is_dead)
     context = Context(
         job=job.name,
         clock=SystemClock(),
@@ -68,21 +72,22 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
         source.close()
     seen = store.seen()
     found = []
-    for row in store.leases():
-        worker, note = workers.get(row.owner or ""), seen.get(row.split)
+    for task, row in enumerate(store.leases()):
+        status = split_status(task, row.split, row, seen.get(row.split), workers)
         _, first, behind = token_range(row.split)
         is_range = first != behind
         facts: tuple[Fact, ...] = (
             row.split,
             first if is_range else None,
             behind if is_range else None,
-            f"{worker.host}:{worker.pid}" if worker else row.owner,
+            status.worker or None,
             row.token,
             states[row.split].seq if row.split in states else None,
             row.rate,
             lags.get(row.split),
-            row.problem or (_state(row) if note is None else note.state.value),
-            None if note is None else note.since_ms,
+            status.state.value,
+            status.since_ms,
+            status.reason or None,
         )
         found.append(dict(zip(HEADINGS, facts, strict=True)))
     return found
@@ -94,10 +99,6 @@ def _lag(source: Source, state: SplitState) -> int | None:
         return sum(part.size_bytes for part in source.backlog(Split(state.split), position))
     except RetriableError:  # A node that does not answer.
         return None
-
-
-def _state(row: LeaseRow) -> str:
-    return "UNASSIGNED" if row.owner is None else "OWNED"
 
 
 def _shown(fact: Fact) -> str:

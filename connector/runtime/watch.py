@@ -87,7 +87,7 @@ class Restarts:
 
 
 class SplitWatch:
-    """The rows of the splits that this worker owns or has given up."""
+    """The rows of the splits that this worker owns, or that failed here."""
 
     def __init__(
         self, *, worker: str, generation: int, stall_ms: int, policy: RestartPolicy
@@ -153,11 +153,18 @@ class SplitWatch:
                 self._happens(split, Event.HELD_UP, reason=reason)
 
     def changed_rows(self, now_ms: int) -> Sequence[Seen]:
-        """Return the rows that differ from those returned before; now and then, all."""
+        """Return the rows that differ from those returned before; now and then, all.
+
+        The row of a split that was given away is returned once: what becomes of the split is for
+        its next owner to tell.
+        """
         if self._told_ms is None or now_ms - self._told_ms >= REFRESH_MS:
             self._told_ms, self._told = now_ms, {}
         changed = [row for split, row in self._rows.items() if self._told.get(split) != row]
         self._told |= {row.split: row for row in changed}
+        for row in changed:
+            if row.state is Observed.UNASSIGNED:
+                del self._rows[row.split], self._told[row.split]
         return changed
 
     def _happens(

@@ -307,6 +307,8 @@ class Worker:
             _dismiss(store, owner, self._log)
             raise
         _end(thread, pipeline)
+        with contextlib.suppress(StoreUnavailableError):  # The leases say it too.
+            self._show(hands)
         _dismiss(store, owner, self._log)
         return course
 

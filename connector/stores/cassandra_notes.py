@@ -1,7 +1,7 @@
 """The notes of all jobs, what workers saw of one, and its queue of schemas, in Cassandra.
 
 All notes are one partition with one version, so that a conditional batch replaces any of them, or
-nothing. What was seen has one writer for each row, and needs no condition.
+nothing. What was seen needs no condition: a split's owner tells it again every few seconds.
 """
 
 import threading
@@ -20,6 +20,7 @@ from headrace.connector.stores import (
     StoreUnavailableError,
 )
 from headrace.connector.stores.cassandra_session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra_state import lease_key
 from headrace.connector.stores.stored import one_of
 from headrace.plugins.notes import NoteKey
 
@@ -33,6 +34,7 @@ _SEEN: Final = (
     "INSERT INTO seen (job, split, state, generation, worker, reason, attempt, next_attempt_ms, "
     "since_ms, seen_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_OWNER: Final = "SELECT split, owner FROM leases WHERE job = ? AND bucket = ? AND split = ?"
 _PUBLICATION: Final = (
     "INSERT INTO publications (job, subject, schema_id, part, text, state, number, guid, problem, "
     "queued_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
@@ -179,8 +181,12 @@ def see(session: CassandraSession, job: str, rows: Sequence[Seen]) -> None:
     """Do what `Store.see` promises."""
     now_ms = time.time_ns() // 1_000_000
     before = seen(session, job)
+    leases = session.rows_of(_OWNER, [lease_key(job, row.split) for row in rows])
+    owners = {lease["split"]: lease["owner"] for lease in leases}
     writes: list[tuple[str, Sequence[object]]] = []
     for row in rows:
+        if (owners.get(row.split) or row.worker) != row.worker:
+            continue
         last = before.get(row.split)
         since_ms = last.since_ms if last is not None and last.state is row.state else now_ms
         writes.append(

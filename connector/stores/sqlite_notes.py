@@ -18,7 +18,8 @@ def see(connection: sqlite3.Connection, job: str, rows: Sequence[Seen]) -> None:
     now_ms = time.time_ns() // 1_000_000
     with transaction(connection):
         connection.executemany(
-            "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "INSERT INTO seen SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE NOT EXISTS "
+            "(SELECT 1 FROM leases WHERE job = ?1 AND split = ?2 AND owner != ?5) "
             "ON CONFLICT (job, split) DO UPDATE SET state = excluded.state, "
             "generation = excluded.generation, worker = excluded.worker, "
             "reason = excluded.reason, attempt = excluded.attempt, "

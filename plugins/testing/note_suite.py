@@ -41,6 +41,30 @@ class NoteSuite:
             assert (7, 3) == (store.seen()[""].next_attempt_ms, store.seen()[""].attempt)
             assert {} == other.seen()
 
+    def test_only_the_owner_of_a_split_is_heard(self, driver: StoreDriver) -> None:
+        """What a worker tells of a split is ignored while another one owns it."""
+        with closing(registered(driver)) as store:
+            (a, b) = store.leases()
+            store.claim("w1", [a], LEASE_MS)
+            store.claim("w2", [b], LEASE_MS)
+            mine = [
+                Seen(split=s, state=Observed.RUNNING, generation=1, worker="w1") for s in ("a", "b")
+            ]
+            store.see(mine)
+            heard = store.seen()
+            store.see([replace(row, worker="w2", state=Observed.STALLED) for row in mine])
+            store.see(mine)
+            both = store.seen()
+
+            assert ["a"] == list(heard)
+            assert ("w1", Observed.RUNNING) == (both["a"].worker, both["a"].state)
+            assert ("w2", Observed.STALLED) == (both["b"].worker, both["b"].state)
+            store.release("w2", "b", store.leases()[1].token)
+            store.see([replace(row, worker="w2", state=Observed.FAILED) for row in mine])
+            then = store.seen()
+            assert Observed.RUNNING is then["a"].state
+            assert Observed.FAILED is then["b"].state
+
     def test_a_problem_is_told(self, driver: StoreDriver) -> None:
         """It is there until another one is reported, or that there is none."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:

@@ -1,6 +1,7 @@
 """What the state file knows of a source's job is what its status shows."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_dead_owner(store: SqliteStore, tmp_path: Path) -> None:
 
     assert [Observed.UNASSIGNED] * 2 == [split.state for split in status.splits]
     assert (Observed.UNASSIGNED, "") == (status.state, status.worker)
+
+
+def test_what_another_worker_saw(store: SqliteStore, tmp_path: Path) -> None:
+    """What the owner before saw of a split does not count: whoever has it now has not told yet."""
+    before = replace(seen("a", Observed.STALLED, "the sink gave no verdict"), worker="w0")
+    row = store.leases()[0]
+    store.release("w1", "a", row.token)
+    store.see([before])
+    store.claim("w1", [row for row in store.leases() if row.split == "a"], 10_000)
+    status = shown(tmp_path)
+
+    assert (Observed.RUNNING, "") == (status.splits[0].state, status.splits[0].reason)
 
 
 def test_job_problem(store: SqliteStore, tmp_path: Path) -> None:

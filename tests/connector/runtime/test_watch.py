@@ -70,6 +70,19 @@ def test_only_changes_are_told() -> None:
     assert 2 == len(shown(made, REFRESH_MS))
 
 
+def test_what_was_given_away_is_told_once() -> None:
+    """What becomes of a split that was given away is for its new owner to tell."""
+    made = watch()
+    shown(made)
+    made.released("b")
+
+    assert {"b": (Observed.UNASSIGNED, "")} == shown(made, 1)
+    assert ["a"] == list(shown(made, 2 * REFRESH_MS))
+    assert {"a": Observed.RUNNING} == dict(made.states())
+    made.claimed("b")
+    assert {"b": (Observed.RUNNING, "")} == shown(made, 2 * REFRESH_MS + 1)
+
+
 @pytest.mark.parametrize(("still_ms", "state"), [(999, "RUNNING"), (1_000, "STALLED")])
 def test_stalled(still_ms: int, state: str) -> None:
     """O08: RUNNING is progress: who stands still for long says so, and what holds it up."""

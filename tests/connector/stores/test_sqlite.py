@@ -115,7 +115,7 @@ def test_a_job_without_its_row_gets_no_new_key(path: Path, store: SqliteStore, t
     """With another key all digests differ: what is left of the job says that it had one."""
     commit = commit_of(claim(store), chunks={"c": b"c"})
     assert {} == store.commit([commit])
-    store.see([Seen(split="a", state=Observed.RUNNING, generation=0)])
+    store.see([Seen(split="a", state=Observed.RUNNING, generation=0, worker="w1")])
     others = {"jobs", "leases", "heads", "chunks", "seen"} - {table}
     execute(path, "; ".join(f"DELETE FROM {other}" for other in others))  # noqa: S608 (constants)
     with pytest.raises(StateLostError, match=f"no row of it, but table {table} has"):
