@@ -359,13 +359,10 @@ def read_job(path: Path, job: str | None = None) -> Job:
 # Any: of its config_class.
 def read_source(path: Path, job: str, *, alone: bool = False) -> tuple[type[Source], Any]:
     """Return a job's source, by statements unless *alone*. Raises as `read_job` does."""
-    state, name = state_of(path, job)
-    written = parse_config(JobFile, _document(path), place=str(path), name="job")
-    source = dict(written.source)
-    if written.sink is None and not alone:
-        parts = _from_statements(state, name)
-        source = _source_of(path, written, parts.cluster)
-        parts.name_tables(source)
+    if alone:
+        source = parse_config(JobFile, _document(path), place=str(path), name="job").source
+    else:
+        source = job_text(path, job).source
     problems: list[Problem] = []
     source_class, source_config = _part("source", source, problems)
     if problems:

@@ -21,10 +21,11 @@ from headrace.connector.control.errors import (
 )
 from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
 from headrace.connector.control.gate import Gate, needs
+from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
 from headrace.connector.control.permission import Guard, Role, RoleGuard
 from headrace.connector.control.plugin_search import source_of_class
-from headrace.connector.control.services import check_service
+from headrace.connector.control.services import ROUTE, check_service
 from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
 from headrace.connector.notes import open_notes
@@ -287,9 +288,19 @@ class Commands(SinkCommands):
     # Positions.
 
     def offsets(self, name: str) -> Sequence[Offset]:
-        """Return the committed positions of all splits. Raises NotFoundError."""
-        self._catalogue.source(name)
-        return self._offsets.of(self.status(name).job, self._plugin(name))
+        """Return the committed positions of all splits, also of the job of the services.
+
+        Raises:
+            NotFoundError: there is no such source.
+
+        """
+        status = self.statuses().get(name) if name == ROUTE else self.status(name)
+        if status is None:
+            raise NotFoundError("service", "the services have no job")
+        if not any(state.position for state in self._offsets.states(status.job)):
+            return []
+        plugin = source_class(self._connection, status.job) if name == ROUTE else self._plugin(name)
+        return self._offsets.of(status.job, plugin)
 
     @needs(Role.ADMIN)
     def alter_offsets(

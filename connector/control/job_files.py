@@ -4,9 +4,12 @@ import sqlite3
 from pathlib import Path
 
 from headrace.connector.control.errors import NotAvailableError
+from headrace.connector.job import job_text
 from headrace.connector.stores.board import FORK_MARK
 from headrace.connector.stores.notes import SharedNotes
 from headrace.connector.stores.sqlite_file import named_errors, transaction
+from headrace.plugins import Source
+from headrace.plugins.discovery import load
 
 _TABLE = "CREATE TABLE IF NOT EXISTS job_files (job TEXT PRIMARY KEY, path TEXT NOT NULL) STRICT"
 
@@ -37,6 +40,21 @@ def job_file(connection: sqlite3.Connection, job: str) -> Path:
         hint = "start it: headrace run JOB.yaml"
         raise NotAvailableError("table", f"job {job} has never run on this state", hint)
     return Path(path)
+
+
+def source_class(connection: sqlite3.Connection, job: str) -> type[Source]:
+    """Return the source of the file that *job* was run with last.
+
+    Its options are not looked at: they may name secrets that only the worker has.
+
+    Raises:
+        NotAvailableError: it has never run.
+        ConfigError: the file cannot be read.
+
+    """
+    source = job_text(job_file(connection, job), job).source
+    found: type[Source] = load("sources", str(source.get("plugin")))
+    return found
 
 
 def _noted(connection: sqlite3.Connection, job: str) -> str | None:

@@ -57,14 +57,15 @@ class Running:
         """
         columns = ("name", "partition", "behind_bytes", "behind_files", "oldest", "age_seconds")
         if source is not None:
-            return ResultTable(columns, tuple(self._lag_rows([source.name])))
+            job = self._commands.status(source.name).job
+            return ResultTable(columns, tuple(self._lag_rows(job, [source.name])))
         rows: list[tuple[str, ...]] = []
         jobs: dict[str, list[str]] = {}
         for status in self._commands.statuses().values():
             jobs.setdefault(status.job, []).append(status.name)
-        for names in jobs.values():
+        for job, names in jobs.items():
             try:
-                rows += [(*row, "") for row in self._lag_rows(names)]
+                rows += [(*row, "") for row in self._lag_rows(job, names)]
             except StatementError as error:
                 why = error.problems[0].message
                 rows += [(name, "", "", "", "", "", why) for name in names]
@@ -82,8 +83,7 @@ class Running:
         job = self._commands.preview_source(source.config)
         changes = self._ask({
             "verb": "preview",
-            "job": job,
-            "job_file": str(job_file(self._connection, job)),
+            **self._file_of(job),
             "table": ".".join(whole_table(source.table)),
             "limit": statement.limit or PREVIEW_ROWS,
         })  # fmt: skip
@@ -159,7 +159,8 @@ class Running:
 
     def _located(self, name: str, split: str | None, place: str) -> Sequence[Part]:
         """Return, of each split, its name, the position at *place*, and its parts."""
-        question = {"verb": "locate", **self._job_of(name), "split": split, "target": place}
+        of_job = self._file_of(self._commands.status(name).job)
+        question = {"verb": "locate", **of_job, "split": split, "target": place}
         found: Sequence[Part] = self._ask(question)
         if not found:
             splits = ", ".join(split.split for split in self._commands.status(name).splits)
@@ -171,9 +172,9 @@ class Running:
         positions = {split: _position(made) for split, made, _ in found}
         return self._commands.move(name, positions, dry_run=dry_run)
 
-    def _lag_rows(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the lag of the sources *names*, which one job runs: of the split most behind."""
-        found = self._ask({"verb": "lag", **self._job_of(names[0])})
+    def _lag_rows(self, job: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the lag of the sources *names*, which *job* runs: of the split most behind."""
+        found = self._ask({"verb": "lag", **self._file_of(job)})
         worst: dict[str, tuple[int, int]] = {}
         for partition, size_bytes, files in found["parts"]:
             key = pairs_text(partition)
@@ -198,8 +199,7 @@ class Running:
                     return job_file(self._connection, self._commands.status(source.name).job)
         return self._file
 
-    def _job_of(self, name: str) -> Mapping[str, str]:
-        job = self._commands.status(name).job
+    def _file_of(self, job: str) -> Mapping[str, str]:
         return {"job": job, "job_file": str(job_file(self._connection, job))}
 
 

@@ -56,7 +56,7 @@ class Lookout:
     def health(self) -> str:
         """Return one line: how many sources are in which state, and the first trouble."""
         try:
-            (sources,) = self._rows(DescribeSources())
+            (sources,) = self._rows(Show(subject=Subject.STATUS))
         except HeadraceError as error:
             return f"{error.code}: {error.message}"
         if not sources:
@@ -65,7 +65,7 @@ class Lookout:
         parts = [f"{counts[state]} {state}" for state in Observed if counts[state]]
         trouble = next((s for s in sources if s["state"] not in _WELL), None)
         if trouble is not None:
-            parts.append(f"{trouble['name']}: {trouble['problem'] or trouble['state']}")
+            parts.append(f"{trouble['name']}: {trouble['reason'] or trouble['state']}")
         return " · ".join(parts)
 
     def lag(self) -> str:

@@ -1,17 +1,21 @@
 """The Sidecar's paths configure a running job, and stop it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from corpora import recording
 from headrace.connector.control.commands import Commands
+from headrace.connector.control.service import ControlService
 from headrace.connector.control.services import ROUTE
 from headrace.connector.rest.server import RestServer
+from headrace.connector.shell.statements import Show, Subject
 from headrace.connector.states import Observed
 from headrace.plugins.testing.doubles import context
 from rest_server import Client, RestWorker, eventually, serving, supervised
+from shells import lookout_on
 
 WORKER = """\
 state: state.db
@@ -79,3 +83,32 @@ def test_only_these_paths(sidecar: RestWorker) -> None:
     assert 404 == sidecar.client("GET", PATH.format("none")).status
     assert 400 == sidecar.client("PUT", PATH.format("cdc"), {"config": {"x": "y"}}).status
     assert 400 == sidecar.client("PUT", PATH.format("cdc"), CDC).status
+
+
+def test_lists_cope_with_the_job_of_services(sidecar: RestWorker) -> None:
+    """Every SHOW has the job of the services among the others, and every list of REST answers."""
+    for name, config in (("cdc", CDC), ("kafka", {"bootstrap.servers": "127.0.0.1:1"})):
+        assert 200 == sidecar.client("PUT", PATH.format(name), {"config": config}).status
+    wait(sidecar, Observed.RUNNING)
+    state = sidecar.folder / "state.db"
+    with closing(ControlService.open(state)) as service:
+        for _ in eventually():
+            offsets = service.execute(Show(subject=Subject.OFFSETS)).rows
+            if offsets:
+                break
+        status, splits, lag, errors = (
+            service.execute(Show(subject=subject)).rows
+            for subject in (Subject.STATUS, Subject.SPLITS, Subject.LAG, Subject.ERRORS)
+        )
+
+    assert [(ROUTE, "RUNNING")] == [(row[0], row[4]) for row in status]
+    assert [ROUTE] * 2 == [row[0] for row in splits]
+    assert {(ROUTE, "1-of-2"), (ROUTE, "2-of-2")} == {row[:2] for row in offsets}
+    assert [(ROUTE, "node=n1", "")] == [(*row[:2], row[-1]) for row in lag]
+    assert [] == list(errors)
+    assert "1 RUNNING" == lookout_on(state).health()
+    with serving(RestServer(state, log=context().log)) as address:
+        client = Client(address.port)
+        paths = ("/connectors", "/connectors?expand=status&expand=info", "/api/v1/sources")
+        assert [200] * 3 == [client("GET", path).status for path in paths]
+        assert 404 == client("GET", f"/connectors/{ROUTE}/status").status
