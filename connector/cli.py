@@ -33,6 +33,7 @@ COMMANDS: Final = {
         "let go what is kept for a job that is gone",
     ),
     "splits": ("headrace.connector.runtime.splits_command:main", "who owns the splits of a job"),
+    "waiting": ("headrace.connector.runtime.waiting_command:main", "what waits for copies"),
     "dlq": ("headrace.connector.runtime.dlq:main", "what was set aside: show it, send it again"),
     "backfill": ("headrace.connector.replay.entry:backfill_main", "send what a table holds now"),
     "replay": ("headrace.connector.replay.entry:replay_main", "derive records anew, in bulk"),

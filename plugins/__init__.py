@@ -37,6 +37,7 @@ from headrace.plugins.positions import (
     Gap,
     NumberPosition,
     Position,
+    Waiting,
     offset_numbers,
 )
 from headrace.plugins.records import (
@@ -128,6 +129,7 @@ __all__ = [
     "Stored",
     "TransactionalWriter",
     "Transform",
+    "Waiting",
     "Writer",
     "declared_options",
     "is_reference",

@@ -48,6 +48,21 @@ class Gap:
     noticed_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Something that was read, and is not published because copies of it are missing.
+
+    `copies` say, by the name of a part, where those lie that were read; `missing` are the parts
+    that have none, of which `needed` copies in all are enough.
+    """
+
+    subject: str
+    copies: Mapping[str, str]
+    missing: Sequence[str]
+    needed: str
+    seconds: int
+
+
 class Position(ABC):
     """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
 
@@ -101,6 +116,10 @@ class Position(ABC):
 
     def contradictions(self) -> Sequence[str]:
         """Return in words what this position holds that its own `books` deny (I3)."""
+        return ()
+
+    def waiting(self) -> Sequence[Waiting]:
+        """Return what waits for copies as of here, what has waited longest first."""
         return ()
 
     def gaps(self) -> Sequence[Gap]:

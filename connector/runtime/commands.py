@@ -30,6 +30,7 @@ from headrace.connector.runtime.summary import (
     spans_text,
     summary_of,
     verdict_of,
+    waiting_text,
 )
 from headrace.connector.runtime.supervisor import parent_gone
 from headrace.connector.stores import StateFileError, StateLostError
@@ -106,6 +107,7 @@ def run_main(arguments: Sequence[str]) -> int:
     if summary_path:
         _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
     if given.until_idle:
+        sys.stdout.write(waiting_text(report.books, str(given.job_file)))
         sys.stdout.write(books_text(report.books))
         sys.stdout.write(
             f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
@@ -165,6 +167,7 @@ def verify_main(arguments: Sequence[str]) -> int:
         sys.stdout.write(json.dumps(verdict_of(job.name, books, failed), indent=1) + "\n")
     else:
         sys.stdout.write(failed_text(failed, len(books)))
+        sys.stdout.write(waiting_text(books, str(given.job_file)))
         _print_books(books, by_split=given.by_split)
         verdict = "the books differ" if wrong else "the books balance"
         sys.stdout.write(f"{verdict}{' for what was read before that' if failed else ''}\n")

@@ -60,6 +60,15 @@ def summary_of(job: str, report: Report) -> Json:
     }
 
 
+def waiting_text(books: Sequence[SplitBooks], file: str) -> str:
+    """Return a line that says how much waits for copies and how to look at it; none if nothing."""
+    count = total(books).books.get("mutations.pending", 0)
+    if not count:
+        return ""
+    verb = "mutations wait" if count > 1 else "mutation waits"
+    return f"{count} {verb} for copies: `headrace waiting {file}` lists them\n"
+
+
 def books_text(books: Sequence[SplitBooks]) -> str:
     """Return the books of all splits together, a line for each node and table."""
     everything = total(books)

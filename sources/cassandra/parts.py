@@ -40,7 +40,7 @@ from headrace.sources.cassandra.segment_index import IndexFolder, Searcher
 from headrace.sources.cassandra.splits import SPLITS_MIN, names
 from headrace.sources.cassandra.state import CdcState
 from headrace.sources.cassandra.survey import acquaint
-from headrace.sources.cassandra.topology import Topology, local_datacenter
+from headrace.sources.cassandra.topology import Coverage, Topology, coverage, local_datacenter
 from headrace.sources.cassandra.topology_file import TopologyFile, node_of
 from headrace.sources.cassandra.transcode import Transcoder
 from headrace.sources.cassandra.unlogged import Announcer
@@ -66,6 +66,7 @@ class Parts:
         self._unreachable: set[str] = set()
         self._absent: frozenset[str] = frozenset()
         self._told_ring: frozenset[str] = frozenset()
+        self._told_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
         self._told_flaws: dict[str, FlawsTold] = defaultdict(FlawsTold)
         self._lacking: Mapping[str, Problem] = {}
         self._incarnations: dict[str, int] = {}
@@ -82,7 +83,7 @@ class Parts:
 
         """
         self._check_streams()
-        _ = self.replicas
+        self._report_unread()
         _ = self.keys
         self.replicas.check_width()
         if not self.replicas.all_read_all:  # Who reads a split looks at its logs, nobody at all.
@@ -397,6 +398,7 @@ class Parts:
         self._report_absent(self.pump.absent())
         self._report_incarnations()
         self._report_ring()
+        self._report_unread()
         self._report_indexes()
         damage = self.pump.damage
         for place in damage.keys() - self._reported:
@@ -468,6 +470,31 @@ class Parts:
                 hint="names that differ, or a node that left or is yet to come",
             )
         self._told_ring = ring
+
+    def _report_unread(self) -> None:
+        """Warn of keyspaces that have copies in logs that are not read."""
+        ring, read = self.replicas.current, tuple(self.config.nodes)
+        if ring is self._told_coverage[0] or self.context.spectator:
+            return
+        found = {name: coverage(ring, name, read) for name in self.replicas.keyspaces}
+        for name, each in found.items():
+            if each is None or each == self._told_coverage[1].get(name):
+                continue
+            fate = "dropped" if self.config.expired == "drop" else "published as it is"
+            short = f"wait, and be {fate} after expiry_seconds ({self.config.expiry_seconds})"
+            self.context.log.warning(
+                "replicas_unread",
+                keyspace=name,
+                copies=each.copies,
+                read=each.read,
+                consistency=ring.level,
+                needed=each.needed,
+                not_read=list(each.unread),
+                hint=f"a change is sure to be published if {each.sure} of {each.copies} nodes have "
+                f"it; another one may {short if each.needed > 1 else 'never be seen'}: "
+                "give the other nodes under source.nodes",
+            )
+        self._told_coverage = ring, found
 
     def close(self) -> None:
         """Close the logs, if they were opened."""

@@ -16,6 +16,7 @@ from headrace.plugins import (
     Gap,
     Position,
     Problem,
+    Waiting,
     offset_numbers,
 )
 from headrace.sources.cassandra.absence import Absence
@@ -392,6 +393,12 @@ class CdcState(Position):
         if records.pending == booked:
             return ()
         return [f"mutations: the state holds {records.pending} that are pending, not {booked}"]
+
+    def waiting(self) -> Sequence[Waiting]:
+        """See `waiting.waiting_in`."""
+        from headrace.sources.cassandra.waiting import waiting_in  # noqa: PLC0415 (it needs states)
+
+        return waiting_in(self)
 
     def gaps(self) -> Sequence[Gap]:
         """Return the gaps that were met, the newest last."""

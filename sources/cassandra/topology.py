@@ -128,6 +128,11 @@ class Topology:
             self._rings[keyspace] = _ring(self, keyspace, dict(options)) if options else ()
         return self._rings[keyspace]
 
+    def at(self, keyspace: str, token: int) -> "Sequence[tuple[frozenset[str], int]]":
+        """Return the nodes whose copies of a token count, and how many are needed; see `_Range`."""
+        ring = self.ring(keyspace)
+        return ring[bisect_left(ring, token, key=_TOKEN) % len(ring)].terms if ring else ()
+
 
 _Encoded = tuple[
     tuple[tuple[str, tuple[int, ...], str, str, bool], ...],
@@ -275,6 +280,52 @@ def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> No
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of the copies of a keyspace are read, of the tokens of which the fewest are.
+
+    `copies` are those that the level counts together, `needed` so many of them that it is met.
+    `unread` are the nodes that are known to hold the others.
+    """
+
+    keyspace: str
+    copies: int
+    read: int
+    needed: int
+    unread: tuple[str, ...] = ()
+
+    @property
+    def sure(self) -> int:
+        """How many nodes must have a write, so that the level is certainly met by what is read."""
+        return self.needed + self.copies - self.read
+
+
+def coverage(version: Topology, keyspace: str, hosts: Sequence[str]) -> Coverage | None:
+    """Return how many copies of a keyspace the logs of *hosts* have; None if all that there are.
+
+    Where the ring is not known, the replication says how many there are.
+
+    Raises:
+        TopologyError: the replicas cannot be told.
+
+    """
+    options = dict(version.keyspaces).get(keyspace)
+    if options is None:
+        return None
+    read, copies = frozenset(hosts), _copies(KeyspaceSchema(keyspace, dict(options)))
+    totals = [sum(copies.get(c, 0) for c in centres) for centres, _ in _counted(version, copies)]
+    is_told = all(node.tokens for node in version.nodes)
+    found: list[Coverage] = []
+    for each in version.ring(keyspace):
+        for (replicas, needed), total in zip(each.terms, totals, strict=True):
+            here = len(replicas & read)
+            known = len(replicas) if is_told else total
+            if here < known:
+                unread = tuple(sorted(replicas - read))
+                found.append(Coverage(keyspace, known, here, needed, unread))
+    return max(found, key=lambda each: (each.copies - each.read, -each.read), default=None)
+
+
 def replication_factor(keyspace: KeyspaceSchema) -> int:
     """Return how many copies of a row the keyspace keeps, over all data centres."""
     return sum(_copies(keyspace).values())
@@ -384,19 +435,22 @@ def _terms(
     replicas: frozenset[str],
 ) -> Sequence[tuple[frozenset[str], int]]:
     """Return what the level asks of the replicas of one range, as Cassandra counts."""
-    level, total = version.level, sum(copies.values())
-    by_centre = {
-        centre: frozenset(name for name in replicas if centre in {"", centres[name]})
-        for centre in copies
-    }
+    return [
+        (frozenset(n for n in replicas if "" in found or centres[n] in found), needed)
+        for found, needed in _counted(version, copies)
+    ]
+
+
+def _counted(version: Topology, copies: Mapping[str, int]) -> Sequence[tuple[tuple[str, ...], int]]:
+    """Return which data centres' copies the level counts together, and how many it needs."""
+    level, total, found = version.level, sum(copies.values()), tuple(copies)
     if level == "EACH_QUORUM":
-        return [(by_centre[centre], count // 2 + 1) for centre, count in copies.items()]
+        return [((centre,), count // 2 + 1) for centre, count in copies.items()]
     if level in LOCAL_LEVELS and "" not in copies:
         local = version.local or _unnamed(copies)
-        total = copies.get(local, 1)  # Where there are no copies, none can be read.
-        replicas = by_centre.get(local, frozenset())
+        total, found = copies.get(local, 1), (local,)  # Where there are none, none can be read.
     needed = _COUNTS.get(level) or (total if level == "ALL" else total // 2 + 1)
-    return [(replicas, needed)]
+    return [(found, needed)]
 
 
 def _masked(cell: _Range, bits: Mapping[str, int]) -> Terms:

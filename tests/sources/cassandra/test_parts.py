@@ -261,3 +261,43 @@ def test_a_key_has_a_password_of_its_own() -> None:
     made = parts(log, "QUORUM", keystore=store, **passwords)
 
     assert 16 == len(made.keys.key("testing:128").material)
+
+
+@pytest.mark.parametrize(
+    ("options", "fate"),
+    [
+        ({}, "wait, and be dropped after expiry_seconds (14400)"),
+        ({"expired": "publish"}, "wait, and be published as it is"),
+        ({"consistency": "ONE"}, "may never be seen"),
+    ],
+)
+def test_a_replica_that_nobody_reads_is_told_once(options: dict[str, object], fate: str) -> None:
+    """The start says how many copies of which keyspace are read, and what follows for the level."""
+    log, capture = captured()
+    made = parts(log, **{"consistency": "QUORUM", **options, "nodes": nodes_of("node1", "node3")})
+    made.check()
+    made.report()
+    told = [entry for entry in capture.entries if entry["event"] == "replicas_unread"]
+
+    assert 1 == len(told), capture.entries
+    (warning,) = told
+    assert ("warning", 3, 2, []) == (
+        *(warning["log_level"], warning["copies"], warning["read"], warning["not_read"]),
+    )
+    assert made.keyspaces == [warning["keyspace"]]
+    assert fate in warning["hint"]
+
+
+def test_all_replicas_are_read() -> None:
+    """Where all copies are read there is nothing to tell."""
+    log, capture = captured()
+    made = parts(log, "QUORUM")
+    made.check()
+    made.report()
+
+    assert [] == [entry for entry in capture.entries if entry["event"] == "replicas_unread"]
+
+
+def nodes_of(*names: str) -> dict[str, str]:
+    """Return where these nodes of the 5.0 ring have their logs."""
+    return {name: str(recording("5.0-ring") / "segments" / name) for name in names}

@@ -19,6 +19,7 @@ from headrace.sources.cassandra.topology import (
     Node,
     Topology,
     check_readable,
+    coverage,
     local_datacenter,
     replica_groups,
     set_replicas,
@@ -344,3 +345,48 @@ def test_a_version_is_read_back(nodes: list[Node], copies: int, level: str) -> N
 
     assert version == Topology.decode(version.encode())
     assert version == Topology.of(nodes[::-1], [simple(copies)], level, "dc1")
+
+
+TWO_DCS = keyspace(class_="NetworkTopologyStrategy", dc1="3", dc2="3")
+
+
+@pytest.mark.parametrize(
+    ("level", "replication", "read", "expected"),
+    [
+        ("QUORUM", simple(3), "abc", None),
+        ("QUORUM", simple(3), "ac", (3, 2, 2, ("b",), 3)),
+        ("ONE", simple(3), "a", (3, 1, 1, ("b", "c"), 3)),
+        ("ONE", simple(3), "ac", (3, 2, 1, ("b",), 2)),
+        ("QUORUM", simple(5), "abc", None),
+        ("QUORUM", TWO_DCS, "abcdef", None),
+        ("QUORUM", TWO_DCS, "abcd", (6, 4, 4, ("e", "f"), 6)),
+        ("LOCAL_QUORUM", TWO_DCS, "abc", None),
+        ("LOCAL_QUORUM", TWO_DCS, "abd", (3, 2, 2, ("c",), 3)),
+        ("EACH_QUORUM", TWO_DCS, "abcef", (3, 2, 2, ("d",), 3)),
+    ],
+)
+def test_copies_that_are_read(
+    level: str, replication: KeyspaceSchema, read: str, expected: tuple[object, ...] | None
+) -> None:
+    """Copies that the level counts, and that nobody reads, are told; also where all of a ring are.
+
+    A ring of fewer nodes than copies is read whole by reading all of its nodes.
+    """
+    names = "abcdef" if replication is TWO_DCS else "abc"
+    nodes = [Node(n, (i * 10,), "dc1" if n in "abc" else "dc2") for i, n in enumerate(names)]
+    version = Topology.of(nodes, [replication], level, "dc1")
+    found = coverage(version, "ks", list(read))
+
+    shown = found and (found.copies, found.read, found.needed, found.unread, found.sure)
+    assert expected == shown
+
+
+@pytest.mark.parametrize(("read", "expected"), [("abc", None), ("ac", (3, 2, 2, (), 3))])
+def test_copies_of_a_ring_that_is_not_known(read: str, expected: tuple[object, ...] | None) -> None:
+    """Without tokens the nodes that are given are all that is known: the replication has more."""
+    version = Topology.of([Node(name) for name in read], [simple(3)], "QUORUM")
+    found = coverage(version, "ks", list(read))
+
+    assert expected == (
+        found and (found.copies, found.read, found.needed, found.unread, found.sure)
+    )
