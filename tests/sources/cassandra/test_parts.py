@@ -264,17 +264,17 @@ def test_a_key_has_a_password_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "fate"),
+    ("level", "expired", "fate"),
     [
-        ({}, "wait, and be dropped after expiry_seconds (14400)"),
-        ({"expired": "publish"}, "wait, and be published as it is"),
-        ({"consistency": "ONE"}, "may never be seen"),
+        ("QUORUM", "drop", "wait, and be dropped after expiry_seconds (14400)"),
+        ("QUORUM", "publish", "wait, and be published as it is"),
+        ("ONE", "drop", "may never be seen"),
     ],
 )
-def test_a_replica_that_nobody_reads_is_told_once(options: dict[str, object], fate: str) -> None:
+def test_a_replica_that_nobody_reads_is_told_once(level: str, expired: str, fate: str) -> None:
     """The start says how many copies of which keyspace are read, and what follows for the level."""
     log, capture = captured()
-    made = parts(log, **{"consistency": "QUORUM", **options, "nodes": nodes_of("node1", "node3")})
+    made = parts(log, level, expired=expired, nodes=nodes_of("node1", "node3"))
     made.check()
     made.report()
     told = [entry for entry in capture.entries if entry["event"] == "replicas_unread"]
