@@ -50,38 +50,7 @@ class BooksDifferError(FatalError):
 
 def run_main(arguments: Sequence[str]) -> int:
     """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="headrace run", description="Run a job.")
-    parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
-    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
-    parser.add_argument(
-        "--until-idle", action="store_true", help="take what is there, settle, commit, and end"
-    )
-    parser.add_argument(
-        "--summary-json", type=Path, metavar="PATH", help="write what the run came to, as JSON"
-    )
-    parser.add_argument(
-        "--metrics", metavar="HOST:PORT", help="serve /metrics there, for this machine"
-    )
-    parser.add_argument(
-        "--engine",
-        choices=("worker", SPARK),
-        default="worker",
-        help="what runs it: this process, or Spark in micro-batches",
-    )
-    parser.add_argument("--master", help="with Spark: where; by default in local mode")
-    parser.add_argument(
-        "--batch-bytes",
-        type=int,
-        metavar="N",
-        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
-    )
-    parser.add_argument(
-        "--new-state",
-        action="store_true",
-        help="begin anew, though notes beside the logs say that the job has run before",
-    )
-    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
+    given = _run_parser().parse_args(arguments)
     if given.engine == SPARK:
         # Only here: a worker needs nothing of it.
         from headrace.connector.replay.entry import stream_main  # noqa: PLC0415
@@ -120,6 +89,41 @@ def run_main(arguments: Sequence[str]) -> int:
         raise report.failures[0]
     balance(report.books)
     return 0
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace run", description="Run a job.")
+    parser.add_argument("job_file", type=Path, metavar="JOB.yaml", help="the job file")
+    parser.add_argument("--job", metavar="NAME", help="the job, instead of the one in the file")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="take what is there, settle, commit, and end"
+    )
+    parser.add_argument(
+        "--summary-json", type=Path, metavar="PATH", help="write what the run came to, as JSON"
+    )
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve /metrics there, for this machine"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("worker", SPARK),
+        default="worker",
+        help="what runs it: this process, or Spark in micro-batches",
+    )
+    parser.add_argument("--master", help="with Spark: where; by default in local mode")
+    parser.add_argument(
+        "--batch-bytes",
+        type=int,
+        metavar="N",
+        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
+    )
+    parser.add_argument(
+        "--new-state",
+        action="store_true",
+        help="begin anew, though notes beside the logs say that the job has run before",
+    )
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    return parser
 
 
 def _check_state(path: Path, job: str | None) -> None:

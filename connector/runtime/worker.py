@@ -8,7 +8,7 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from headrace.connector.job import Job
 from headrace.connector.notes import open_notes
 from headrace.connector.obs.logging import set_threshold
 from headrace.connector.runtime import crash
+from headrace.connector.runtime.books import SplitBooks
 from headrace.connector.runtime.clock import SystemClock, ThreadWake
 from headrace.connector.runtime.committed import closing_books
 from headrace.connector.runtime.finishing import Course, Finishing, unfinished
@@ -199,18 +200,13 @@ class Worker:
                 failures += [*source.unread(), *Lacking.errors(source)]
             if until_idle:
                 failures += unfinished(course, self._job.name)
-            usage = resource.getrusage(resource.RUSAGE_SELF)
-            report = Report(
+            report = self._report(
+                pipeline,
+                failures,
+                course.outcome,
+                started=started,
+                cpu_before=cpu_before,
                 books=closing_books(store, source, self._clock, lease_times(self._job)[0]),
-                failures=failures,
-                changes=pipeline.stats.changes,
-                set_aside=pipeline.stats.set_aside,
-                batches=pipeline.stats.batches,
-                commits=pipeline.stats.commits,
-                wall_seconds=time.monotonic() - started,
-                cpu_seconds=time.process_time() - cpu_before,
-                memory_bytes_max=usage.ru_maxrss * 1024,
-                outcome=course.outcome,
             )
             counts = {"changes": report.changes, "set_aside": report.set_aside}
             self._log.info("stopped", **counts, failures=len(failures))
@@ -220,6 +216,30 @@ class Worker:
             if measures is not None:
                 measures.close()
             source.close()
+
+    @staticmethod
+    def _report(  # noqa: PLR0913 (what a run came to)
+        pipeline: Pipeline,
+        failures: list[HeadraceError],
+        outcome: Outcome,
+        *,
+        books: Sequence[SplitBooks],
+        started: float,
+        cpu_before: float,
+    ) -> Report:
+        """Return what a run came to; *started* and *cpu_before* are the clocks' at its start."""
+        return Report(
+            books=books,
+            failures=failures,
+            changes=pipeline.stats.changes,
+            set_aside=pipeline.stats.set_aside,
+            batches=pipeline.stats.batches,
+            commits=pipeline.stats.commits,
+            wall_seconds=time.monotonic() - started,
+            cpu_seconds=time.process_time() - cpu_before,
+            memory_bytes_max=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            outcome=outcome,
+        )
 
     def _is_stopped(self, seconds: float) -> bool:
         """Wait so long, or until somebody asks to stop; say whether somebody has."""

@@ -9,6 +9,17 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "connector/control/test_catalogue.py::test_a_source_that_begins_elsewhere_runs_beside": {
         "connector.control.entries:RouteOptions": "start",
     },
+    "connector/test_job.py::test_statements_may_write_below_the_roots": {
+        "connector.job:JobFile": "sink_files_roots",
+    },
+    "connector/rest/test_users.py::test_reads_users_and_certificates": {
+        "connector.rest.users:_Certificate": "role",
+        "connector.rest.users:_File": "certificates users",
+        "connector.rest.users:_User": "password role",
+    },
+    "sources/cassandra/test_agent_server.py::test_only_its_own_names_are_answered": {
+        "sources.cassandra.agent_command:AgentConfig": "hosts",
+    },
     "connector/test_job.py::test_a_source_of_another_cluster": {
         "connector.control.entries:RouteOptions": "cluster",
         "connector.job:JobFile": "clusters",

@@ -342,12 +342,12 @@ def releases_before_the_commit(patch: Patch) -> None:
 
 def looks_at_its_own_needs_alone(patch: Patch) -> None:
     """Release segments when one split is past them."""
-    real = needs.read_all
-    patch.setattr(needs, "read_all", lambda folder: sorted(real(folder), key=_split)[:1])
+    real = needs.notes_in
+    patch.setattr(needs, "notes_in", lambda folder: sorted(real(folder), key=_split)[:1])
 
 
-def _split(need: needs.Need) -> str:
-    return need.split
+def _split(note: needs.Note) -> str:
+    return note.need.split
 
 
 def sends_without_bound(patch: Patch) -> None:
