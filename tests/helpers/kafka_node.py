@@ -64,10 +64,11 @@ class KafkaNode(LoopbackServer):
             18: _versions,
             19: self._create,
             22: lambda _: struct.pack(">ihqh", 0, self.transactions_error, 1, 0),
-            24: self._never,
+            **dict.fromkeys((0, 24, 26), self._never),
             32: _configs,
             36: self._let_in,
         }
+        assert answers.keys() == _VERSIONS.keys()  # What is offered has an answer.
         with contextlib.suppress(OSError), client, client.makefile("rwb") as file:
             while size := file.read(4):
                 content = file.read(*struct.unpack(">i", size))

@@ -189,6 +189,15 @@ def eventually() -> Iterator[float]:
         time.sleep(0.05)
 
 
+def until_read(client: Client, source: str, offset: int) -> None:
+    """Wait until a source has committed that it read its file as far as *offset*."""
+    for _ in eventually():
+        found = client("GET", f"/api/v1/sources/{source}/offsets").json["offsets"]
+        if [offset] == [part["offset"]["offset"] for part in found]:
+            return
+    raise AssertionError(found)
+
+
 def answers_here(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
     """Let services that are made from now on put their questions to *ask*: start no process."""
     defaults = ControlService.__init__.__kwdefaults__

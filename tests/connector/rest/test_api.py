@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.connector.states import Observed
-from rest_server import Answer, RestWorker, eventually
+from rest_server import Answer, RestWorker, eventually, until_read
 
 CONFIG = {
     "name": "o",
@@ -28,6 +28,15 @@ def seen(worker: RestWorker, state: Observed) -> dict[str, Any]:
         if found["state"] == state:
             return found
     raise AssertionError(found)
+
+
+def runs(worker: RestWorker, generation: int) -> None:
+    """Wait until the source's only split runs *generation*."""
+    for _ in eventually():
+        splits = worker.client("GET", "/api/v1/sources/o").json["splits"]
+        if [generation] == [split["generation"] for split in splits]:
+            return
+    raise AssertionError(splits)
 
 
 def test_sinks(served: RestWorker) -> None:
@@ -90,19 +99,16 @@ def test_bad_uris(shared: RestWorker, uri: str, message: str) -> None:
 
 def test_life_of_a_source(worker: RestWorker) -> None:
     """A source is made, pauses, stops; its positions move; splits show what they run."""
-    assert (201, "RUNNING") == (make(worker).status, make(worker).json.get("desired", "RUNNING"))
+    made = make(worker)
+    assert (201, "RUNNING") == (made.status, made.json.get("desired"))
     running = seen(worker, Observed.RUNNING)
-    assert [running["generation"]] == [split["generation"] for split in running["splits"]]
+    runs(worker, running["generation"])
+    until_read(worker.client, "o", 14)
     assert 202 == worker.client("POST", "/api/v1/sources/o/pause").status
     seen(worker, Observed.PAUSED)
     changed = worker.client("PATCH", "/api/v1/sources/o", {"config": {"tasks.max": "3"}})
     assert running["generation"] + 1 == changed.json["generation"]
-    for _ in eventually():
-        splits = worker.client("GET", "/api/v1/sources/o").json["splits"]
-        if [running["generation"] + 1] == [split["generation"] for split in splits]:
-            break
-    else:
-        raise AssertionError(splits)
+    runs(worker, running["generation"] + 1)
     part = {"partition": {"split": "in.jsonl"}, "offset": {"offset": 0}}
     path = "/api/v1/sources/o/offsets"
     assert 409 == worker.client("PATCH", path, {"offsets": [part]}).status

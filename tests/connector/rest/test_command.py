@@ -76,10 +76,20 @@ class Process:
         """Return the process of the job; 0 without one."""
         return int(self.commands.status("o").worker.partition(":")[2] or 0)
 
-    def job_pids(self) -> list[int]:
-        """Return the processes of the job, each as often as it owns a split."""
-        workers = [split.worker for split in self.commands.status("o").splits]
-        return sorted(int(worker.partition(":")[2] or 0) for worker in workers)
+    def sharers(self, *, without: int = 0) -> list[int]:
+        """Wait until two processes, none of them *without*, share all splits; return them.
+
+        They are those of one look: at another moment a split may be on its way between them.
+        """
+        found: list[int] = []
+
+        def are_two() -> bool:
+            workers = [split.worker for split in self.commands.status("o").splits]
+            found[:] = sorted({int(worker.partition(":")[2] or 0) for worker in workers})
+            return 2 == len(found) and not {0, without} & {*found}
+
+        until(are_two, "they never shared the splits")
+        return found
 
     def end(self) -> None:
         """End it, if it still lives."""
@@ -140,18 +150,12 @@ def test_pumps_share_the_splits_of_a_job(pumps: Process) -> None:
     """
     pumps.client("POST", "/connectors", {"name": "o", "config": CONFIG})
 
-    def shared() -> bool:
-        pids = pumps.job_pids()
-        return 0 not in pids and len(set(pids)) == 2
-
-    until(shared, "they never shared the splits")
-    killed, other = sorted(set(pumps.job_pids()))
+    killed, other = pumps.sharers()
     os.kill(killed, signal.SIGKILL)
-    until(lambda: shared() and killed not in pumps.job_pids(), "it was never replaced")
-    assert other in pumps.job_pids()
+    pids = pumps.sharers(without=killed)
+    assert other in pids
     until(lambda: b'pump="2"' in pumps.metrics(), "a pump tells nothing")
     os.kill(other, signal.SIGSTOP)
-    pids = set(pumps.job_pids())
     pumps.child.send_signal(signal.SIGTERM)
     until(lambda: not pumps.client.answers(), "it heard nothing")
     pumps.child.send_signal(signal.SIGTERM)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from children import until
 from headrace.connector.control.exec import main as exec_main
 from headrace.connector.control.probe import answer_to
 from headrace.connector.control.probing import unpacked
@@ -13,7 +14,7 @@ from headrace.connector.shell.main import main as shell_main
 from headrace.connector.shell.remote import RemoteError, remote
 from headrace.connector.shell.statements import DescribeSinks
 from ports import free_port
-from rest_server import Client, RestWorker, answers_here, eventually
+from rest_server import Client, RestWorker, answers_here, until_read
 
 SCRIPT = """
 CREATE DATA_SINK b WITH 'bus://x' AND seats = 7;
@@ -81,17 +82,14 @@ def test_positions_by_place(
     source = "DATA_SOURCE brook ON TABLE s.t"
     assert 0 == exec_main([*place, f"CREATE {source} WITH k"])
     name = "brook.s.t"
-    for _ in eventually():
-        if client("GET", f"/api/v1/sources/{name}").json["state"] == "RUNNING":
-            break
+    path = f"/api/v1/sources/{name}"
+    until(lambda: "RUNNING" == client("GET", path).json["state"], "it never ran")
+    until_read(client, name, 14)
     assert 0 == exec_main([*place, f"SHOW LAG FOR {source}; STOP {source}"])
     assert "behind_bytes" in capsys.readouterr().out
-    for _ in eventually():
-        if client("GET", f"/api/v1/sources/{name}").json["state"] == "STOPPED":
-            break
-    path = f"/api/v1/sources/{name}/offsets"
+    until(lambda: "STOPPED" == client("GET", path).json["state"], "it never stopped")
     anew = {"offsets": [{"partition": {}, "offset": {"at": "earliest"}}]}
-    dry = client("PATCH", f"{path}?dry_run=true", anew).json
+    dry = client("PATCH", f"{path}/offsets?dry_run=true", anew).json
     assert (False, [14]) == (dry["applied"], [p["offset"]["offset"] for p in dry["before"]])
     assert 0 == exec_main([*place, f"ALTER {source} SET POSITION = 'earliest'"])
     assert "reads again 14 bytes" in capsys.readouterr().out
@@ -104,11 +102,11 @@ def test_positions_by_place(
         ({"partition": {"split": "in.jsonl", "x": "y"}, "offset": {"at": "latest"}}, "a place is"),
         ({"partition": {}, "offset": {"at": "nonsense"}}, "nonsense"),
     ):
-        answer = client("PATCH", path, {"offsets": [wrong]})
+        answer = client("PATCH", f"{path}/offsets", {"offsets": [wrong]})
         assert 400 <= answer.status < 500
         assert message in answer.json["message"]
     mixed = {"offsets": [*end["offsets"], {"partition": {"split": "in.jsonl"}, "offset": None}]}
-    assert 400 == client("PATCH", path, mixed).status
+    assert 400 == client("PATCH", f"{path}/offsets", mixed).status
 
 
 def test_what_is_no_statement(served: RestWorker) -> None:
