@@ -8,7 +8,10 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem
 # Tests start hundreds of processes: without kept bytecode each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 SECONDS ?= 600
-SEED ?= 0
+# Another one each time; the commands below are printed with it, so that a failure can be repeated.
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
 FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
 SHARED_OUT := -n auto --dist worksteal
 HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
@@ -33,16 +36,17 @@ test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real
 
 # Side by side: what waits in one leaves its core to the other.
 real-node:  ## Run that half of test-real which needs one node.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 -m "real and not ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 1500 -m "real and not ring" tests/real
 
 real-ring:  ## Run that half of test-real which needs a ring, or a node of its own.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 -m "real and ring" tests/real
+	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 1500 -m "real and ring" tests/real
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	@PYTHONPATH=tests/helpers exec $(BIN)/python tests/real/topology.py
 
-fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600), others each time unless SEED is given.
+fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600) and draw new examples, unless SEED is given.
+	HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT) -m "hypothesis and not real" --hypothesis-seed=$(SEED)
 	$(FUZZ) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 	$(FUZZ) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 

@@ -213,7 +213,7 @@ def doors(guarded: Cassandra, tmp_path: Path) -> Iterator[Doors]:
         until(lambda: child.poll() is not None or _answers(made.url), "the worker never answered")
         yield made
         child.terminate()
-        assert 0 == child.wait(60)
+        assert 0 == child.wait(SECONDS_MAX)
     finally:
         child.kill()
         child.wait()

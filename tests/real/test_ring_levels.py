@@ -68,12 +68,13 @@ def test_all_waits_for_a_node_and_one_for_none(
             stack.enter_context(Worker(document | named, folder))
         load.write(BEFORE)
         before = load.expected.total()
-        wait_for(lambda: all(count(level) == before for level in LEVELS), "not all came")
+        wait_for(lambda: all(count(level) >= before for level in LEVELS), "not all came")
         third.kill()
         load.write(MEANWHILE)
         wanted = load.expected.total()
         wait_for(lambda: count("ONE") >= wanted, "what one node has did not come")
-        assert before == count("ALL")
+        # A write that was not answered in time is made again, and may be published twice.
+        assert before <= count("ALL") <= before + load.repeated.total()
         waiting = disposed(ring.nodes[:2])
         assert waiting
         third.start()

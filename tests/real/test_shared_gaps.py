@@ -13,7 +13,7 @@ import yaml
 from ring_jobs import store_on
 from servers.cassandra import Cassandra
 
-from children import RUN, until
+from children import RUN, SECONDS_MAX, until
 from gap_jobs import GapJob
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
@@ -89,7 +89,7 @@ def working(job: GapJob) -> Iterator[None]:
     try:
         yield
         worker.terminate()
-        assert 0 == worker.wait(60)
+        assert 0 == worker.wait(SECONDS_MAX)
     finally:
         worker.kill()
         worker.wait()
@@ -107,12 +107,12 @@ def test_a_worker_goes_on_when_it_is_accepted(
     assert 0 == job.run()
     lose(job)
     with working(job):
-        until(lambda: ["open", "open"] == states(job), "not both splits stop", seconds=60)
+        until(lambda: ["open", "open"] == states(job), "not both splits stop")
         assert list(range(3)) == job.rows()[:3]
         log = job.folder / "log"
-        until(lambda: '"again":false' in log.read_text(), "it is not given up", seconds=60)
+        until(lambda: '"again":false' in log.read_text(), "it is not given up")
         assert 0 == job.call("accept", GAP)
-        until(lambda: list(range(9)) == job.rows(), "it does not go on", seconds=60)
+        until(lambda: list(range(9)) == job.rows(), "it does not go on")
 
     capsys.readouterr()
     assert 0 == job.call("gaps")

@@ -44,10 +44,10 @@ def test_jobs_that_run_become_one(job: GapJob) -> None:
     job.execute(stop.replace("STOP", "RESUME"))
     with running(job, job.name, fork_of(job)):
         job.log(2, range(20, 23), others=range(30, 33))
-        until(lambda: jobs(job) == {job.name}, "they never became one", seconds=60)
+        until(lambda: jobs(job) == {job.name}, "they never became one")
         job.log(3, range(23, 26), others=range(33, 36))
         everything = [*range(3), *range(10, 13), *range(20, 26), *range(30, 36)]
-        until(lambda: everything == job.rows(), "something is missing", seconds=60)
+        until(lambda: everything == job.rows(), "something is missing")
 
     assert everything == job.rows()
     assert 6 == job.books()["mutations.pending"]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from servers.cassandra import Cassandra
 
-from children import RUN, until, write_lines
+from children import RUN, SECONDS_MAX, until, write_lines
 from headrace.connector.cli import main
 from headrace.connector.stores.cassandra import CassandraStore
 from headrace.connector.stores.cassandra_session import CassandraStoreConfig
@@ -127,7 +127,7 @@ def test_splits_move_between_machines(machines: Machines) -> None:
         write_lines(machines.folder, FILES, range(100, 200))
         until(lambda: machines.has(200), "lines are missing")
 
-        assert 0 == first.wait(30)
+        assert 0 == first.wait(SECONDS_MAX)
         assert took < HAND_OVER_SECONDS_MAX
     assert {1} == set(machines.lines().values())  # A planned hand-over repeats nothing.
 
