@@ -336,6 +336,13 @@ class Source(ABC):
         """Return the tables it waits for, and why, after `plan`; on any thread, it only reckons."""
         return {}
 
+    def unreadable(self) -> Mapping[str, Problem]:
+        """Return the parts that cannot be read now, and why, while the others are read.
+
+        The hint says what follows for what is published. On any thread, it only reckons.
+        """
+        return {}
+
     def measures(self) -> Sequence[Measure]:
         """Return what an operator wants to know now; on any thread, while readers read."""
         return ()

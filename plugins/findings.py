@@ -11,12 +11,14 @@ from headrace.plugins.errors import Disposition
 class Backlog:
     """What one part of a split has behind a position: durable bytes, and the files they are in.
 
-    `partition` is as in `Position.describe`.
+    `partition` is as in `Position.describe`. With a `problem` the part cannot be read now, and
+    the numbers say nothing.
     """
 
     partition: Mapping[str, str]
     size_bytes: int
     files: int
+    problem: str = ""
 
 
 class CheckResult(StrEnum):

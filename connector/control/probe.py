@@ -35,6 +35,7 @@ from headrace.plugins import (
     Position,
     Reader,
     Record,
+    RetriableError,
     Sink,
     Source,
     Split,
@@ -101,20 +102,22 @@ def validate(question: Question) -> Json:
 def lag(question: Question) -> Json:
     """Return, of a job, what each part has left to read, and when the oldest was written.
 
-    `parts` holds partition, bytes and files for each part of each split, `oldest_us` µs since 1970
-    of the oldest change that was not published; null where there is none or it cannot be told.
+    `parts` holds partition, bytes, files and problem for each part of each split, `oldest_us` µs
+    since 1970 of the oldest change that was not published; null where there is none or it cannot
+    be told.
     """
     with _opened(question) as (source, stands):
         parts = [
-            [dict(part.partition), part.size_bytes, part.files]
+            [dict(part.partition), part.size_bytes, part.files, part.problem]
             for split, position in stands
             for part in source.backlog(split, position)
         ]
         oldest_us = None
-        if any(size_bytes for _, size_bytes, _ in parts):
+        if any(size_bytes for _, size_bytes, _, _ in parts):
             readers = [source.open(split, position) for split, position in stands]
-            times = [record.timestamp_us for reader in readers for record in _first(reader)]
-            oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
+            with contextlib.suppress(RetriableError):  # A part that cannot be read now.
+                times = [record.timestamp_us for reader in readers for record in _first(reader)]
+                oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
         return {"parts": parts, "oldest_us": oldest_us}
 
 
@@ -209,7 +212,8 @@ def _compared(
 
 
 def _left(source: Source, split: Split, position: Position | None) -> Mapping[Key, Json]:
-    return {_key(b.partition): [b.size_bytes, b.files] for b in source.backlog(split, position)}
+    left = source.backlog(split, position)
+    return {_key(b.partition): [b.size_bytes, b.files] for b in left if not b.problem}
 
 
 def _key(partition: Mapping[str, str]) -> Key:

@@ -20,7 +20,8 @@ from headrace.connector.control.errors import (
 from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
 from headrace.connector.control.probing import Ask, ask
-from headrace.connector.control.showing import pairs_text, time_text
+from headrace.connector.control.showing import pairs_text
+from headrace.connector.control.status import time_text
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.shell.statements import PreviewSource, SetPosition
 from headrace.plugins import EncodedPosition
@@ -49,13 +50,14 @@ class Running:
         self._commands = commands
 
     def lag(self, source: SourceEntry | None) -> ResultTable:
-        """Return how far all sources are behind, or one of them; of all, also why one cannot tell.
+        """Return how far all sources are behind, or one of them, and which parts cannot be read.
 
         Raises:
             NotAvailableError: the one source cannot tell.
 
         """
-        columns = ("name", "partition", "behind_bytes", "behind_files", "oldest", "age_seconds")
+        facts = ("behind_bytes", "behind_files", "oldest", "age_seconds")
+        columns = ("name", "partition", *facts, "problem")
         if source is not None:
             job = self._commands.status(source.name).job
             return ResultTable(columns, tuple(self._lag_rows(job, [source.name])))
@@ -65,11 +67,11 @@ class Running:
             jobs.setdefault(status.job, []).append(status.name)
         for job, names in jobs.items():
             try:
-                rows += [(*row, "") for row in self._lag_rows(job, names)]
+                rows += self._lag_rows(job, names)
             except StatementError as error:
                 why = error.problems[0].message
                 rows += [(name, "", "", "", "", "", why) for name in names]
-        return ResultTable((*columns, "problem"), tuple(sorted(rows)))
+        return ResultTable(columns, tuple(sorted(rows)))
 
     def preview(self, statement: PreviewSource) -> ResultTable:
         """Return the next changes of a source.
@@ -176,20 +178,25 @@ class Running:
         """Return the lag of the sources *names*, which *job* runs: of the split most behind."""
         found = self._ask({"verb": "lag", **self._file_of(job)})
         worst: dict[str, tuple[int, int]] = {}
-        for partition, size_bytes, files in found["parts"]:
+        problems: dict[str, str] = {}
+        for partition, size_bytes, files, problem in found["parts"]:
             key = pairs_text(partition)
-            worst[key] = max(worst.get(key, (0, 0)), (size_bytes, files))
+            if problem:
+                problems[key] = problem
+            else:
+                worst[key] = max(worst.get(key, (0, 0)), (size_bytes, files))
         oldest_us, oldest, age = found["oldest_us"], "", "0.0"
         if oldest_us is not None:
             oldest = time_text(oldest_us // _MS)
             age = f"{max(0.0, time.time() - oldest_us / _US):.1f}"
         elif any(size_bytes for size_bytes, _ in worst.values()):
             age = ""
-        return [
-            (name, partition, str(size_bytes), str(files), oldest, age)
-            for name in names
+        rows = [
+            (partition, str(size_bytes), str(files), oldest, age, "")
             for partition, (size_bytes, files) in worst.items()
         ]
+        rows += [(partition, "", "", "", "", problem) for partition, problem in problems.items()]
+        return [(name, *row) for name in names for row in rows]
 
     def _file_for(self, sink: str) -> Path | None:
         """Return what the jobs of a sink are run with, or None if nobody has said that."""

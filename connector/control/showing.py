@@ -1,6 +1,5 @@
 """What SHOW answers from the store alone. Times are shown in UTC."""
 
-import datetime as dt
 import sqlite3
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.offsets import SPLIT_KEY
-from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.control.status import ConnectorStatus, time_text, unread_since
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.shell.statements import Subject
 from headrace.connector.states import Observed
@@ -93,6 +92,9 @@ def _errors(
             if reason:
                 code, _, message = reason.partition(": ")
                 rows.append((job, split, "failed", "", "", code, message, ""))
+        rows += [
+            (job, "", "unread", "", part.name, *unread_since(part), "") for part in mine[0].unread
+        ]
         kept = job_store(connection, job).losses()
         chosen_losses = (each for each in kept if table in ("", each.loss.table))
         newest = deque(map(_loss_row, chosen_losses), ERRORS_SHOWN_MAX)
@@ -111,10 +113,3 @@ def _reason(reason: str, attempt: int, next_attempt_ms: int | None) -> str:
     if next_attempt_ms is None:
         return reason
     return f"{reason} (attempt {attempt}, next at {time_text(next_attempt_ms)})"
-
-
-def time_text(time_ms: int | None) -> str:
-    """Return a time of ms since 1970 in ISO 8601, or nothing."""
-    if time_ms is None:
-        return ""
-    return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"

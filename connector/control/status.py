@@ -1,5 +1,6 @@
 """How connectors fare, as the store knows it: no broker, node or worker is asked."""
 
+import datetime as dt
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import whole_table
 from headrace.connector.runtime.lacking import lacking_tables
 from headrace.connector.runtime.processes import is_dead
+from headrace.connector.runtime.unread import UnreadPart, unread_parts
 from headrace.connector.states import Desired, Observed, connector_state, split_state, worst
 from headrace.connector.stores import LeaseRow, Owner, Seen, Store
 from headrace.connector.stores.board import WHOLE_JOB, Board
@@ -41,7 +43,8 @@ class ConnectorStatus:
     """A connector: what is wanted (`desired`, `generation`), what is seen, and its splits.
 
     `job_state` is that of the job as a whole: FAILED or RESTARTING when nothing of it runs. It is
-    FAILED, too, for a source whose table lacks, while the job runs the others.
+    FAILED, too, for a source whose table lacks, while the job runs the others. `unread` are the
+    parts of the source, such as logs of nodes, that cannot be read now while the others are.
     """
 
     name: str
@@ -55,6 +58,7 @@ class ConnectorStatus:
     attempt: int = 0
     next_attempt_ms: int | None = None
     splits: Sequence[SplitStatus] = ()
+    unread: Sequence[UnreadPart] = ()
 
 
 def connector_statuses(
@@ -77,6 +81,7 @@ def connector_statuses(
             state = connector_state(route.state, job.state, [s.state for s in job.splits])
             troubled = next((s for s in job.splits if s.state is state and s.reason), None)
             cause = job if job.reason or troubled is None else troubled
+            reason = cause.reason or unread_text(job.unread)
             found.append(
                 ConnectorStatus(
                     name=route.source,
@@ -86,13 +91,32 @@ def connector_statuses(
                     job_state=job.state,
                     generation=job.generation,
                     worker=job.worker,
-                    reason=cause.reason if state is not Observed.STOPPED else "",
+                    reason=reason if state is not Observed.STOPPED else "",
                     attempt=cause.attempt,
                     next_attempt_ms=cause.next_attempt_ms,
                     splits=job.splits,
+                    unread=job.unread,
                 )
             )
     return found
+
+
+def unread_text(parts: Sequence[UnreadPart]) -> str:
+    """Return since when which parts cannot be read, and what follows."""
+    return "; ".join(f"{code}: {text}" for code, text in map(unread_since, parts))
+
+
+def unread_since(part: UnreadPart) -> tuple[str, str]:
+    """Return the code of why a part cannot be read; and since when it cannot, and what follows."""
+    code, _, text = part.reason.partition(": ")
+    return code, f"since {time_text(part.since_ms)} {text}"
+
+
+def time_text(time_ms: int | None) -> str:
+    """Return a time of ms since 1970 in ISO 8601, or nothing."""
+    if time_ms is None:
+        return ""
+    return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
@@ -116,6 +140,7 @@ def sink_status(name: str, users: Sequence[ConnectorStatus]) -> ConnectorStatus:
         attempt=cause.attempt if cause else 0,
         next_attempt_ms=cause.next_attempt_ms if cause else None,
         splits=[replace(split, task=number) for number, split in enumerate(splits)],
+        unread=list(dict.fromkeys(part for user in jobs for part in user.unread)),
     )
 
 
@@ -129,6 +154,7 @@ class _JobStatus:
     next_attempt_ms: int | None
     splits: Sequence[SplitStatus]
     lacking: Mapping[str, str]
+    unread: Sequence[UnreadPart]
 
 
 def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) -> _JobStatus:
@@ -152,6 +178,7 @@ def _job_status(store: Store, generation: int, dead: Callable[[Owner], bool]) ->
         whole.next_attempt_ms if whole else None,
         splits,
         lacking_tables(seen),
+        unread_parts(seen, workers),
     )
 
 

@@ -21,6 +21,7 @@ from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
 from headrace.connector.replay.microbatches import ALL_BYTES, Part, offset_of, position_at
 from headrace.connector.replay.options import CHUNK_BYTES, LAG_BYTES
 from headrace.connector.replay.part_work import PartReport, PartWork
+from headrace.connector.replay.planning import all_told
 from headrace.connector.replay.run_metrics import CatchUpMeasures
 from headrace.connector.replay.shards import Shard, SourceSpec
 from headrace.connector.runtime.clock import SystemClock
@@ -141,7 +142,8 @@ class Driver:
         """Return how many bytes are unread of each split that is to be caught up."""
         found = {}
         for state in self._store.states():
-            backlog = self._source.backlog(Split(state.split), self._position(state))
+            position = self._position(state)
+            backlog = all_told(self._source.backlog(Split(state.split), position))
             size_bytes = sum(part.size_bytes for part in backlog)
             asked = state.split in self._orders.splits
             if asked or (not self._orders.splits and size_bytes > self._orders.lag_bytes):

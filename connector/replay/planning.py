@@ -9,11 +9,13 @@ from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec, inside, spare
 from headrace.plugins import (
+    Backlog,
     CheckResult,
     ConfigError,
     EncodedPosition,
     Finding,
     Problem,
+    RetriableError,
     Source,
     Split,
 )
@@ -168,11 +170,24 @@ def _size_and_end(
                     raise
                 until = None
         spare(source, selection)
-        backlog = source.backlog(split, position)
+        backlog = all_told(source.backlog(split, position))
     finally:
         source.close()
     size = sum(part.size_bytes for part in backlog)
     return size, sum(part.files for part in backlog), len(backlog), until
+
+
+def all_told(backlog: Sequence[Backlog]) -> Sequence[Backlog]:
+    """Return *backlog*: bulk work needs all of it.
+
+    Raises:
+        RetriableError: a part cannot be read now.
+
+    """
+    for part in backlog:
+        if part.problem:
+            raise RetriableError(part.problem, place=" ".join(part.partition.values()))
+    return backlog
 
 
 def _located(

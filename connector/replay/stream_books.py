@@ -59,7 +59,8 @@ def _backlogs(source: Source, states: Sequence[SplitState]) -> Iterator[tuple[st
     for state in states:
         position = None if state.position is None else source.decode_position(state.position)
         for part in source.backlog(Split(state.split), position):
-            yield state.split, part
+            if not part.problem:
+                yield state.split, part
 
 
 class StreamMeasures:

@@ -17,7 +17,7 @@ from headrace.connector.control.errors import AlreadyExistsError, NotFoundError,
 from headrace.connector.control.offsets import Offset
 from headrace.connector.control.plugin_list import find_plugin, installed
 from headrace.connector.control.service import ControlService
-from headrace.connector.control.status import ConnectorStatus, SplitStatus
+from headrace.connector.control.status import ConnectorStatus, SplitStatus, unread_text
 from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
 from headrace.connector.rest.doorway import Doorway
@@ -39,6 +39,7 @@ _KINDS: Final[Mapping[str, type[Entry]]] = {"sources": SourceEntry, "sinks": Sin
 _STATES: Final = {Observed.STALLED: "RUNNING"}
 _INITIAL: Final = ("RUNNING", "PAUSED", "STOPPED")
 _TROUBLE: Final = (Observed.FAILED, Observed.RESTARTING)
+_TRACED: Final = (*_TROUBLE, Observed.STALLED)
 _BLANK: Final = "".join(map(chr, range(0x21)))  # What Java's trim takes away.
 
 
@@ -332,7 +333,7 @@ class ConnectDoor:
                 "worker_id": status.worker or self._worker_id(),
                 "version": __version__,
             }
-            | _trace(status.job_state, status),
+            | (_trace(status.job_state, status) or _unread(status)),
             "tasks": [self._task(split) for split in _tasks(status)],
             "type": _type(entry),
         }
@@ -444,13 +445,19 @@ def _connector_state(status: ConnectorStatus) -> str:
 
 
 def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, str]:
-    """Return what failed; of what is tried again, also when."""
-    if state not in _TROUBLE or not cause.reason:
+    """Return what failed or stands still; of what is tried again, also when."""
+    if state not in _TRACED or not cause.reason:
         return {}
     again = f" (attempt {cause.attempt}" if cause.attempt else ""
     if again and cause.next_attempt_ms:
         again += f", next at {cause.next_attempt_ms} ms since 1970"
     return {"trace": cause.reason + (again + ")" if again else "")}
+
+
+def _unread(status: ConnectorStatus) -> dict[str, str]:
+    """Return which parts of a source cannot be read, though it runs."""
+    text = unread_text(status.unread) if status.state is not Observed.STOPPED else ""
+    return {"trace": text} if text else {}
 
 
 def _task_class(entry: Entry) -> str:

@@ -93,6 +93,7 @@ class JobMeasures:
                 (run.split, part)
                 for run in runs
                 for part in onlooker.backlog(Split(run.split), run.position)
+                if not part.problem
             ]
         except (HeadraceError, OSError):
             self._backlogs = ()  # Who reads says why.

@@ -96,9 +96,10 @@ def facts_of(job: Job, store: Store) -> Sequence[Mapping[str, Fact]]:
 def _lag(source: Source, state: SplitState) -> int | None:
     position = None if state.position is None else source.decode_position(state.position)
     try:
-        return sum(part.size_bytes for part in source.backlog(Split(state.split), position))
+        parts = source.backlog(Split(state.split), position)
     except RetriableError:  # A node that does not answer.
         return None
+    return None if any(part.problem for part in parts) else sum(part.size_bytes for part in parts)
 
 
 def _shown(fact: Fact) -> str:

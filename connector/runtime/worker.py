@@ -60,6 +60,7 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
+from headrace.connector.runtime.unread import Unread
 from headrace.connector.runtime.watch import Pulse, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.states import Desired
@@ -108,6 +109,7 @@ class Worker:
         self._plan = 0
         self._replanning: Replanning | None = None
         self._lacking: Lacking | None = None
+        self._unread: Unread | None = None
         self._sink_noted = False
         self._nearness = Nearness()
         self._until = until
@@ -193,6 +195,7 @@ class Worker:
             if self._plan:
                 lacking = Lacking(source, owner.worker, self._wanted.generation, self._log)
                 self._lacking, self._replanning = lacking, replanning
+                self._unread = Unread(source, owner.worker, self._wanted.generation)
                 self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
@@ -441,8 +444,9 @@ class Worker:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
         if rows:
             hands.store.see(rows)
-        if self._lacking is not None:
+        if self._lacking is not None and self._unread is not None:
             self._lacking.look(hands.store)
+            self._unread.look(hands.store, self._clock.monotonic_ms())
 
     def _heed(self, hands: "_Hands", course: Course) -> None:
         """Have the pipeline do what is wanted now."""

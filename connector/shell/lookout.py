@@ -78,13 +78,16 @@ class Lookout:
         except HeadraceError:
             return ""
         told = [row for row in rows if row["behind_bytes"]]
+        untold = dict.fromkeys(r["partition"] for r in rows if r["problem"] and r["partition"])
+        unread = f"cannot be read: {'; '.join(untold)}" if untold else ""
         if not told:
-            return ""
+            return unread
         worst = max(
             told, key=lambda row: (float(row["age_seconds"] or 0), int(row["behind_bytes"]))
         )
         age = f"{float(worst['age_seconds']):.0f} s, " if worst["age_seconds"] else ""
-        return f"lag {age}{worst['behind_bytes']} bytes ({worst['name']})"
+        lag = f"lag {age}{worst['behind_bytes']} bytes ({worst['name']})"
+        return f"{lag}, {unread}" if unread else lag
 
     def _ask(self) -> Known:
         wanted = (DescribeSinks(), DescribeSources(), Show(subject=Subject.SPLITS))

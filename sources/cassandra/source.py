@@ -44,6 +44,7 @@ from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names
 from headrace.sources.cassandra.state import CdcState, Marker
 from headrace.sources.cassandra.survey import Logs, acquaint, ahead, backlog, located, spared_bytes
 from headrace.sources.cassandra.traces import forget, traces_of
+from headrace.sources.cassandra.unread import unread_of
 
 
 class CassandraSource(Source):
@@ -141,6 +142,9 @@ class CassandraSource(Source):
         found = []
         for part in left:
             node = part.partition["node"]
+            if part.problem:
+                found.append(part)
+                continue
             log, spared = self._parts.logs[node], reading.spared.get(node)
             passed = spared_bytes(log, markers.get(node, START), spared) if spared else 0
             found.append(replace(part, size_bytes=max(0, part.size_bytes - passed)))
@@ -268,6 +272,10 @@ class CassandraSource(Source):
     def lacking(self) -> Mapping[str, Problem]:
         """Return the tables that are waited for: by the schema that is given, and by the logs."""
         return self._parts.lacking()
+
+    def unreadable(self) -> Mapping[str, Problem]:
+        """Return the logs that cannot be read now, by node; see `unread.unread_of`."""
+        return unread_of(self._parts)
 
     def measures(self) -> Sequence[Measure]:
         """Return how much was read, and how full the nodes' directories are."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.plugins import Backlog, ConfigError, Problem
 from headrace.sources.cassandra.directory import NodeLog, SegmentInfo
-from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
 from headrace.sources.cassandra.gaps import START
 from headrace.sources.cassandra.manifest import Stored, file_of
 from headrace.sources.cassandra.seats import SEATS_MAX
@@ -32,13 +32,24 @@ def acquaint(logs: Logs, state: CdcState) -> None:
 
 
 def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
-    """Return, for each node, the bytes of its log after the marker, and how many segments."""
+    """Return, for each node, the bytes of its log after the marker, and how many segments.
+
+    Of a log that cannot be listed now it says why.
+    """
     found = []
     if state is not None:
         acquaint(logs, state)
     for node, log in logs.items():
         marker = state.markers.get(node) if state else None
-        sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in log.segments()]
+        try:
+            segments = log.segments()
+        except LogUnreadableError as error:  # The others can be told.
+            place = f"{error.place}: " if error.place else ""
+            problem = f"{error.code}: {place}{error.message}"
+            part = Backlog(partition={"node": node}, size_bytes=0, files=0, problem=problem)
+            found.append(part)
+            continue
+        sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in segments]
         left = [size for size in sizes if size]
         found.append(Backlog(partition={"node": node}, size_bytes=sum(left), files=len(left)))
     return found

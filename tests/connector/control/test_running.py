@@ -104,7 +104,7 @@ def test_lag(service: ControlService, folder: Path) -> None:
         file.write(LINE * 2)
     left = str(2 * len(LINE))
     row = run(service, f"SHOW LAG FOR DATA_SOURCE {TABLE}").rows[0]
-    assert ("brook.s.t", "", left, "1", "", "") == row
+    assert ("brook.s.t", "", left, "1", "", "", "") == row
 
 
 def test_another_process(service: ControlService, folder: Path) -> None:

@@ -1,10 +1,12 @@
 """SHOW tells of all sources, or of one, what the state file knows."""
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from headrace.connector.control.service import ControlService
+from headrace.connector.control.status import time_text
 from headrace.connector.shell.parser import parse_script
 from headrace.connector.shell.rendering import ResultTable
 from headrace.connector.states import Observed
@@ -109,3 +111,24 @@ def test_a_table_that_lacks(connection: sqlite3.Connection, shown: ControlServic
     failed = ("other", "", "failed", "", "", "config", "no s.v", "")
     assert (failed,) == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.v").rows
     assert failed in run(shown, "SHOW ERRORS").rows
+
+
+def test_a_part_that_cannot_be_read(connection: sqlite3.Connection, shown: ControlService) -> None:
+    """STATUS and ERRORS say which, since when and what follows, as long as its worker lives."""
+    store = job_store(connection, "j")
+    why = "agent_unavailable: the log of node2 cannot be read; QUORUM can be met without it"
+    row = Seen(split="~unread node2", state=Observed.STALLED, generation=1, worker="w", reason=why)
+    store.see([row, replace(row, split="~unread node3", worker="dead")])
+    since = time_text(store.seen()["~unread node2"].since_ms)
+    told = f"since {since} the log of node2 cannot be read; QUORUM can be met without it"
+    unread = ("j", "", "unread", "", "node2", "agent_unavailable", told, "")
+
+    assert unread == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.t").rows[1]
+    assert [unread] == [row for row in run(shown, "SHOW ERRORS").rows if row[2] == "unread"]
+    store.release("w", "a", 1)
+    store.claim("w", store.leases(), 1_000)
+    (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.t").rows
+    assert ("RUNNING", f"agent_unavailable: {told}") == (found[4], found[-1])
+    store.dismiss("w")
+    (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.t").rows
+    assert ("UNASSIGNED", "") == (found[4], found[-1])

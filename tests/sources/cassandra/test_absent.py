@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forged import SCHEMA, insert
-from headrace.plugins import ConfigError
+from headrace.plugins import ConfigError, Split
 from headrace.sources.cassandra.absence import Absence, Absences, Patience, together
 from headrace.sources.cassandra.errors import LogGapError, LogUnreadableError, NotCdcDirectoryError
 from headrace.sources.cassandra.state import CdcState
@@ -19,6 +19,7 @@ from model_world import World
 from serving import TOKEN, serving
 
 AFTER_S: Final = 200
+_UNTIL: Final = f"nothing expires before absent_after_seconds ({AFTER_S}) are over"
 PATIENCE: Final = Patience(100, 1_000, ("named",))
 
 
@@ -79,6 +80,39 @@ def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
     job.wait(EXPIRY_S + 20)
     assert (0, 1) == (job.books()["mutations.pending"], job.books()["mutations.expired"])
     assert {"a": 0, "b": 0, "c": 1} == measured(job, "headrace_log_absent")
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """Which it is, why, which keyspaces go on, and until when nothing expires; then that it may.
+
+    What the other logs have left is told as ever.
+    """
+    job = job_in(tmp_path)
+    job.log("a", insert(b"both"))
+    job.read()
+    assert {} == job.source.unreadable()
+    away(job, "c")
+    job.wait(20)
+    (why,) = job.source.unreadable().values()
+    assert why.message.startswith("log_unreadable: the log of c cannot be read (")
+    assert ["QUORUM can be met without it in forged", _UNTIL] == why.hint.split("; ")
+
+    parts = job.source.backlog(Split("1-of-2"), job.positions["1-of-2"])
+    left = {part.partition["node"]: (part.size_bytes, part.problem[:14]) for part in parts}
+    assert {"a": (0, ""), "b": (0, ""), "c": (0, "log_unreadable")} == left
+    job.wait(AFTER_S)
+    (why,) = job.source.unreadable().values()
+    assert "it is taken for absent" in why.hint
+    away(job, "b")
+    job.wait(20)
+    assert {"b", "c"} == set(job.source.unreadable())
+    assert ["changes wait for it in forged (QUORUM)"] * 2 == [
+        why.hint.partition("; ")[0] for why in job.source.unreadable().values()
+    ]
+    back(job, "b")
+    back(job, "c")
+    job.read()
+    assert {} == job.source.unreadable()
 
 
 def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Parts of a source that cannot be read now: what a worker tells the store of them, and when."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.runtime.unread import Unread, unread_parts
+from headrace.connector.runtime.watch import REFRESH_MS
+from headrace.connector.stores.sqlite import SqliteStore
+from headrace.plugins import Problem
+from headrace.plugins.testing.doubles import MemoryConfig, MemorySource, context
+
+
+class Partly(MemorySource):
+    """A source of which some parts cannot be read."""
+
+    parts: tuple[str, ...] = ()
+
+    def unreadable(self) -> dict[str, Problem]:
+        """Return them."""
+        return {part: Problem(part, f"away: {part}", "others go on") for part in self.parts}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """Return the store of a job."""
+    made = SqliteStore.open(tmp_path / "state.db", "j")
+    made.job_key()
+    yield made
+    made.close()
+
+
+def test_what_is_told(store: SqliteStore) -> None:
+    """A part is told once it cannot be read, again now and then, and when it can be read."""
+    source = Partly(MemoryConfig(splits={}), context())
+    told = Unread(source, "w", 1)
+    told.look(store, 0)
+    assert {} == store.seen()
+    source.parts = ("n2", "n3")
+    told.look(store, 1)
+    first = unread_parts(store.seen(), ["w"])
+    assert [("n2", "away: n2; others go on"), ("n3", "away: n3; others go on")] == [
+        (part.name, part.reason) for part in first
+    ]
+
+    other = Unread(source, "w2", 1)
+    other.look(store, 1)
+    assert [] == unread_parts(store.seen(), ["w"])
+    told.look(store, 2)
+    assert [] == unread_parts(store.seen(), ["w"])
+    told.look(store, 1 + REFRESH_MS)
+    assert first == unread_parts(store.seen(), ["w"])
+    source.parts = ("n3",)
+    told.look(store, 2 + REFRESH_MS)
+    assert ["n3"] == [part.name for part in unread_parts(store.seen(), ["w"])]
+
+
+def test_what_a_dead_worker_told(store: SqliteStore) -> None:
+    """What a worker told that lives no longer does not count."""
+    source = Partly(MemoryConfig(splits={}), context())
+    source.parts = ("n2",)
+    Unread(source, "w", 1).look(store, 0)
+
+    assert [] == unread_parts(store.seen(), ["another"])
