@@ -8,11 +8,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import AnyStr
 
 import yaml
 
@@ -151,6 +153,31 @@ def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(POLL_SECONDS)  # Another process: there is no clock to drive.
+
+
+def next_line(
+    child: subprocess.Popen[AnyStr],
+    stream: str = "stdout",
+    *,
+    holding: AnyStr | None = None,
+    seconds: float = SECONDS_MAX,
+) -> AnyStr:
+    """Return the next line that *child* prints, or the next one with *holding* in it.
+
+    A child that prints none within *seconds* is killed; the failure has what it printed instead.
+    """
+    pipe, printed = getattr(child, stream), []
+    killer = threading.Timer(seconds, child.kill)
+    killer.start()
+    try:
+        while line := pipe.readline():
+            if holding is None or holding in line:
+                found: AnyStr = line
+                return found
+            printed.append(line)
+    finally:
+        killer.cancel()
+    raise AssertionError(f"it printed no such line within {seconds} s, only {printed}")
 
 
 def stop(child: subprocess.Popen[bytes]) -> int:

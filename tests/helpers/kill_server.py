@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, Self
 
+from children import next_line
+
 STUCK_SECONDS: Final = 180  # Of a job, on a busy machine.
 
 
@@ -46,10 +48,7 @@ class KillServer:
         return int(self._answer())
 
     def _answer(self) -> str:
-        assert self._server.stdout is not None
-        answer = self._server.stdout.readline().strip()
-        assert answer, "the server has died"
-        return answer
+        return next_line(self._server).strip()
 
 
 def moments(seed: int, steps: tuple[str, ...], count: int) -> list[str | float]:

@@ -17,7 +17,9 @@ PAGE = (Path(ROOT) / "docs" / "rest.md").read_text()
 @pytest.mark.parametrize("config_class", [RestConfig, CdcService])
 def test_options(config_class: type) -> None:
     """Every option is in a table, and so is its default."""
-    for key, (field, _) in declared_options(config_class).items():
+    options = declared_options(config_class)
+    assert options
+    for key, (field, _) in options.items():
         line = next((li for li in PAGE.splitlines() if li.startswith("|") and f"`{key}`" in li), "")
         assert line, key
         if isinstance(field.default, int | str) and field.default is not None:
@@ -27,6 +29,7 @@ def test_options(config_class: type) -> None:
 def test_paths(served: RestWorker) -> None:
     """Every path of our own, as its description has it, is on the page."""
     paths = served.client("GET", "/openapi.json").json["paths"]
+    assert paths
     for path in paths:
         last = re.sub(r"\{\w+\}", "", path).rstrip("/").rpartition("/")[2]
         assert last in PAGE, path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from children import RUN, SECONDS_MAX, JobFolder, lines_job, until
+from children import RUN, SECONDS_MAX, JobFolder, lines_job, next_line, until
 from headrace.connector.stores.sqlite_file import connect
 
 SOON_S = 30  # Each second a worker looks at the file; the machine may be busy.
@@ -66,7 +66,7 @@ def test_a_worker_waits_for_whoever_locks_the_state_file(job: JobFolder) -> None
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None
-        assert b"locked\n" == holder.stdout.readline()
+        assert b"locked\n" == next_line(holder)
         holder.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
         child = job.start("--until-idle")

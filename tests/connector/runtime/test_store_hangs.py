@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from children import SECONDS_MAX, until
+from children import SECONDS_MAX, next_line, until
 from headrace.connector.job import Job, RuntimeConfig
 from headrace.connector.runtime.report import Report
 from headrace.connector.runtime.worker import Worker
@@ -139,10 +139,9 @@ class Other:
     def execute(self, statement: str) -> None:
         """Execute a statement, and wait until it is done."""
         assert self.child.stdin is not None
-        assert self.child.stdout is not None
         self.child.stdin.write(f"{statement}\n".encode())
         self.child.stdin.flush()
-        assert f"{statement}\n".encode() == self.child.stdout.readline()
+        assert f"{statement}\n".encode() == next_line(self.child)
 
 
 def test_a_state_file_that_is_locked_for_long_is_waited_for(running: Running) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from children import SECONDS_MAX
+from children import SECONDS_MAX, next_line
 
 COMMAND = "import sys; from headrace.sinks.kafka.embedded import main; sys.exit(main(sys.argv[1:]))"
 
@@ -33,7 +33,7 @@ def test_it_prints_where_it_listens_and_serves(
 ) -> None:
     """The one line it prints, and the port file, hold its bootstrap servers."""
     assert process.stdout
-    line = process.stdout.readline()
+    line = next_line(process)
 
     assert line == (tmp_path / "port").read_text()
     client = Producer({"bootstrap.servers": line.strip(), "log_level": 0})
@@ -43,7 +43,7 @@ def test_it_prints_where_it_listens_and_serves(
 def test_it_ends_with_sigterm(process: subprocess.Popen[str]) -> None:
     """SIGTERM ends it with exit status 0."""
     assert process.stdout
-    process.stdout.readline()
+    next_line(process)
 
     process.send_signal(signal.SIGTERM)
 
@@ -54,7 +54,7 @@ def test_it_ends_when_its_parent_does(process: subprocess.Popen[str]) -> None:
     """The end of standard input ends it, so a killed parent leaves nothing behind."""
     assert process.stdout
     assert process.stdin
-    process.stdout.readline()
+    next_line(process)
 
     process.stdin.close()
 

@@ -156,7 +156,9 @@ def test_changes_are_documents(name: str) -> None:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_order_of_members_is_fixed(name: str) -> None:
     """A document begins with table, operation, key, clustering and timestamp."""
-    for change in sample_mutation(name).changes():
+    changes = list(sample_mutation(name).changes())
+    assert changes
+    for change in changes:
         first = list(change_document(change))[:5]
         assert ["table", "op", "key", "clustering", "timestamp"] == first
 

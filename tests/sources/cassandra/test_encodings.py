@@ -76,6 +76,7 @@ def test_headers_of_a_record_say_what_its_envelope_says(batches: Sequence[Batch]
 def test_headers_of_a_record_change_no_byte_of_it(batches: Sequence[Batch]) -> None:
     """Keys and values are those of a batch that encodes itself, and constant headers come first."""
     slow = Encoder(Encoding(codec="avro", headers=("token", "op")))
+    assert batches
     for batch in batches:
         expected, found = batch.encode("avro"), slow.encode(batch, token=1)
 
@@ -144,6 +145,7 @@ def test_all_changes_of_a_row_have_one_primary_key(batches: Sequence[Batch]) -> 
 
 def test_what_is_deleted_whole_gets_a_tombstone(batches: Sequence[Batch]) -> None:
     """With the primary key that is a row, with the partition key a partition."""
+    assert batches
     for mode in ("primary", "partition"):
         encoder = Encoder(Encoding(codec="avro", envelope="cep44", key=mode, tombstones=True))
         buried: list[tuple[str, bool]] = []

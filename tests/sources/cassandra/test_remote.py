@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from authority import Authority
-from children import RUN, until
+from children import RUN, next_line, until
 from forged import insert
 from headrace.plugins import ConfigError, Reader, parse_config
 from headrace.plugins.testing.doubles import DrivenClock
@@ -488,7 +488,7 @@ def test_the_command_serves_until_it_is_told(folder: Path, tmp_path: Path) -> No
     )
     try:
         assert child.stderr is not None
-        started = json.loads(next(line for line in child.stderr if "agent_started" in line))
+        started = json.loads(next_line(child, "stderr", holding="agent_started"))
         assert 9142 != started["port"]
         agent = agent_at(f"http://127.0.0.1:{started['port']}")
         assert 3 == len(RemoteLog(agent).segments())

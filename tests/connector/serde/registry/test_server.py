@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from children import SECONDS_MAX
+from children import SECONDS_MAX, next_line
 from corpora import CORPORA
 from headrace.connector.cli import main
 from registries import ask, registry
@@ -96,7 +96,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as child:
             assert child.stdout
-            address = child.stdout.readline().strip()
+            address = next_line(child).strip()
             status, made = ask(address, "POST", "/subjects/a/versions", {"schema": ROW})
             child.send_signal(signal.SIGTERM)
             assert (200, 1, 1) == (status, made["id"], made["version"])
