@@ -13,6 +13,7 @@ from headrace.sources.cassandra import (
     memory,
     merging,
     owned,
+    parts,
     replicas,
     seats,
     stored_rows,
@@ -99,6 +100,7 @@ def asks_one_centre_of_each(patch: Patch) -> None:
         return real(version, copies, centres, replicas)[:1]
 
     patch.setattr(topology, "_terms", terms)
+    patch.setattr(parts, "coverage", lambda *_: None)  # It would notice at the start.
 
 
 def takes_one_copy_for_two(patch: Patch) -> None:
