@@ -25,7 +25,9 @@ pytestmark = pytest.mark.real
 
 FILES = 4
 LEASE_SECONDS = 4
-HAND_OVER_SECONDS_MAX = 30  # On a machine that does much else; unloaded it takes one or two.
+HAND_OVER_SECONDS_MAX = (
+    180  # It bounds a hang; on a machine that does little else it takes one or two.
+)
 
 
 class Machines:

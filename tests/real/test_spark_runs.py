@@ -126,8 +126,8 @@ def test_a_stream_that_was_killed(
 
 
 def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """Plan a run of four shards, each of which takes a second and a half, two at once."""
-    rate = str(by_worker().total() / 3)
+    """Plan a run of four shards, each of which takes three seconds, two at once."""
+    rate = str(by_worker().total() / 6)
     plan = ["replay", "plan", str(job), "--to-folder", "out", "--shards", "4", "--rate", rate]
     assert 0 == main([*plan, "--json", *options])
     return str(json.loads(capsys.readouterr().out)["run"])
