@@ -1,6 +1,7 @@
 """Where a state file may be, and which file is there."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ def check_place(place: Path, *, create: bool) -> None:
 
     Raises:
         StateFileError: with what is wrong about the file, its directory or its file system.
-        StateLostError: the file was emptied.
+        StateLostError: the file was emptied, or its write-ahead log was removed.
 
     """
     directory = place.absolute().parent
@@ -61,6 +62,7 @@ def check_place(place: Path, *, create: bool) -> None:
         )
     if not os.access(directory, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
         raise StateFileError("is not writable", place=str(place))
+    _check_log(place)
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:  # Not Linux: nothing to ask.
@@ -72,3 +74,23 @@ def check_place(place: Path, *, create: bool) -> None:
             place=str(place),
             hint="put `state` on a local disk",
         )
+
+
+def _check_log(place: Path) -> None:
+    """Refuse a file whose write-ahead log was removed after the process that wrote it died.
+
+    SQLite makes `-wal` before `-shm`, and removes it after: `-shm` is never there alone. The log
+    is looked for again, since another process may open or close the file meanwhile.
+    """
+    file = os.path.realpath(place)
+    log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
+    if log.exists() or not index.exists() or log.exists():
+        return
+    raise StateLostError(
+        f"the state file's write-ahead log, {log}, was removed: the last commits were in it",
+        place=str(place),
+        hint="put the log back. To go on without it, run `rm "
+        f"{shlex.quote(str(index))}` and start again: what was delivered since the last "
+        "checkpoint is delivered again, but for sinks with exactly.once, whose topic has the "
+        "positions",
+    )

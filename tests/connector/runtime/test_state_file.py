@@ -58,6 +58,26 @@ def test_a_job_whose_state_file_goes_ends_soon(job: JobFolder, how: str) -> None
     assert (how == "replace") == path.exists()
 
 
+def test_a_write_ahead_log_that_was_removed_is_missed(job: JobFolder) -> None:
+    """The next run names what is lost and the command that goes on, which repeats deliveries."""
+    path = job.path / "state.db"
+    with job.running() as child:
+        until(lambda: path.exists() and is_delivered(job), "it never delivered")
+        child.kill()
+        child.wait()
+    Path(f"{path}-wal").unlink()
+
+    assert 1 == job.finish(), job.log()
+    log = job.log()
+    assert f"error [state_lost]: {path}: the state file's write-ahead log, {path}-wal, was" in log
+    assert "the last commits were in it" in log
+    assert f"run `rm {path}-shm` and start again" in log
+    assert FILES * LINES == sum(job.changes().values())
+    Path(f"{path}-shm").unlink()
+    assert 0 == job.finish(), job.log()
+    assert {2} == set(job.changes().values())
+
+
 def test_a_worker_waits_for_whoever_locks_the_state_file(job: JobFolder) -> None:
     """A process that is stopped amid a write keeps it locked: that is told, and waited for."""
     path = job.path / "state.db"
