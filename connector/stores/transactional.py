@@ -167,7 +167,13 @@ class TransactionalStore(CopyingStore):
         self._moved[split] = copied.moved
         if kept is None:
             if copied.kept_in == place:
-                raise _lost(f"{place}, split {split}", "nothing is left; it was there")
+                raise StateLostError(
+                    "the sink no longer has the state of this split, which was kept with the "
+                    f"records; the store has a copy, of commit {mine.seq}",
+                    place=f"{place}, split {split}",
+                    hint="restore it; or go on from the copy, after which at most one commit is "
+                    "delivered again: set offsets.storage.topic to the name of a new topic",
+                )
             self._copies.cover(split, token, mine.seq)
             return mine
         if kept.key != self._key:

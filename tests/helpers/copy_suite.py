@@ -235,7 +235,7 @@ class CopySuite:
     def test_a_state_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:
         """The split stops, rather than go on from a copy that may be older."""
         del sink.entries["a"]
-        with pytest.raises(StateLostError, match="nothing is left"):
+        with pytest.raises(StateLostError, match="the store has a copy, of commit"):
             process.found()
 
     def test_a_chunk_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:

@@ -327,6 +327,34 @@ def test_a_source_that_is_stopped_alone_after_a_death(
     assert {1} == set(found.values())
 
 
+def test_a_topic_of_positions_that_was_deleted(stream: Stream) -> None:
+    """The next run says what is left and what goes on; what it says goes on loses nothing."""
+    positions = _positions_in(stream.job)
+    assert 0 == stream.job.finish(), stream.job.log()
+    admin = AdminClient({"bootstrap.servers": stream.bootstrap_servers})
+    admin.delete_topics([positions], operation_timeout=30, request_timeout=40)
+    until(lambda: positions not in admin.list_topics(timeout=10).topics, "it was not deleted")
+    write_lines(stream.job.path, FILES, range(LINES, LINES + 10))
+
+    assert 1 == stream.job.finish(), stream.job.log()
+    log = stream.job.log()
+    assert "error [state_lost]" in log
+    assert "the store has a copy, of commit " in log
+    assert "set offsets.storage.topic to the name of a new topic" in log
+    _positions_in(stream.job)
+    assert 0 == stream.job.finish(), stream.job.log()
+    assert once(LINES + 10) == stream.counts()
+
+
+def _positions_in(job: JobFolder) -> str:
+    """Give the job a new topic of positions, and return its name."""
+    file = job.path / "job.yaml"
+    document = json.loads(file.read_text())
+    document["sink"]["offsets.storage.topic"] = name = f"positions-{uuid4().hex}"
+    file.write_text(json.dumps(document))
+    return name
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_state_topic_that_forgets_is_refused(
     bootstrap_servers: str, tmp_path: Path, policy: str
