@@ -93,7 +93,7 @@ class Topics:
 
     def _await(self, topic: str, producer: Producer, heard: Heard) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
-        asked = False
+        asked, has_leader = False, True
         while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             try:
                 found = producer.list_topics(topic, timeout=left_ms / 1000)
@@ -109,15 +109,31 @@ class Topics:
                     place=self._place,
                     hint="correct its name, or give this user the right to write to it",
                 )
-            if self._config.topic_creation_enable and not asked:
+            has_leader = error.code() != KafkaError.LEADER_NOT_AVAILABLE
+            if has_leader and self._config.topic_creation_enable and not asked:
                 self._create(topic)
                 asked = True
             producer.poll(_PATIENCE_MS / 1000)
+        if not has_leader:
+            raise BrokerUnreachableError(
+                f"topic {topic} is there, but had no leader for "
+                f"{self._config.connect_timeout_ms} ms",
+                place=self._place,
+                hint=f"start the brokers that have its replicas (`{self._tool} --describe --topic "
+                f"{topic}` names them), then start again. Nothing is lost: what was not delivered "
+                "is read again",
+            )
         raise TopicMissingError(
             f"no topic {topic} within {self._config.connect_timeout_ms} ms",
             place=self._place,
-            hint="create it, or set topic.creation.enable to true",
+            hint=f"create it (`{self._tool} --create --topic {topic}`), or set "
+            "topic.creation.enable to true, then start again. Nothing is lost: what was not "
+            "delivered is read again",
         )
+
+    @property
+    def _tool(self) -> str:
+        return f"kafka-topics --bootstrap-server {self._config.bootstrap_servers}"
 
     def _fail_unreachable(self, last: KafkaError | None) -> NoReturn:
         said = f": {last.str()}" if last else ""

@@ -46,6 +46,8 @@ class KafkaNode(LoopbackServer):
     users: Mapping[str, str] = field(default_factory=dict)
     transactions_error: int = 0
     """What those hear who begin to write in transactions."""
+    topic_error: int = _UNKNOWN_TOPIC
+    """What those hear who ask for a topic that nobody ordered."""
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -99,7 +101,7 @@ class KafkaNode(LoopbackServer):
         parts += [_text(None), _text(None), struct.pack(">ii", 1, len(names))]
         for name in names:
             made = self.ordered.get(name)
-            parts += [struct.pack(">h", _OK if made else _UNKNOWN_TOPIC), _text(name), b"\0"]
+            parts += [struct.pack(">h", _OK if made else self.topic_error), _text(name), b"\0"]
             numbers = range(max(1, made.partitions) if made else 0)
             parts.append(struct.pack(">i", len(numbers)))
             parts += [struct.pack(">hiiiiii", _OK, n, 1, 1, 1, 1, 1) for n in numbers]

@@ -1,13 +1,13 @@
 """Where a table's records go."""
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import ConfigError, Delivery, EncodedRecords, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
-from headrace.sinks.kafka.failures import TopicMissingError
+from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 from headrace.sinks.kafka.topics import Topics
 from kafka_node import KafkaNode, Ordered
 
@@ -112,4 +112,19 @@ def test_topics_are_not_made_unasked() -> None:
         with pytest.raises(TopicMissingError, match="within 300 ms"):
             KafkaSink(config, context()).open()
 
+    assert {} == node.ordered
+
+
+def test_a_topic_without_a_leader_is_not_called_missing() -> None:
+    """It is there: what helps is its brokers, and not to create it."""
+    given = {"topic": "changes", "connect.timeout.ms": "300", "topic.creation.enable": "true"}
+    with KafkaNode(topic_error=KafkaError.LEADER_NOT_AVAILABLE) as node:
+        config = parse_config(KafkaConfig, given | {"bootstrap.servers": node.bootstrap_servers})
+        with pytest.raises(BrokerUnreachableError, match="is there, but had no leader") as caught:
+            KafkaSink(config, context()).open()
+
+    assert f"--bootstrap-server {node.bootstrap_servers} --describe --topic changes`" in (
+        caught.value.hint
+    )
+    assert "start again. Nothing is lost" in caught.value.hint
     assert {} == node.ordered
