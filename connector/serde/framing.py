@@ -12,7 +12,6 @@ from headrace.connector.serde.publishing import (
     Publisher,
     SchemaIncompatibleError,
     incompatible,
-    unpublished,
 )
 from headrace.connector.serde.records import origin_of
 from headrace.connector.stores import Publication
@@ -140,7 +139,7 @@ class Framing:
             if part in self._parts:
                 outcome = self._publisher.outcome(schema_id, part)
                 if outcome is None or outcome.number is None:
-                    raise unpublished(schema_id)
+                    raise self._publisher.unpublished(schema_id)
                 prefix = _PREFIX.pack(0, outcome.number)
             self._prefixes[schema_id, part] = prefix
         return prefix
@@ -163,7 +162,7 @@ class Framing:
             for part in self._parts:
                 outcome = self._publisher.outcome(schema_id, part)
                 if outcome is None:
-                    raise unpublished(schema_id)
+                    raise self._publisher.unpublished(schema_id)
                 if outcome.guid is None:
                     hint = "choose schema.framing: confluent"
                     raise NoGuidError("the schema store gives no guid", hint=hint)

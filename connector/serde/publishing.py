@@ -50,12 +50,15 @@ class SchemaIncompatibleError(FatalError):
     code = "schema_incompatible"
 
 
-def unpublished(schema_id: bytes) -> SchemaUnpublishedError:
-    """Return the error of a schema that the store has not answered for yet."""
+def unpublished(schema_id: bytes, problem: HeadraceError | None) -> SchemaUnpublishedError:
+    """Return the error of a schema that has no number yet; *problem* is the store's last one."""
+    said = f": {problem.code}: {problem.place}: {problem.message}" if problem else ""
+    hint = (problem.hint if problem else "") or "see that the schema store answers"
     return SchemaUnpublishedError(
-        "the schema store has given no number yet",
+        f"the schema store has given no number yet{said}",
         place=f"schema {schema_id.hex()}",
-        hint="is it there? Without schema.framing nothing waits for it",
+        hint=f"{hint}. Nothing is lost: the records wait, and are read again when the job is "
+        "started again. Without schema.framing no record waits for the store",
     )
 
 
@@ -64,9 +67,10 @@ def incompatible(table: str, refused: Publication) -> SchemaIncompatibleError:
     return SchemaIncompatibleError(
         f"the schema store refused the {refused.part} schema: {refused.problem}",
         place=f"table {table}, subject {refused.subject}",
-        hint=f"allow it by the compatibility level of subject {refused.subject}, or set "
-        "schema.on.incompatible to new_subject or dlq; then start again. If other tables have this "
-        f"subject, set subject.name.strategy to {BY_BOTH}",
+        hint="allow it at the store (compatibility level or mode of subject "
+        f"{refused.subject}), or set schema.on.incompatible to new_subject or dlq; then start "
+        "again. If other tables have this subject, set subject.name.strategy to "
+        f"{BY_BOTH}. Nothing is lost: records that were not sent are read again",
     )
 
 
@@ -128,6 +132,7 @@ class Publisher:
                 self._note(each)
         self._wake = threading.Event()
         self._stopping = False
+        self._problem: HeadraceError | None = None  # The other thread's; this one only reads it.
         self._thread = threading.Thread(target=self._run, name="schemas", daemon=True)
         self._thread.start()
 
@@ -159,6 +164,10 @@ class Publisher:
         outcomes = sorted((found or {}).values(), key=lambda each: each.number is None)
         return outcomes[0] if outcomes else None
 
+    def unpublished(self, schema_id: bytes) -> SchemaUnpublishedError:
+        """Return the error of a schema that waits, with what keeps it from being published."""
+        return unpublished(schema_id, self._problem)
+
     def refusal(self, schema_id: bytes) -> Publication | None:
         """Return what the store refused of a schema: its `problem` says why.
 
@@ -169,7 +178,7 @@ class Publisher:
         self._hear()
         keys = [(schema_id, part) for part in PARTS]
         if not self._asked_again.isdisjoint(keys):
-            raise unpublished(schema_id)
+            raise self.unpublished(schema_id)
         outcomes = [each for key in keys for each in self._known.get(key, {}).values()]
         return next((o for o in outcomes if o.state is PublicationState.REFUSED), None)
 
@@ -245,9 +254,11 @@ class Publisher:
                 last = self._stopping  # Then what is queued is tried once more.
                 try:
                     self._publish_all(queue)
+                    self._problem = None
                     pause = PAUSE_FIRST_SECONDS
                     wait_seconds = None
                 except HeadraceError as error:
+                    self._problem = error
                     if pause == PAUSE_FIRST_SECONDS:  # Once for each time that it stays away.
                         self._log.warning("schemas_unpublished", error=str(error))
                     wait_seconds = pause

@@ -1,11 +1,13 @@
 """A registry that runs in a thread of the test, and a plain client of it."""
 
 import asyncio
+import http.server
 import json
+import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,36 @@ def registry(path: Path, port: int = 0, hosts: Sequence[str] = ()) -> Iterator[s
         loop, stopped = stopping
         loop.call_soon_threadsafe(stopped.set)
         thread.join(SECONDS_MAX)
+
+
+@contextmanager
+def answering(
+    do: Callable[[http.server.BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve a registry that answers as *do* says; give its address."""
+
+    class Answering(http.server.BaseHTTPRequestHandler):
+        """Answers."""
+
+        def do_POST(self) -> None:
+            """Read the question first."""
+            self.rfile.read(int(self.headers["Content-Length"]))
+            do(self)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answering)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http{'s' if tls else ''}://localhost:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def ask(address: str, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -5,8 +5,7 @@ import json
 import ssl
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from headrace.connector.serde.registry_client import (
 )
 from headrace.plugins import ConfigError, SchemaRefusedError, hosts, parse_config
 from headrace.plugins.testing.doubles import context, sample_records
-from registries import ask, registry
+from registries import answering, ask, registry
 
 SCHEMA = sample_records(1)[0].schema
 NOWHERE = "http://127.0.0.1:1"
@@ -76,36 +75,6 @@ def test_a_wrong_address_is_refused(url: str) -> None:
     """Users and passwords have options of their own."""
     with pytest.raises(ConfigError):
         store_of(url)
-
-
-@contextmanager
-def answering(
-    do: Callable[[http.server.BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
-) -> Iterator[str]:
-    """Serve a registry that answers as *do* says; give its address."""
-
-    class Answering(http.server.BaseHTTPRequestHandler):
-        """Answers."""
-
-        def do_POST(self) -> None:
-            """Read the question first."""
-            self.rfile.read(int(self.headers["Content-Length"]))
-            do(self)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Answering)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http{'s' if tls else ''}://localhost:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def registered(handler: http.server.BaseHTTPRequestHandler) -> None:

@@ -1,5 +1,6 @@
 """A recording through a whole worker into Kafka, read as consumers with a registry read it."""
 
+import http.server
 import json
 import re
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from deliveries import consume
 from headrace.connector.cli import main
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from recorded_batches import recorded_batches
-from registries import ask, registry
+from registries import answering, ask, registry
 
 pytestmark = pytest.mark.long
 
@@ -131,6 +132,58 @@ def test_confluents_deserializer_reads_every_message(tmp_path: Path) -> None:
     assert plain({str(k): list(v) for k, v in expected.items()}) == plain(
         {str(k): list(v) for k, v in found.items()}
     )
+
+
+def test_a_registry_that_refuses_in_a_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error has its words, what became of the records and what to do; then the job goes on."""
+    broker = EmbeddedBroker()
+    sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "closed"}
+    sink |= {"schema.store": "registry", "schema.framing": "confluent"}
+    sink["subject.name.strategy"] = "RecordNameStrategy"
+    asked: list[str] = []
+
+    def once(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        handler.send_response(200 if len(asked) <= len(("key", "value")) else 403)
+        handler.end_headers()
+        handler.wfile.write(b'{"id": 7, "message": "the licence has ended"}')
+
+    with answering(once) as address:
+        write(tmp_path, sink | {"schema.store.url": address})
+        file = tmp_path / "job.yaml"
+        runtime = {"runtime": {"retry_seconds_max": 2}}
+        file.write_text(json.dumps(json.loads(file.read_text()) | runtime))
+        assert 1 == main(["--log-level", "error", "run", "--until-idle", str(file)])
+    said_of_it = capsys.readouterr().err
+    assert f"registry_forbidden: {address}: HTTP 403: the licence has ended" in said_of_it
+    assert "check the address, user and password. Nothing is lost" in said_of_it
+    with registry(tmp_path / "registry.db") as address:
+        run(tmp_path, sink | {"schema.store.url": address})
+    assert len(said(broker, "closed")) > 50
+
+
+def test_a_registry_that_only_reads_is_not_called_incompatible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint names its mode too, for no compatibility level helps; then the job goes on."""
+    broker = EmbeddedBroker()
+    sink = {"bootstrap.servers": broker.bootstrap_servers, "topic": "read-only"}
+    sink |= {"schema.store": "registry", "schema.framing": "confluent"}
+    with registry(tmp_path / "registry.db") as address:
+        assert 200 == ask(address, "PUT", "/mode", {"mode": "READONLY"})[0]
+        sink["schema.store.url"] = address
+        write(tmp_path, sink)
+        command = ["--log-level", "error", "run", "--until-idle", str(tmp_path / "job.yaml")]
+        assert 1 == main(command)
+        said_of_it = capsys.readouterr().err
+        assert "is in read-only mode" in said_of_it
+        assert "allow it at the store (compatibility level or mode of subject " in said_of_it
+        assert "Nothing is lost" in said_of_it
+        assert 200 == ask(address, "PUT", "/mode", {"mode": "READWRITE"})[0]
+        run(tmp_path, sink)
+    assert len(said(broker, "read-only")) > 50
 
 
 def printed(page: str) -> list[dict[str, Any]]:
