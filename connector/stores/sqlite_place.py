@@ -91,6 +91,5 @@ def _check_log(place: Path) -> None:
         place=str(place),
         hint="put the log back. To go on without it, run `rm "
         f"{shlex.quote(str(index))}` and start again: what was delivered since the last "
-        "checkpoint is delivered again, but for sinks with exactly.once, whose topic has the "
-        "positions",
+        "checkpoint is delivered again",
     )
