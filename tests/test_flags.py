@@ -19,9 +19,10 @@ PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 QUOTED: Final = re.compile(r"`headrace ([a-z][^`]*)`")
 LINE: Final = re.compile(r"^(?: {4}|\$ )headrace ([a-z].*(?:\\\n.*)*)", re.MULTILINE)
-FOREIGN: Final = {  # Of other programs: `kafka-configs`, and the demo's own consumer.
+FOREIGN: Final = {  # Of other programs: `kafka-configs`, `kafka-topics`, the demo's own consumer.
     "offsets_topic.py": {"--add-config", "--alter", "--bootstrap-server", "--topic"},
     "play.py": {"--bootstrap-servers", "--topic"},
+    "topics.py": {"--bootstrap-server", "--create", "--describe", "--topic"},
 }
 Flags = dict[str, frozenset[str]]
 
