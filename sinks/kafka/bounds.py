@@ -1,8 +1,9 @@
 """How large a batch each topic takes: what is larger is found before it is in a transaction."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import cramjam
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
     AdminClient,
@@ -18,6 +19,14 @@ KNOWN_MS: Final = 60_000  # Then it is asked for again,
 REFUSING_MS: Final = 1_000  # and earlier before a record is refused: it may have been raised.
 _BATCH_BYTES: Final = 61  # Of a batch's own fields, in Kafka's message format 2.
 _RECORD_BYTES: Final = 3  # Its attributes, and no difference of time and offset to the first.
+# What librdkafka compresses with, at its default level.
+_COMPRESSORS: Final[Mapping[str, Callable[[bytes], cramjam.Buffer]]] = {
+    "gzip": cramjam.gzip.compress,
+    "lz4": cramjam.lz4.compress_block,
+    "snappy": cramjam.snappy.compress_raw,
+    "zstd": cramjam.zstd.compress,
+}
+_MARGIN: Final = 1.25  # By so much another implementation of a codec may be better than ours.
 
 
 class TopicBounds:
@@ -31,12 +40,20 @@ class TopicBounds:
         self._found: dict[str, tuple[int, int | None]] = {}  # When it was asked for, and what.
         self._admin: AdminClient | None = None
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether brokers measure records as they are here, not what compression makes of them."""
+    def least_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """Return what a batch of this record alone has for brokers at the least, in bytes.
+
+        With compression that is judged by compressing it here; 0 where that cannot be told.
+        """
         given = self._config.librdkafka
-        kind = given.get("compression.type", given.get("compression.codec", "none"))
-        return kind == "none"
+        kind = str(given.get("compression.type", given.get("compression.codec", "none")))
+        if kind == "none":
+            return size_of(key, value, headers)
+        compress = _COMPRESSORS.get(kind)
+        if compress is None or "compression.level" in given:
+            return 0
+        content = [key, value, *(part for name, each in headers for part in (name.encode(), each))]
+        return int(len(compress(b"".join(part or b"" for part in content))) / _MARGIN)
 
     def narrow(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the bounds of those of *topics* that take less than the client would send.

@@ -306,7 +306,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         for number, (value, key, headers, place) in enumerate(columns):
             topic = place if messages.routed else self._topics.of(place)
             size = size_of(key, value, headers)
-            known = self._refused.get((key, value)) or self._beyond(topic, size)
+            known = self._refused.get((key, value))
+            if known is None and self._bounds.is_beyond(topic, size):
+                known = self._beyond(topic, self._bounds.least_size(key, value, headers), size)
             if known is not None:
                 self._refusing = True
                 outstanding.fail(number, known)
@@ -339,9 +341,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             return self._passed_over(messages, number, outstanding, error)
         return True
 
-    def _beyond(self, topic: str, size: int) -> Failure | None:
-        """Return why a record of *size* cannot be sent, where the topic's bound is for certain."""
-        if not (self._bounds.is_exact and self._bounds.is_beyond(topic, size)):
+    def _beyond(self, topic: str, least: int, size: int) -> Failure | None:
+        """Return why a record of *size* cannot be sent, which has *least* bytes for brokers."""
+        if not self._bounds.is_beyond(topic, least):
             return None
         text = f"a record of {size} bytes is larger than {SETTING} of topic {topic}"
         return Failure(0, Disposition.REJECT, TOO_LARGE, text)
