@@ -401,8 +401,8 @@ class TransactionalWriter(Writer):
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """Keep out every earlier writer of the split, drop what is uncommitted, read the entries.
 
-        Returns the entries as committed last, or None if the clock said *deadline_ms* before they
-        were read: call it again.
+        Returns the entries as committed last, or None if they cannot be read yet, at *deadline_ms*
+        by the clock at the latest: call it again.
 
         Raises:
             FencedError: a later writer of the split has begun.
