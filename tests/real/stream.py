@@ -189,8 +189,14 @@ def fact(  # noqa: PLR0913 (these are what a message says)
 
 
 def _plain(part: object) -> object:
-    """Return a collection's mode and cells, as key, value and whether it was removed."""
+    """Return a collection's mode and cells, as key, value and whether it was removed.
+
+    Of a UDT the cells are by field.
+    """
     if isinstance(part, dict) and "mode" in part:
+        if "fields" in part:
+            by_field = part["fields"].items()
+            return {part["mode"]: {f: c and [c["value"], c["removed"]] for f, c in by_field}}
         cells = [[c["key"], c.get("value"), c["removed"]] for c in part["cells"]]
         return {part["mode"]: cells}
     return part

@@ -79,7 +79,7 @@ TYPES = {
     "fl": ("[{1, 2}, {}]", [[1, 2], []]),
     "p": (
         "{name: 'Ann', age: 7}",
-        {"replace": [[0, b"Ann", False], [1, b"\x00\x00\x00\x07", False]]},
+        {"replace": {"name": ["Ann", False], "age": [7, False]}},
     ),
     "fp": ("{name: 'Ann', age: 7}", {"name": "Ann", "age": 7}),
     "vec": ("[1, 2, 3]", [1.0, 2.0, 3.0]),
