@@ -3,20 +3,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV := .ci/twice $(BIN)/uv pip install -q --compile-bytecode -p .venv -c constraints.txt
-# A machine behind a proxy knows the proxy's certificate; uv looks for it only when it is told to.
+# A machine behind a proxy knows the proxy's certificate; uv looks for it only when asked to.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.pem /etc/ssl/cert.pem),true,false)
-# Tests start hundreds of processes: without kept bytecode each would compile every module anew.
+# Tests start hundreds of processes: without kept bytecode each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 SECONDS ?= 600
-# Another one each time; the commands below are printed with it, so that a failure can be repeated.
+SEEDS ?= 1..10
+# A new one each time; the commands below print it, so that a failure can be repeated.
 ifndef SEED
 SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 FUZZ := HEADRACE_FUZZ_SECONDS=$(SECONDS) HEADRACE_FUZZ_SEED=$(SEED)
-SHARED_OUT := -n auto --dist worksteal
-HOT := $(wildcard $(foreach room,connector/serde sources/cassandra,$(room)/*.py $(room)/*.pxd $(room)/*.h))
+CORES := $(shell nproc 2>/dev/null || echo 1)
+# Tests wait for processes and for one another: one worker more than there are cores keeps all busy.
+SHARED_OUT := -n $(shell expr $(CORES) + 1) --dist worksteal
+HOT := $(wildcard $(foreach room,connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h)
 
-.PHONY: help demo test test-real real-node real-ring ring fuzz check constraints bench simulate coverage wheel clean
+.PHONY: help demo test test-real real-node real-ring ring fuzz soak effects check constraints bench bench-once simulate coverage wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -27,35 +30,44 @@ demo: .venv/core  ## Set up the core and run a recorded three-node cluster into 
 	$(BIN)/headrace demo
 
 test: .venv/ready .venv/native  ## Set up everything and run the unit tests, compiled and interpreted; needs no Java.
-	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "not real and not long" tests/sources/cassandra
+	HEADRACE_NATIVE=off $(BIN)/pytest $(SHARED_OUT) -m "hot and not long" tests/connector/serde tests/sources/cassandra
 	HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT)
 
 test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
 	@$(MAKE) -s -j 2 real-node real-ring
 
-# Side by side: what waits in one leaves its core to the other.
-real-node:  ## Run that half of test-real which needs one node.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 1500 -m "real and not ring" tests/real
+# In parallel: while one waits the other uses its core.
+real-node:  ## Run that part of test-real which needs one node, on two of them.
+	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 2 --dist loadfile --timeout 1500 -m "real and not ring" tests/real
 
-real-ring:  ## Run that half of test-real which needs a ring, or a node of its own.
+real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
 	HEADRACE_NATIVE=require $(BIN)/pytest -v -n 1 --timeout 1500 -m "real and ring" tests/real
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	@PYTHONPATH=tests/helpers exec $(BIN)/python tests/real/topology.py
+	@PYTHONPATH=tests exec $(BIN)/python tests/real/topology.py
 
-fuzz: .venv/ready .venv/native  ## Read any bytes for SECONDS (600) and draw new examples, unless SEED is given.
+fuzz: .venv/ready .venv/native  ## Read random bytes for SECONDS (600) and use new examples, unless SEED is given.
 	HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT) -m "hypothesis and not real" --hypothesis-seed=$(SEED)
 	$(FUZZ) HEADRACE_NATIVE=require $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 	$(FUZZ) HEADRACE_NATIVE=off $(BIN)/pytest tests/sources/cassandra/test_fuzz.py
 
-check: .venv/ready  ## Lint, format, types, imports, known vulnerabilities.
+effects: .venv/ready .venv/native  ## Run the test of each option while the option has no effect: each must fail.
+	@# An option without effect keeps tests waiting: of four minutes of two workers, 75 s are CPU.
+	HEADRACE_EFFECTS=1 HEADRACE_NATIVE=require $(BIN)/pytest -n 8 --dist worksteal tests/test_effects.py
+
+soak: .venv/ready .venv/native  ## Run the tests of rings, schedules and kills for many SEEDS (1..10); takes about an hour.
+	HEADRACE_SEEDS=$(SEEDS) HEADRACE_MODEL_EXAMPLES=100 HEADRACE_KILLS=1000 HEADRACE_NATIVE=require \
+		$(BIN)/pytest $(SHARED_OUT) -m "soak and not real"
+
+check: .venv/ready  ## Lint, format, words, types, imports, known vulnerabilities.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/words
 	$(BIN)/python .ci/audit
 
 # With UPGRADE=--upgrade the newest versions that fit, otherwise those that are there.
@@ -65,6 +77,10 @@ constraints: .venv/core  ## Renew constraints.txt, the versions and hashes of al
 
 bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw results go to bench/results/.
 	$(BIN)/python -m bench
+
+bench-once: .venv/ready .venv/native  ## Measure what exactly once costs, with a real Kafka; needs Java and Maven.
+	@.ci/machine $(PYTHON) java
+	PYTHONPATH=tests:tests/real $(BIN)/python -m bench.once
 
 simulate: .venv/ready  ## What 500 workers on a ring of 1,000 nodes ask of each other and of the store.
 	$(BIN)/python -m bench.ring
@@ -88,7 +104,7 @@ clean:  ## Remove the environment and everything built.
 	test -x $(BIN)/uv || .ci/twice $(BIN)/pip install -q --no-deps --require-hashes -r .venv/uv.txt
 	$(UV) cython setuptools
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e .
-	@# A start parses nothing, also where Python may not write its bytecode itself.
+	@# No start parses source, even where Python may not write bytecode.
 	$(BIN)/python -m compileall -q connector plugins sinks sources
 	@touch $@
 
@@ -96,8 +112,8 @@ clean:  ## Remove the environment and everything built.
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[test]'
 	@touch $@
 
-# An editable install goes on running the old machine code until this rule renews it.
+# An editable install runs the old machine code until this rule renews it.
 .venv/native: .venv/core $(HOT)
 	@.ci/machine $(BIN)/python compiler
-	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace -j $(shell nproc 2>/dev/null || echo 1)
+	HEADRACE_NATIVE=require $(BIN)/python setup.py -q build_ext --inplace -j $(CORES)
 	@touch $@

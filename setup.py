@@ -6,6 +6,7 @@ HEADRACE_NATIVE=off skips it.
 """
 
 import configparser
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ SETTINGS = configparser.ConfigParser()
 SETTINGS.read("setup.cfg", encoding="utf-8")
 HOT = SETTINGS["headrace:native"]["modules"].split()
 NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
+# A process that is no fork would begin by running this file again.
+PROCESSES = (os.cpu_count() or 0) if multiprocessing.get_start_method() == "fork" else 0
 
 
 def extensions() -> list[Extension]:
@@ -35,11 +38,12 @@ def extensions() -> list[Extension]:
                     *("-O3", "-g0", "-w"),
                     *("-fno-tree-slp-vectorize", "-fno-tree-reassoc"),
                 ],
-                include_dirs=["src/headrace/sources/cassandra"],
-                depends=[str(header) for header in Path("sources/cassandra").glob("*.h")],
+                include_dirs=["src/headrace/sources/cassandra/native/c"],
+                depends=[str(header) for header in Path("sources/cassandra/native/c").glob("*.h")],
             )
             for name in HOT
         ],
+        nthreads=PROCESSES,
         build_dir="build/cython",
         compiler_directives={
             "annotation_typing": False,  # The .pxd alone decides the C types.

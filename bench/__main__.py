@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.errors import ProbeFailedError
 from bench.figures import Figure, figures_of
 from bench.machine import machine_facts
-from bench.measure import ProbeFailedError, measure
+from bench.measure import measure
 
 RESULTS: Final = Path(__file__).parent / "results"
 RUNS: Final = 5

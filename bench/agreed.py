@@ -11,17 +11,17 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.agreement.intake import Intake, Routes
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.opening import open_segment
 from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.segments import segment
-from headrace.sources.cassandra.frame import Framer
-from headrace.sources.cassandra.intake import Intake, Routes
-from headrace.sources.cassandra.keys import KeyOptions, Keys
-from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.opening import open_segment
-from headrace.sources.cassandra.topology import Node, replica_groups
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.ring.topology import Node, replica_groups
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
 
 NODES: Final = 3
 _KEY: Final = bytes(range(16))
@@ -46,7 +46,7 @@ def per_entry_ns(records: int) -> tuple[float, float]:
 def look_up_ns(records: int) -> tuple[float, float]:
     """Return the CPU of an entry that is one of so many pending ones, and that of one without.
 
-    One node's log is read, and then the same entries once more, in an order of their own: each is
+    One node's log is read, and then the same entries again, in an order of their own: each is
     found among the others, and does not count again.
     """
     same, distinct = _mutations(records)
@@ -83,7 +83,7 @@ def _loop_ns(logs: Sequence[Sequence[bytes]], *, again: bool = False) -> float:
     for host in range(NODES):
         feed.seat(0, host, host)
     routes = Routes(Catalogue(schema), 0)
-    routes.treat(0, codes.SELECTED, 0)
+    routes.treat(0, constants.SELECTED, 0)
     each = [
         _feed_ns(feed, routes, 0 if again else host, memoryview(segment([raws]).content))
         for host, raws in enumerate(logs)
@@ -101,8 +101,8 @@ def _feed_ns(feed: Intake, routes: Routes, host: int, content: memoryview) -> in
     cpu_ns = 0
     framer = Framer()
     open_segment(framer, read_into, keys=Keys(KeyOptions()), place="bench")
-    found = codes.ENTRY
-    while found == codes.ENTRY:
+    found = constants.ENTRY
+    while found == constants.ENTRY:
         started = time.process_time_ns()
         found = feed.run(framer, host, routes, _RUN_BYTES, _NO_BOUND, _NO_BOUND)
         cpu_ns += time.process_time_ns() - started

@@ -8,16 +8,16 @@ from pathlib import Path
 from time import process_time_ns
 from typing import Any, Final
 
-from headrace.connector.job import JobText, job_text
+from headrace.connector.control.jobs import JobText, job_text
 from headrace.connector.obs.logging import configure
-from headrace.connector.replay.columns import record_batch
+from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.connector.replay.delivery import Target, deliver
-from headrace.connector.replay.planning import by_node, planned
+from headrace.connector.replay.frames.typed_columns import typed_batch
+from headrace.connector.replay.planning import by_log, planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
-from headrace.connector.replay.typed_columns import typed_batch
 from headrace.connector.serde import Encoder
-from headrace.plugins import Encoding
+from headrace.plugins import Encoding, TypedColumns
 
 SHARDS: Final = 4
 _NS: Final = 1_000_000_000
@@ -29,18 +29,21 @@ def arrow(job: str, table: str = "") -> Mapping[str, object]:
     They are the columns of *table*, or without one the bytes of messages.
     """
     configure("warning")
-    spec = by_node(_spec(job_text(Path(job))))[0]
+    spec = by_log(_spec(job_text(Path(job))))[0]
     (shard,) = planned(spec, Selection(), shards=1).shards
     encoder = Encoder(Encoding(codec="avro"), joined=True)
     changes = 0
     with opened(shard) as source:
-        target = source.table_type(table) if table else None
+        target = TypedColumns.of(source).table_type(table) if table else None
+        schema = arrow_schema(source.origin)
         started = process_time_ns()
         for batch in batches(source, shard):
             if target is None:
-                rows = record_batch(encoded_changes(encoder, batch))
+                rows = record_batch(encoded_changes(encoder, batch), schema)
             else:
-                rows = typed_batch(batch.typed(target, with_messages=False), target, None)
+                rows = typed_batch(
+                    batch.typed(target, with_messages=False), target, None, source.origin
+                )
             changes += rows.num_rows
         cpu_ns = process_time_ns() - started
     return {"changes": changes, "cpu_ns": cpu_ns}

@@ -7,7 +7,7 @@ from typing import Final
 
 from bench.measure import RECORDS, Samples
 from bench.recordings import Recording
-from headrace.sources.cassandra.records import RECORD_BYTES
+from headrace.sources.cassandra.agreement.rules import RECORD_BYTES
 
 _MB: Final = 1_000_000
 _NS_PER_US: Final = 1_000
@@ -24,7 +24,7 @@ _MD5_NS: Final = 491.0  # Of these, in the run in which what the goals stand on 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured, with its bounds. `goal` and `alarm` are in `unit`; None is no limit."""
+    """What was measured, with its bounds. `goal` and `alarm` are in `unit`; None is not a limit."""
 
     title: str
     unit: str

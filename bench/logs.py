@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.recordings import each_segment, segments
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.agreement import Agreement
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.frame import WINDOW_BYTES, Framer
-from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.intake import Intake, Routes
-from headrace.sources.cassandra.layout import Catalogue
-from headrace.sources.cassandra.segment import index_name, parse_index
-from headrace.sources.cassandra.topology import Node, replica_groups
-from headrace.sources.cassandra.transcode import Transcoder
+from headrace.sources.cassandra.agreement.intake import Intake, Routes
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.commitlog.framer import WINDOW_BYTES, Framer
+from headrace.sources.cassandra.commitlog.segment import index_name, parse_index
+from headrace.sources.cassandra.encode.transcode import Transcoder
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.ring.replica_groups import Groups
+from headrace.sources.cassandra.ring.topology import Node, replica_groups
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
 
 _KEY: Final = bytes(range(16))
 _BYTES_PER_AGREEMENT: Final = 128 * 1024  # Of log; about 400 large or 1,400 small entries.
@@ -67,15 +67,15 @@ def bare(log: str) -> Mapping[str, int]:
 
 
 def frame(log: str, schema: str) -> Mapping[str, int]:
-    """Read and frame a log with every checksum, as the loop passes over what nobody asks for."""
-    feed, framer, routes, groups = _fed(schema, codes.IGNORED)
+    """Read and frame a log with every checksum, as the loop passes over what no one asks for."""
+    feed, framer, routes, groups = _fed(schema, constants.IGNORED)
     feed.own(0, Agreement(groups))
     feed.seat(0, 0, 0)
     cpu_ns = 0
     for _ in each_segment(framer, Path(log)):
-        found = codes.ENTRY
+        found = constants.ENTRY
         started = time.process_time_ns()
-        while found == codes.ENTRY:
+        while found == constants.ENTRY:
             found = feed.run(framer, 0, routes, _NO_BOUND, _NO_BOUND, _NO_BOUND)
         cpu_ns += time.process_time_ns() - started
     return {"entries": sum(feed.skipped), "cpu_ns": cpu_ns}
@@ -86,13 +86,13 @@ def intake(log: str, schema: str) -> Mapping[str, int]:
 
     One split, one node of three, two copies needed: every entry becomes a record, and none is
     ever agreed. Small tables of records make the agreement's own cost small. What is put down and
-    made anew between two of them is not timed.
+    made again between two of them is not timed.
     """
-    feed, framer, routes, groups = _fed(schema, codes.SELECTED)
+    feed, framer, routes, groups = _fed(schema, constants.SELECTED)
     entries = cpu_ns = 0
     for _ in each_segment(framer, Path(log)):
-        found = codes.ENTRY
-        while found == codes.ENTRY:
+        found = constants.ENTRY
+        while found == constants.ENTRY:
             feed.own(0, Agreement(groups))
             feed.seat(0, 0, 0)
             started = time.process_time_ns()
@@ -104,14 +104,14 @@ def intake(log: str, schema: str) -> Mapping[str, int]:
 
 def identify(log: str, schema: str) -> Mapping[str, int]:
     """Make the ids of a log's mutations, those of about as many at once as a batch has."""
-    feed, framer, routes, groups = _fed(schema, codes.SELECTED, level="ONE")
+    feed, framer, routes, groups = _fed(schema, constants.SELECTED, level="ONE")
     feed.own(0, Agreement(groups))
     feed.seat(0, 0, 0)
     transcoder = Transcoder(None)  # type: ignore[arg-type]  # It encodes nothing.
     mutations = cpu_ns = 0
     for _ in each_segment(framer, Path(log)):
-        found = codes.ENTRY
-        while found == codes.ENTRY:
+        found = constants.ENTRY
+        while found == constants.ENTRY:
             found = feed.run(framer, 0, routes, _NO_BOUND, _BATCH_BYTES, _NO_BOUND)
             outbox = feed.take(0)
             started = time.process_time_ns()

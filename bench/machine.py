@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _LIBRARIES: Final = ("cassandra-driver", "confluent-kafka", "cython", "fastavro", "msgspec")
-_FRAMER: Final = "headrace.sources.cassandra.frame"
+_FRAMER: Final = "headrace.sources.cassandra.commitlog.framer"
 
 
 def compiled() -> bool:

@@ -6,19 +6,23 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, Final
 
 import yaml
 
+from bench.errors import ProbeFailedError
 from bench.recordings import Recording, prepare
+from bench.starting import ready_line
 
 ROOT: Final = Path(__file__).parents[1]
-HEADRACE: Final = "import sys; from headrace.connector.cli import main; sys.exit(main())"
+HEADRACE: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 RECORDS: Final = (100_000, 1_000_000)  # Remembered while agreement is timed.
 PENDING: Final = 400_000  # Among which one is looked up.
 PROBE_SECONDS_MAX: Final = 300
@@ -26,18 +30,19 @@ _DELIVERIES: Final = 3  # In each run: the sink adds a small difference of two l
 _LOG_BYTES_MAX: Final = 2 << 30  # Of all recordings, with room to spare.
 # By probe's name: what each of its runs measured.
 Samples = Mapping[str, list[dict[str, Any]]]  # Any: numbers, and a list of names.
-
-
-class ProbeFailedError(Exception):
-    """A measured process failed, or did not do what it was measured at."""
+Probe = Callable[..., dict[str, Any]]
 
 
 def measure(
     folder: Path, *, runs: int, mutations_max: int | None
 ) -> tuple[Samples, Mapping[str, Recording]]:
-    """Measure in *folder*; *mutations_max* takes only the beginning of each recording."""
+    """Measure in *folder*; *mutations_max* takes only the beginning of each recording.
+
+    What then is measured says nothing, so the probes are started the cheaper way.
+    """
     samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with (
+        forked_probes() if mutations_max else nullcontext(probe) as run_probe,
         tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=_in_memory()) as logs,
         _broker() as servers,
     ):
@@ -46,15 +51,56 @@ def measure(
         long = make("wide", Path(logs, "long"), replicas=3, consistency="QUORUM", times=3)
         narrow = make("narrow", Path(logs, "narrow"), replicas=1, consistency="ONE")
         for number in range(runs):
-            jobs = Jobs(folder / f"run{number}")
+            jobs = Jobs(folder / f"run{number}", run_probe)
             jobs.folder.mkdir()
             for name, measured in _one_run(jobs, wide, narrow, servers):
                 samples[name].append(measured)
             job = jobs.write(long, long.nodes, {"plugin": "null"})
             warm_up = 0 if mutations_max else wide.mutations
-            measured = _complete(long, _probe("readers", job=job, warm_up=warm_up))
+            measured = _complete(long, run_probe("readers", job=job, warm_up=warm_up))
             samples["long.readers"].append(measured)
     return samples, {"wide": wide, "narrow": narrow}
+
+
+def probe(name: str, **arguments: object) -> dict[str, Any]:
+    """Run one of `bench.probes` in a process of its own; return what it measured."""
+    child = subprocess.run(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-m", "bench.probes", name, json.dumps(arguments)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PROBE_SECONDS_MAX,
+    )
+    if child.returncode:
+        raise ProbeFailedError(f"probe {name}: status {child.returncode}\n{child.stderr}")
+    measured: dict[str, Any] = json.loads(child.stdout)
+    return measured
+
+
+@contextmanager
+def forked_probes() -> Iterator[Probe]:
+    """Give `probe` for many processes: copies of one that has imported what the probes need."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "bench.probes", "bench.bulk"])
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+
+        def forked(name: str, **arguments: object) -> dict[str, Any]:
+            try:
+                return pool.submit(_measured, name, arguments).result(PROBE_SECONDS_MAX)
+            except Exception as error:
+                raise ProbeFailedError(f"probe {name}: {error!r}") from error
+
+        yield forked
+
+
+def _measured(name: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+    from bench.probes import PROBES  # noqa: PLC0415 (in the process of the probe only)
+
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    return dict(PROBES[name](**arguments))
 
 
 def _in_memory() -> str | None:
@@ -69,11 +115,12 @@ def _in_memory() -> str | None:
 
 
 class Jobs:
-    """Writes job files, each with a state of its own."""
+    """Writes job files, each with a state of its own, and runs probes of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run_probe: Probe = probe) -> None:
         """Write into *folder*."""
         self.folder = folder
+        self.probe = run_probe
 
     def write(
         self, recording: Recording, nodes: Mapping[str, Path], sink: Mapping[str, str]
@@ -104,52 +151,52 @@ def _one_run(
     null = {"plugin": "null"}
     for recording in (wide, narrow):
         name, log = recording.name, str(recording.log)
-        yield f"{name}.bare", _probe("bare", log=log)
+        yield f"{name}.bare", jobs.probe("bare", log=log)
         schema = str(recording.schema)
-        yield f"{name}.frame", _probe("frame", log=log, schema=schema)
-        yield f"{name}.intake", _probe("intake", log=log, schema=schema)
-        yield f"{name}.lz4", _probe("intake", log=str(recording.lz4), schema=schema)
+        yield f"{name}.frame", jobs.probe("frame", log=log, schema=schema)
+        yield f"{name}.intake", jobs.probe("intake", log=log, schema=schema)
+        yield f"{name}.lz4", jobs.probe("intake", log=str(recording.lz4), schema=schema)
         job = jobs.write(recording, recording.nodes, null)
-        yield f"{name}.readers", _complete(recording, _probe("readers", job=job))
+        yield f"{name}.readers", _complete(recording, jobs.probe("readers", job=job))
         job = jobs.write(recording, recording.nodes, null)
-        yield f"{name}.network", _complete(recording, _probe("network", job=job))
+        yield f"{name}.network", _complete(recording, jobs.probe("network", job=job))
         yield from _worker(name, jobs, recording, null)
     for records in RECORDS:
         few = min(records, wide.mutations) if wide.mutations < min(RECORDS) else records
-        yield f"agreement.{records}", _probe("agreement", records=few)
+        yield f"agreement.{records}", jobs.probe("agreement", records=few)
     few = min(PENDING, wide.mutations) if wide.mutations < min(RECORDS) else PENDING
-    yield "look_up", _probe("look_up", records=few)
+    yield "look_up", jobs.probe("look_up", records=few)
     for columns in (20, 200):
-        yield f"fold.{columns}", _probe("fold", columns=columns)
+        yield f"fold.{columns}", jobs.probe("fold", columns=columns)
     kafka = {"plugin": "kafka", "bootstrap.servers": servers, "topic": "bench"}
     yield from _worker("kafka", jobs, wide, kafka)
     job = jobs.write(wide, wide.nodes, null)
-    yield "bulk.arrow", _complete(wide, _probe("arrow", job=job))
-    yield "bulk.typed", _complete(wide, _probe("arrow", job=job, table="bulk.wide"))
-    yield "bulk.parquet", _complete(wide, _probe("shards", job=job, folder="out"))
+    yield "bulk.arrow", _complete(wide, jobs.probe("arrow", job=job))
+    yield "bulk.typed", _complete(wide, jobs.probe("arrow", job=job, table="bulk.wide"))
+    yield "bulk.parquet", _complete(wide, jobs.probe("shards", job=job, folder="out"))
     job = jobs.write(wide, wide.nodes, kafka | {"topic": "replayed"})
-    yield "bulk.kafka", _complete(wide, _probe("shards", job=job, folder=""))
+    yield "bulk.kafka", _complete(wide, jobs.probe("shards", job=job, folder=""))
     for _ in range(_DELIVERIES):
         job = jobs.write(wide, wide.nodes, kafka | {"topic": "bare"})
-        yield "kafka.produce", _complete(wide, _probe("produce", job=job))
+        yield "kafka.produce", _complete(wide, jobs.probe("produce", job=job))
         job = jobs.write(wide, wide.nodes, kafka | {"topic": "by-sink"})
-        yield "kafka.deliver", _complete(wide, _probe("deliver", job=job))
+        yield "kafka.deliver", _complete(wide, jobs.probe("deliver", job=job))
     job = jobs.write(wide, wide.nodes, null)
-    yield "wide.encode", _complete(wide, _probe("encode", job=job))
-    yield "wide.identify", _probe("identify", log=str(wide.log), schema=str(wide.schema))
+    yield "wide.encode", _complete(wide, jobs.probe("encode", job=job))
+    yield "wide.identify", jobs.probe("identify", log=str(wide.log), schema=str(wide.schema))
 
 
 def _worker(
     name: str, jobs: Jobs, recording: Recording, sink: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Measure a whole worker: with the recording, with empty logs, and its imports alone."""
-    measured = _probe("run", job=jobs.write(recording, recording.nodes, sink))
+    measured = jobs.probe("run", job=jobs.write(recording, recording.nodes, sink))
     modules = measured.pop("modules")
     yield f"{name}.run", _complete(recording, measured)
-    started = _probe("run", job=jobs.write(recording, recording.empty_nodes, sink))
+    started = jobs.probe("run", job=jobs.write(recording, recording.empty_nodes, sink))
     del started["modules"]
     yield f"{name}.start", started
-    yield f"{name}.imports", _probe("imports", modules=modules)
+    yield f"{name}.imports", jobs.probe("imports", modules=modules)
 
 
 def _complete(recording: Recording, measured: dict[str, Any]) -> dict[str, Any]:
@@ -157,21 +204,6 @@ def _complete(recording: Recording, measured: dict[str, Any]) -> dict[str, Any]:
         raise ProbeFailedError(
             f"{recording.name}: {measured['changes']} changes of {recording.mutations} mutations"
         )
-    return measured
-
-
-def _probe(name: str, **arguments: object) -> dict[str, Any]:
-    child = subprocess.run(  # noqa: S603 (our own interpreter)
-        [sys.executable, "-m", "bench.probes", name, json.dumps(arguments)],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PROBE_SECONDS_MAX,
-    )
-    if child.returncode:
-        raise ProbeFailedError(f"probe {name}: status {child.returncode}\n{child.stderr}")
-    measured: dict[str, Any] = json.loads(child.stdout)
     return measured
 
 
@@ -184,8 +216,6 @@ def _broker() -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdout is not None  # noqa: S101 (asked for above)
-        servers = child.stdout.readline().strip()
-        if not servers:
-            raise ProbeFailedError("the embedded broker did not start")
-        yield servers  # Leaving the block closes its input, which ends it.
+        yield ready_line(
+            child, "stdout"
+        ).strip()  # Leaving the block closes its input, which ends it.

@@ -10,12 +10,14 @@ from typing import Final
 
 import yaml
 
-_AGENT: Final = "import sys; from headrace.connector.cli import main; sys.exit(main())"
+from bench.starting import ready_line
+
+_AGENT: Final = "import sys; from headrace.connector.commands.cli import main; sys.exit(main())"
 
 
 @contextmanager
 def through_agents(job: Path) -> Iterator[Path]:
-    """Lend the path of a job that reads what *job* reads, but through an agent for each node."""
+    """Provide the path of a job that reads what *job* reads, but through an agent for each node."""
     document = yaml.safe_load(job.read_text())
     nodes = document["source"]["nodes"]
     with ExitStack() as stack:
@@ -33,9 +35,8 @@ def _agent(folder: str) -> Iterator[str]:
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stderr is not None  # noqa: S101 (asked for above)
         try:
-            started = next(line for line in child.stderr if "agent_started" in line)
-            yield f"http://127.0.0.1:{json.loads(started)['port']}"
+            started = json.loads(ready_line(child, "stderr", "agent_started"))
+            yield f"http://127.0.0.1:{started['port']}"
         finally:
             child.terminate()

@@ -24,12 +24,13 @@ from bench.agreed import look_up_ns, per_entry_ns
 from bench.logs import bare, frame, identify, intake
 from bench.network import through_agents
 from bench.wide import wide_ddl, wide_updates
-from headrace.connector.job import Job, read_job
+from headrace.connector.commands.run import run_main
+from headrace.connector.control.jobs import read_job
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.obs.logging import configure
-from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.commands import run_main
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.avro import AvroCodec
+from headrace.connector.serde.codecs.avro import AvroCodec
+from headrace.connector.stores.job import Job
 from headrace.plugins import (
     Batch,
     Context,
@@ -42,9 +43,10 @@ from headrace.plugins import (
     Reader,
     RecordBatch,
 )
-from headrace.sources.cassandra.changes import MutationDecoder
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.folding import Fold
+from headrace.sources.cassandra.mutation.changes import MutationDecoder
+from headrace.sources.cassandra.mutation.folding import Fold
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.source import CassandraSource
 
 Measured = Mapping[str, object]
@@ -63,7 +65,7 @@ def agreement(records: int) -> Measured:
 
 
 def look_up(records: int) -> Measured:
-    """Find each of so many pending mutations once more."""
+    """Find each of so many pending mutations again."""
     with_ns, without_ns = look_up_ns(records)
     return {"look_up_ns": with_ns - without_ns, "without_ns": without_ns}
 
@@ -73,7 +75,7 @@ def fold(columns: int) -> Measured:
     schema = parse_schema(wide_ddl(columns))
     (table,) = schema.tables.values()
     mutations = wide_updates(columns, _FOLDED_CELLS // columns)
-    decoder = MutationDecoder(schema)
+    decoder = MutationDecoder(Catalogue(schema))
     folded = Fold(table)
     started = time.process_time_ns()
     for raw in mutations:
@@ -88,9 +90,9 @@ def fold(columns: int) -> Measured:
 def readers(job: str, warm_up: int = 0) -> Measured:
     """Read, agree and encode as the worker does, into its sink, without its store.
 
-    What encoding takes of it is told apart. With *warm_up* nothing is timed before so many changes
-    and the end of a pass over the splits: memory is there by then, and what is made once. `passed`
-    of the timed changes, for `passes_ns`, came before the pass that ends with positions.
+    What encoding takes of it is distinguished. With *warm_up* nothing is timed before so many
+    changes and the end of a pass over the splits: memory is there by then, and what is made once.
+    `passed` of the timed changes, for `passes_ns`, came before the pass that ends with positions.
     """
     configure("warning")
     given = read_job(Path(job))
@@ -205,7 +207,7 @@ def produce(job: str) -> Measured:
 
 
 def deliver(job: str) -> Measured:
-    """Deliver what `produce` produces, by the sink: headers, callbacks and verdicts of its own."""
+    """Deliver what `produce` produces, by the sink: headers, callbacks and results of its own."""
     configure("warning")
     given = read_job(Path(job))
     with _opened(given) as opened:
@@ -241,7 +243,7 @@ def encode(job: str) -> Measured:
     forms["json"] = Encoding(codec="json", envelope="cep44")
     forms["types"] = Encoding(codec="avro", envelope="cep44", types="cep44")
     for form, wanted in forms.items():
-        encoder = Encoder(wanted)
+        encoder = Encoder(wanted, given.source.origin)
         changes = sum(len(encoder.encode(batch, token=1)) for batch in batches[:1])  # Plans.
         started = time.process_time_ns()
         changes = sum(len(encoder.encode(batch, token=1)) for batch in batches)
@@ -293,7 +295,7 @@ def _batches(job: Job, opened: Sequence[Reader]) -> Iterator[Batch]:
         records_max=job.runtime.batch_records_max,
         bytes_max=job.runtime.batch_bytes_max,
         linger_ms=job.runtime.tick_min_ms,
-        commit_due=False,  # Time alone is no reason to go on.
+        commit_due=False,  # Time alone is not a reason to continue.
         position_due=False,
     )
     committed = time.monotonic()
@@ -329,7 +331,7 @@ def _bulk() -> ModuleType:
 
 
 def _encoder(job: Job) -> Encoder:
-    return Encoder(job.sink(job.sink_config, _context(job)).encoding())
+    return Encoder(job.sink(job.sink_config, _context(job)).encoding(), job.source.origin)
 
 
 def _context(job: Job) -> Context:

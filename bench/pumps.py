@@ -21,9 +21,10 @@ from typing import Final
 
 import yaml
 
-from bench.measure import HEADRACE, ProbeFailedError
+from bench.errors import ProbeFailedError
+from bench.measure import HEADRACE
 from bench.recordings import mutations_of, prepare
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.sources.cassandra.forge.segments import write_log
 
 SECONDS_MAX: Final = 300

@@ -1,4 +1,4 @@
-"""The two recordings of bench/data, made ready to be read: unpacked, with their other replicas.
+"""The two recordings of bench/data, prepared to be read: unpacked, with their other replicas.
 
 The logs of nodes 2 and 3 are forged from node 1's entries: the same mutation bytes in segments of
 other ids, in an order a little different, as replicas have them.
@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.ddl import parse_schema
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.opening import open_segment
+from headrace.sources.cassandra.commitlog.segment import parse_name
+from headrace.sources.cassandra.commitlog.unwrap import Workspace
 from headrace.sources.cassandra.forge.segments import SegmentWriter, write_log, write_segment
 from headrace.sources.cassandra.forge.wrapping import compression
-from headrace.sources.cassandra.frame import Framer
-from headrace.sources.cassandra.keys import KeyOptions, Keys
-from headrace.sources.cassandra.opening import open_segment
-from headrace.sources.cassandra.segment import parse_name
-from headrace.sources.cassandra.wrapped import Workspace
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.schema.ddl import parse_schema
 
 DATA: Final = Path(__file__).parent / "data"
 SHUFFLE_WINDOW: Final = 200  # Entries; about how far apart replicas log the same mutation.
@@ -60,7 +60,7 @@ def prepare(  # noqa: PLR0913 (what a recording is made of)
     mutations_max: int | None,
     times: int = 1,
 ) -> Recording:
-    """Unpack recording *name* into *folder* and forge the logs that it lacks.
+    """Unpack recording *name* into *folder* and forge the logs that it does not have.
 
     With *mutations_max* every log is forged, from so many mutations; so it is with *times*, from
     each mutation so often, every time with another key.
@@ -127,7 +127,7 @@ def mutations_of(schema: Path) -> list[bytes]:
     found = []
     framer = Framer()
     for _ in each_segment(framer, schema.parent / "segments" / "node1"):
-        while framer.next_entry() == codes.ENTRY:
+        while framer.next_entry() == constants.ENTRY:
             entry = framer.entry()
             if entry[1:17] == table.bytes:  # After the count of updates, which is 1.
                 found.append(entry)

@@ -13,18 +13,18 @@ from dataclasses import replace
 from random import Random
 from typing import Final, cast
 
-from headrace.connector.runtime.assignment import Part, assigned
-from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.splits.assignment import Part, assigned
+from headrace.connector.runtime.splits.leases import LeaseKeeper
 from headrace.connector.stores import LeaseRow, Owner, Store, WorkerRow
-from headrace.connector.stores.cassandra_state import BUCKETS
+from headrace.connector.stores.keyed.rows import BUCKETS
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
-from headrace.sources.cassandra.chunks import Chunk
-from headrace.sources.cassandra.nearness import shares
-from headrace.sources.cassandra.schema import KeyspaceSchema
-from headrace.sources.cassandra.splits import count_for, names
-from headrace.sources.cassandra.state import CdcState, Marker, StoredTopology
-from headrace.sources.cassandra.topology import Node, Topology
+from headrace.sources.cassandra.ring.locality import shares
+from headrace.sources.cassandra.ring.splits import count_for, names
+from headrace.sources.cassandra.ring.topology import Node, Topology
+from headrace.sources.cassandra.schema.tables import KeyspaceSchema
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredTopology
+from headrace.sources.cassandra.state.chunks import Chunk
 
 KEYSPACE: Final = "ks"
 COPIES: Final = 3

@@ -20,16 +20,16 @@ from typing import Any, Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from bench.measure import Jobs, ProbeFailedError
+from bench.errors import ProbeFailedError
+from bench.measure import Jobs
 from bench.recordings import Recording, prepare
-from headrace.connector.job import job_text
+from headrace.connector.control.jobs import job_text
 from headrace.connector.obs.logging import configure
-from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.delivery import Target, Work
 from headrace.connector.replay.planning import planned
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.session import HANDING_OUT, perform, session
 from headrace.connector.replay.shards import SourceSpec
-from headrace.connector.replay.work import Work
 
 SHARDS: Final = 4
 TIMES: Final = 6  # The recording: a shard is 56 MB of each log. A plan makes it 128 MiB.
@@ -111,7 +111,7 @@ def _replay(spark: SparkSession, works: list[Work]) -> tuple[int, float]:
 
 
 def _wait_for(spark: SparkSession, workers: int) -> None:
-    """Wait until all executors are there: what is begun before goes to the first of them."""
+    """Wait until all executors are there: what is started before goes to the first of them."""
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (nothing else tells)
     until = time.monotonic() + 60
     while context.getExecutorMemoryStatus().size() <= workers:  # The driver is one of them.

@@ -1,8 +1,51 @@
 """The contract between the framework and its sources and sinks. Imports nothing of ours."""
 
-from headrace.plugins.claim_stores import ClaimStore
-from headrace.plugins.codecs import Codec, Encoding
-from headrace.plugins.config import Option, declared_options, option, parse_config
+from headrace.plugins.bookkeeping import (
+    NO_COUNTERS,
+    Bookkeeping,
+    CounterGroup,
+    RepeatCause,
+    WaitingCounter,
+)
+from headrace.plugins.capabilities import (
+    BulkReading,
+    Capability,
+    FolderLogs,
+    JobTraces,
+    Locality,
+    LogArchive,
+    LogSearch,
+    MicroBatches,
+    NotOfferedError,
+    PartialReading,
+    Recovery,
+    Relocation,
+    Resplitting,
+    ServiceWishes,
+    SidecarService,
+    TableChecks,
+    TableReading,
+    Tables,
+    TokenRanges,
+    TypedColumns,
+)
+from headrace.plugins.check_results import (
+    Backlog,
+    CheckResult,
+    Failure,
+    Finding,
+    Nearness,
+    TableWarning,
+)
+from headrace.plugins.config.options import Option, declared_options, option, parse_config
+from headrace.plugins.config.references import (
+    SecretProvider,
+    SecretUnavailableError,
+    is_reference,
+    literal_problem,
+    resolve,
+)
+from headrace.plugins.config.sink_options import SinkOptions
 from headrace.plugins.context import Clock, Context
 from headrace.plugins.contract import (
     CloseReason,
@@ -31,49 +74,49 @@ from headrace.plugins.errors import (
     Problem,
     RetriableError,
 )
-from headrace.plugins.findings import Backlog, CheckResult, Failure, Finding, Nearness
+from headrace.plugins.origin import NO_ORIGIN, DebeziumSource, Origin, SourceField
 from headrace.plugins.positions import (
     EncodedPosition,
     Gap,
     NumberPosition,
     Position,
+    TokenRange,
     Waiting,
     offset_numbers,
 )
-from headrace.plugins.records import (
+from headrace.plugins.records.batches import Batch, Delivery, RecordBatch
+from headrace.plugins.records.codecs import Codec, Encoding
+from headrace.plugins.records.encoded import EncodedRecords, FactColumns, Facts
+from headrace.plugins.records.record import (
     OPERATIONS,
-    Batch,
-    Delivery,
     Document,
-    EncodedRecords,
-    FactColumns,
-    Facts,
     Headers,
     Notice,
     Operation,
     Quarantined,
     Record,
-    RecordBatch,
     RecordSchema,
     Stored,
 )
-from headrace.plugins.references import (
-    SecretProvider,
-    SecretUnavailableError,
-    is_reference,
-    literal_problem,
-    resolve,
+from headrace.plugins.records.transforms import Predicate, Transform
+from headrace.plugins.stores.sink_stores import (
+    ClaimStore,
+    Published,
+    SchemaRefusedError,
+    SchemaStore,
 )
-from headrace.plugins.schema_stores import Published, SchemaRefusedError, SchemaStore
-from headrace.plugins.sink_options import SinkOptions
-from headrace.plugins.transforms import Predicate, Transform
 
 __all__ = [
+    "NO_COUNTERS",
+    "NO_ORIGIN",
     "OPERATIONS",
     "AbortedError",
     "Backlog",
     "BadRecordError",
     "Batch",
+    "Bookkeeping",
+    "BulkReading",
+    "Capability",
     "CheckResult",
     "ClaimStore",
     "Clock",
@@ -82,6 +125,8 @@ __all__ = [
     "CommandMain",
     "ConfigError",
     "Context",
+    "CounterGroup",
+    "DebeziumSource",
     "Delivery",
     "Demand",
     "Disposition",
@@ -96,17 +141,26 @@ __all__ = [
     "FatalError",
     "FencedError",
     "Finding",
+    "FolderLogs",
     "Gap",
     "Headers",
     "HeadraceError",
     "Idle",
+    "JobTraces",
     "LeaseLostError",
+    "Locality",
+    "LogArchive",
+    "LogSearch",
+    "MicroBatches",
     "MissingRequirementError",
     "Nearness",
+    "NotOfferedError",
     "Notice",
     "NumberPosition",
     "Operation",
     "Option",
+    "Origin",
+    "PartialReading",
     "Position",
     "Predicate",
     "Problem",
@@ -116,20 +170,35 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordSchema",
+    "Recovery",
+    "Relocation",
+    "RepeatCause",
+    "Resplitting",
     "RetriableError",
     "SchemaRefusedError",
     "SchemaStore",
     "SecretProvider",
     "SecretUnavailableError",
+    "ServiceWishes",
     "Settle",
+    "SidecarService",
     "Sink",
     "SinkOptions",
     "Source",
+    "SourceField",
     "Split",
     "Stored",
+    "TableChecks",
+    "TableReading",
+    "TableWarning",
+    "Tables",
+    "TokenRange",
+    "TokenRanges",
     "TransactionalWriter",
     "Transform",
+    "TypedColumns",
     "Waiting",
+    "WaitingCounter",
     "Writer",
     "declared_options",
     "is_reference",

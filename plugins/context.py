@@ -1,4 +1,4 @@
-"""What the framework lends a plugin."""
+"""What the framework provides to a plugin."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +19,12 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the framework lends a plugin.
+    """What the framework provides to a plugin.
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
-    *spectator* only looks: it leaves nothing behind that anybody else could notice. In the folder
-    `cache` a plugin may keep what it can find again; several processes use it at once. A job that
-    *resumes* has opened its sink before, as it is configured: what a death has left there is its.
+    *spectator* is read-only: it leaves nothing behind that another process could notice. In the
+    folder `cache` a plugin may keep what it can rebuild; several processes use it at once. A job
+    that *resumes* has opened its sink before with this configuration: what a crash left is its own.
     """
 
     job: str

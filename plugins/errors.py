@@ -1,4 +1,4 @@
-"""Every error headrace raises on purpose, grouped by what the framework does about it.
+"""Every error that headrace raises, grouped by how the framework handles it.
 
 A message says where, what was found and what was expected; the hint says what to do. The code is
 stable: logs, REST answers and the documentation name it. Nothing here knows a plugin.
@@ -21,7 +21,7 @@ class Disposition(StrEnum):
 class HeadraceError(Exception):
     """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 3).
 
-    `restartable` says that what failed of it may succeed when it is begun anew some time later.
+    `restartable` says that what failed may succeed when it is restarted later.
     """
 
     code: ClassVar[str] = "error"
@@ -49,9 +49,9 @@ class RetriableError(HeadraceError):
 
 
 class AbortedError(RetriableError):
-    """What was submitted since the last commit was dropped: go on from that commit.
+    """What was submitted since the last commit was dropped: continue from that commit.
 
-    `at_once` says that nothing has to be waited for: what broke it is rejected when it comes again.
+    `at_once` says that no wait is needed: the record that caused it is rejected next time.
     """
 
     code = "aborted"
@@ -65,14 +65,14 @@ class FatalError(HeadraceError):
 
 
 class FencedError(FatalError):
-    """A later writer of the split has begun: only who claims it anew may go on."""
+    """A later writer of the split has started: a worker must claim it again to continue."""
 
     code = "fenced"
     restartable = True
 
 
 class BadRecordError(HeadraceError):
-    """One record cannot be processed: it is quarantined with its bytes, the others go on (I8)."""
+    """One record cannot be processed: it is quarantined with its bytes, the rest continue (I8)."""
 
     code = "bad_record"
 
@@ -84,7 +84,7 @@ class LeaseLostError(HeadraceError):
 
 
 class MissingRequirementError(HeadraceError):
-    """The machine lacks something: a file system right, a program, a reachable server."""
+    """Something is missing on the machine: a file right, a program, a reachable server."""
 
     code = "environment"
     exit_status = 3
@@ -109,7 +109,7 @@ class ConfigError(HeadraceError):
     def __init__(self, problems: Iterable[Problem | str] | str, *, place: str = "") -> None:
         """*problems* holds at least one; *place* names the job file, statement or request.
 
-        A text alone is a mistake that is not under one key.
+        A string alone is a mistake that belongs to no single key.
         """
         given = [problems] if isinstance(problems, str) else problems
         self.problems = tuple(Problem("", p) if isinstance(p, str) else p for p in given)

@@ -26,7 +26,7 @@ def host_problem(host: str) -> str:
     if ":" in host or _NUMBERS.fullmatch(host):
         return address_problem(host)
     if len(host) > _NAME_CHARS_MAX or not all(map(_LABEL.fullmatch, host.split("."))):
-        return "is no host name"
+        return "is not a host name"
     if any(label.lower().startswith("xn--") for label in host.split(".")):
         return "is written in punycode"
     return ""
@@ -35,7 +35,7 @@ def host_problem(host: str) -> str:
 def dialled_problem(host: str) -> str:
     """Return what is wrong with an address that *host* stands for just now; or nothing.
 
-    Blocks while the name is looked up; a name that nobody knows is somebody else's problem.
+    Blocks while the name is looked up; a name that cannot be resolved is not reported here.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -60,5 +60,5 @@ def address_problem(host: str) -> str:
     if address.is_multicast:
         return "is an address of a group"
     if address.is_unspecified or (address.version == _V4 and address.is_reserved):
-        return "is no host's address"
+        return "is not the address of a host"
     return ""

@@ -1,4 +1,4 @@
-"""Where reading stopped and goes on: positions, as a source makes them and as stores keep them."""
+"""Where reading stopped and resumes: positions, as sources make them and stores keep them."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,11 +12,11 @@ from headrace.plugins.errors import ConfigError, Problem
 class EncodedPosition:
     """A position as bytes: a head, and immutable chunks that the head refers to by name.
 
-    A store writes only the chunks it lacks, then replaces the head, then drops the chunks the new
-    head no longer lists. The same name always stands for the same bytes within one split. Of the
-    chunks named in `kept` the split's own state in the store has the bytes, and nobody else needs
-    to: only what is committed after a `Reader.release` has any. A store refuses a commit that keeps
-    what is not there (StateLostError). What it returns is whole.
+    A store writes only the chunks it does not have, then replaces the head, then drops the chunks
+    the new head no longer lists. The same name always stands for the same bytes within one split.
+    Of the chunks named in `kept` only the split's own state in the store must have the bytes: a
+    position has such chunks only after a `Reader.release`. A store refuses a commit that keeps
+    chunks that do not exist (StateLostError). What it returns is whole.
     """
 
     head: bytes
@@ -30,12 +30,24 @@ class EncodedPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRange:
+    """The tokens of a split: 64-bit numbers from *first* to the one before *behind*.
+
+    *number* is that of the split, from 1: CEP-44's table `cdc_state` has it.
+    """
+
+    number: int
+    first: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """A part of a source that was lost before it was read (I10).
 
     `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
-    stops the split, `accepted` by somebody, `passed`, or `mended`: it was there again. `policy` is
-    how it was passed. Gaps of several splits with one `name` are the same.
+    stops the split, `accepted` by a user, `passed`, or `mended`: the part was found again. `policy`
+    is how it was passed. Gaps of several splits with one `name` are the same.
     """
 
     name: str
@@ -87,7 +99,7 @@ class Position(ABC):
         None moves the part to where a new split begins. Numbers may come as strings.
 
         Raises:
-            ConfigError: there is no such part, or *offset* is none of its offsets.
+            ConfigError: there is no such part, or *offset* is not one of its offsets.
 
         """
         raise ConfigError([Problem("offset", "positions of this source cannot be moved")])
@@ -96,22 +108,8 @@ class Position(ABC):
         """Return the source's own counters as of here (I3); names are dotted, lower case."""
         return {}
 
-    def meeting(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
-        """Return the first place that both jobs of this and the *other* position come to.
-
-        None where that is far, or cannot be told.
-        """
-        return None
-
-    def joined(self, other: "Position") -> "Position | None":  # noqa: ARG002 (likewise)
-        """Return one position for the tables of two jobs that stand at the same place.
-
-        None while they do not, or while what they know of it differs.
-        """
-        return None
-
     def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
-        """Return, as `describe` does, where reading began; None is the beginning."""
+        """Return, as `describe` does, where reading started; None is the beginning."""
         return ()
 
     def contradictions(self) -> Sequence[str]:
@@ -119,7 +117,7 @@ class Position(ABC):
         return ()
 
     def waiting(self) -> Sequence[Waiting]:
-        """Return what waits for copies as of here, what has waited longest first."""
+        """Return what waits for copies as of here, the longest waiting first."""
         return ()
 
     def gaps(self) -> Sequence[Gap]:

@@ -20,7 +20,7 @@ _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<host>[^/?#]+)|null", re.IG
 _PORT_MAX: Final = 65_535
 
 # aiohttp would name its own version and Python's, and has no option for that. A middleware does not
-# see the answers to what is no HTTP.
+# see the answers to what is not HTTP.
 web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # Not in its __all__.
 
 

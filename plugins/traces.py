@@ -1,4 +1,4 @@
-"""What a job leaves beside what it reads, so that nobody takes that away."""
+"""What a job leaves beside what it reads, so that it is not disposed of."""
 
 from dataclasses import dataclass
 

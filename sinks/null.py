@@ -21,7 +21,7 @@ class NullConfig(SinkOptions):
     """Options of the null sink."""
 
     format: str = option(
-        "The bytes to have made: avro, json, or none.",
+        "The bytes that are encoded and discarded: avro, json, or none.",
         default="avro",
         choices=("avro", "json", "none"),
     )

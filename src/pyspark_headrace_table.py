@@ -1,5 +1,5 @@
 """Spark finds `headrace.table` by this module's name. It holds nothing else."""
 
-from headrace.connector.replay.sources import TableSource as DefaultSource
+from headrace.connector.replay.frames.sources import TableSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,16 +1,20 @@
 """Settings for every test."""
 
+import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Final
 
 import pytest
 import structlog
 from hypothesis import settings
 
-from deaf import obey_deaf
-from hot import hot_modules, is_compiled, is_stale, obey_native
-from scratch import prefer_memory
+from helpers.settings.ignored_options import obey_deaf
+from helpers.settings.native_modules import hot_modules, is_compiled, is_stale, obey_native
+from helpers.settings.scratch import prefer_memory
+
+GARBAGE_OBJECTS: Final = 10_000  # Instead of 700: tests that forge and judge logs make many.
 
 prefer_memory()
 obey_native()
@@ -21,6 +25,18 @@ settings.register_profile("gate", deadline=None, derandomize=True, database=None
 # `make fuzz` gives a seed; without one, every run has the same examples.
 settings.register_profile("fuzz", deadline=None, derandomize=False, database=None)
 settings.load_profile("fuzz" if "HEADRACE_FUZZ_SEED" in os.environ else "gate")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is collected, which stays to the end, out of each pass of the garbage collector."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(GARBAGE_OBJECTS)
+        gc.enable()
 
 
 def pytest_report_header() -> list[str]:

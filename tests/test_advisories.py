@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hot import ROOT
-from ports import free_port
+from helpers.servers.ports import free_port
+from helpers.settings.native_modules import ROOT
 
 PACKAGES = {"good": "1.0", "bad": "2.0"}
 

@@ -1,7 +1,7 @@
 """Every option of a configuration has a test that shows its effect.
 
-The table says which. With `HEADRACE_EFFECTS=1` each of these tests is run while its option is deaf
-(`tests/helpers/deaf.py`), and must fail: that takes a few minutes.
+The table says which. With `HEADRACE_EFFECTS=1` each of these tests is run while its option has no
+effect (`tests/helpers/settings/ignored_options.py`), and must fail: that takes a few minutes.
 """
 
 import ast
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from deaf import judged_deaf
-from effects_table import EFFECTS
-from hot import ROOT
+from helpers.settings.effects_table import EFFECTS
+from helpers.settings.ignored_options import judged_deaf
+from helpers.settings.native_modules import ROOT
 
 ROOMS = ("connector", "plugins", "sinks", "sources")
 SKIPPED = ("testing", "demo", "replay")  # What is not configured by users, or needs more packages.
@@ -49,7 +49,7 @@ def test_every_option_is_in_the_table() -> None:
     """A new option has a test that shows its effect, and the table says which."""
     known = {place.removeprefix("headrace.") for place in declared()}
 
-    assert set() == known - set(EFFECTS), "add these to tests/helpers/effects_table.py"
+    assert set() == known - set(EFFECTS), "add these to tests/helpers/settings/effects_table.py"
     assert set() == set(EFFECTS) - known, "take these out of it: they are no options"
 
 

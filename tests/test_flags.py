@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from headrace.connector.cli import COMMANDS, main
+from headrace.connector.commands.cli import COMMANDS, main
 from headrace.plugins.discovery import names
-from hot import ROOT
+from helpers.settings.native_modules import ROOT
 
 ROOMS: Final = ("connector", "plugins", "sinks", "sources")
 PAGES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -22,7 +22,8 @@ LINE: Final = re.compile(r"^(?: {4}|\$ )headrace ([a-z].*(?:\\\n.*)*)", re.MULTI
 FOREIGN: Final = {  # Of other programs: `kafka-configs`, `kafka-topics`, the demo's own consumer.
     "offsets_topic.py": {"--add-config", "--alter", "--bootstrap-server", "--topic"},
     "play.py": {"--bootstrap-servers", "--topic"},
-    "topics.py": {"--bootstrap-server", "--create", "--describe", "--topic"},
+    "topics.py": {"--create", "--describe", "--topic"},
+    "watch.py": {"--bootstrap-server", "--create", "--topic"},
 }
 Flags = dict[str, frozenset[str]]
 
@@ -51,7 +52,7 @@ def _of(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, froze
 
 
 def wrong(line: str) -> list[str]:
-    """Return what a command line names that is not there."""
+    """Return what a command line names that does not exist."""
     ours, _, _ = line.partition("|")
     words = [word.strip("()[],.;:'\"\\") for word in ours.split()]
     if words[0] not in flags():

@@ -1,4 +1,4 @@
-"""Set-up says what a machine lacks, and never goes on without it."""
+"""Set-up says what a machine does not have, and never continues without it."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hot import ROOT
+from helpers.settings.native_modules import ROOT
 
 
 def machine(
@@ -35,7 +35,7 @@ def program(folder: Path, name: str, text: str) -> Path:
 
 
 def test_all_is_there() -> None:
-    """A machine that lacks nothing hears nothing."""
+    """A machine with everything gets no hint."""
     assert (0, []) == machine(sys.executable)
 
 
@@ -64,7 +64,7 @@ def test_missing_programs(tmp_path: Path, want: list[str], expected: list[str]) 
 
 
 def test_no_python() -> None:
-    """A machine without the Python that was asked for is told how to name another."""
+    """A machine without the Python that was asked for gets a hint how to name another."""
     status, lines = machine("python-that-is-not")
 
     assert 3 == status
@@ -81,7 +81,7 @@ def test_old_python(tmp_path: Path) -> None:
 
 
 def test_no_venv(tmp_path: Path) -> None:
-    """A Python without venv is told which package brings it."""
+    """A Python without venv gets a hint which package brings it."""
     bare = program(tmp_path, "python3", 'case "$2" in *venv*) exit 1;; esac')
     status, lines = machine(str(bare))
 
@@ -93,7 +93,7 @@ def test_no_venv(tmp_path: Path) -> None:
 
 
 def test_no_links(tmp_path: Path) -> None:
-    """A checkout whose links became files is told how to mend it, by make and by pip."""
+    """A checkout whose links became files gets a hint how to fix it, from make and pip."""
     package = tmp_path / "src" / "headrace"
     package.mkdir(parents=True)
     for room in ("connector", "plugins", "sinks", "sources"):

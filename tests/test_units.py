@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.connector.cli import main
-from headrace.connector.job import read_worker
+from headrace.connector.commands.cli import main
+from headrace.connector.control.jobs import read_worker
 from headrace.plugins import parse_config
 from headrace.sources.cassandra.config import CassandraConfig
-from hot import ROOT
+from helpers.settings.native_modules import ROOT
 
 UNITS = sorted((ROOT / "docker" / "systemd").glob("*.service"))
 

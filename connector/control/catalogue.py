@@ -6,77 +6,51 @@ Kept apart from the service so that a job can read them without executing anythi
 import contextlib
 import difflib
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from headrace.connector.control.connector_config import sink_options
+from headrace.connector.control.connector_config import sink_options, whole_table
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.errors import AmbiguousError, JobUndefinedError, NotFoundError
 from headrace.connector.control.services import ROUTE, SERVICES, ServiceJob, service_job
-from headrace.connector.shell.formatting import format_name, format_table
-from headrace.connector.shell.statements import TableName
-from headrace.connector.states import Desired
-from headrace.connector.stores import StoreUnavailableError
-from headrace.connector.stores.board import FORK_MARK, Board, Route
-from headrace.connector.stores.notes import SERVICE, job_store
-from headrace.connector.stores.parting import begin_beside
-from headrace.connector.stores.sqlite_file import transaction
+from headrace.connector.foundation.states import Desired
+from headrace.connector.language.formatting import format_statement, format_table
+from headrace.connector.language.statements import SteerSource, TableName, Verb
+from headrace.connector.stores.job_forks import begin_apart
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import FORK_MARK, SERVICE, SETTINGS, Board, Route
 from headrace.plugins import ConfigError, HeadraceError, Problem, declared_options
+from headrace.plugins.cql_text import quote_name
 from headrace.plugins.discovery import load
 
-# `statement` is the canonical text that makes the object again, `config` its connector config as
-# JSON. A source's `job` is empty where the statement named none.
+# Kinds of notes, by the names of what they are about.
+SINKS: Final = "sinks"
+SOURCES: Final = "sources"
 CLUSTER_MARK: Final = "@"  # Between sink and cluster, in the name of the job for both.
 WAITING: Final = "tables_missing"  # The option of a source that can `wait` for some of its tables.
-TABLES: Final = """
-CREATE TABLE IF NOT EXISTS sinks (
-    name TEXT PRIMARY KEY, plugin TEXT NOT NULL, statement TEXT NOT NULL, config TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS sources (
-    name TEXT PRIMARY KEY, sink TEXT NOT NULL, job TEXT NOT NULL, statement TEXT NOT NULL,
-    config TEXT NOT NULL
-) STRICT;
-"""
 
 
 class Catalogue:
-    """The tables `sinks` and `sources`. Belongs to the connection's thread."""
+    """The notes of sinks and sources. Belongs to the thread of its notes."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Make the tables if they are missing. *connection* is in autocommit mode."""
-        self._connection = connection
-        self.board = Board(connection)
-        with _errors_named():
-            known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sources'")
-            if not known.fetchone():
-                with transaction(connection):
-                    for statement in TABLES.split(";"):
-                        connection.execute(statement)
+    def __init__(self, notes: NoteCopy) -> None:
+        """Look at nothing yet."""
+        self._notes = notes
+        self.board = Board(notes)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """Run the block alone: what it reads stays true until what it writes is there."""
-        with _errors_named(), transaction(self._connection):
+        with self._notes.transaction():
             yield
 
     def sinks(self) -> list[SinkEntry]:
         """Return all sinks by name."""
-        query = "SELECT name, plugin, statement, config FROM sinks ORDER BY name"
-        return [
-            SinkEntry(name=name, plugin=plugin, statement=statement, config=json.loads(config))
-            for name, plugin, statement, config in self._rows(query)
-        ]
+        return list(self._notes.documents(SINKS, SinkEntry).values())
 
     def sources(self) -> list[SourceEntry]:
         """Return all sources by name."""
-        query = "SELECT name, sink, job, statement, config FROM sources ORDER BY name"
-        return [
-            SourceEntry(
-                name=name, sink=sink, job=job, statement=statement, config=json.loads(config)
-            )
-            for name, sink, job, statement, config in self._rows(query)
-        ]
+        return list(self._notes.documents(SOURCES, SourceEntry).values())
 
     def services(self) -> dict[str, dict[str, str]]:
         """Return the configurations of the services, by name."""
@@ -109,11 +83,17 @@ class Catalogue:
 
     def has_sink(self, name: str) -> bool:
         """Say whether there is a sink of this name."""
-        return bool(self._rows("SELECT name FROM sinks WHERE name = ?", name))
+        return self._notes.get(SINKS, name) is not None
 
     def has_source(self, name: str) -> bool:
         """Say whether there is a source of this name."""
-        return bool(self._rows("SELECT name FROM sources WHERE name = ?", name))
+        return self._notes.get(SOURCES, name) is not None
+
+    def text(self, name: str) -> str | None:
+        """Return all that is kept of a source, a sink or a service of this name."""
+        places = ((SOURCES, name), (SINKS, name), (SETTINGS, f"{SERVICE}{name}"))
+        texts = (self._notes.get(kind, each) for kind, each in places)
+        return next((text for text in texts if text is not None), None)
 
     def sink(self, name: str) -> SinkEntry:
         """Return one sink.
@@ -122,11 +102,11 @@ class Catalogue:
             NotFoundError: there is none of that name.
 
         """
-        found = {entry.name: entry for entry in self.sinks()}
-        if name not in found:
-            hint = _near(name, [format_name(known) for known in found])
+        found = self._notes.document(SINKS, name, SinkEntry)
+        if found is None:
+            hint = _near(name, [quote_name(known.name) for known in self.sinks()])
             raise NotFoundError("sink", f"there is no data sink {name}", hint)
-        return found[name]
+        return found
 
     def source(self, name: str) -> SourceEntry:
         """Return one source.
@@ -135,10 +115,10 @@ class Catalogue:
             NotFoundError: there is none of that name.
 
         """
-        found = {entry.name: entry for entry in self.sources()}
-        if name not in found:
-            raise _no_source(name, list(found.values()))
-        return found[name]
+        found = self._notes.document(SOURCES, name, SourceEntry)
+        if found is None:
+            raise _no_source(name, self.sources())
+        return found
 
     def source_on(self, word: str, table: TableName) -> SourceEntry:
         """Return the source that DATA_SOURCE *word* ON *table* means.
@@ -150,7 +130,7 @@ class Catalogue:
         """
         name = f"{word}.{table.keyspace}.{table.name}"
         sources = self.sources()
-        found = {s.name: s for s in sources if (s.word, s.table) == (word, table)}
+        found = {s.name: s for s in sources if s.table == table and s.word == word}
         if len(found) > 1 and name not in found:
             names = ", ".join(found)
             raise AmbiguousError("table", f"{format_table(table)} has several: {names}")
@@ -160,34 +140,28 @@ class Catalogue:
 
     def add_sink(self, entry: SinkEntry) -> None:
         """Store a new sink."""
-        self._connection.execute(
-            "INSERT INTO sinks (name, plugin, statement, config) VALUES (?, ?, ?, ?)",
-            (entry.name, entry.plugin, entry.statement, json.dumps(dict(entry.config))),
-        )
+        self._notes.put_document(SINKS, entry.name, entry)
 
     def replace_sink(self, entry: SinkEntry) -> None:
         """Store a sink instead of the one of its name; the jobs that use it are changed."""
-        self._connection.execute(
-            "UPDATE sinks SET plugin = ?, statement = ?, config = ? WHERE name = ?",
-            (entry.plugin, entry.statement, json.dumps(dict(entry.config)), entry.name),
-        )
-        for job in sorted({r.job for r in self.board.routes() if r.sink == entry.name}):
+        self._notes.put_document(SINKS, entry.name, entry)
+        users = [route for route in self.board.routes() if route.sink == entry.name]
+        for job in sorted({route.job for route in users}):
             self.board.changed(job)
+        for route in users:
+            self.board.forget_failure(route.source)
 
     def add_source(self, entry: SourceEntry, state: Desired = Desired.RUNNING) -> None:
         """Store a new source, and have its job run it."""
-        self._connection.execute(
-            "INSERT INTO sources (name, sink, job, statement, config) VALUES (?, ?, ?, ?, ?)",
-            (entry.name, entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config))),
-        )
+        self._notes.put_document(SOURCES, entry.name, entry)
         job = self._job_for(entry)
         if entry.start and self._begins_elsewhere(job, entry):
-            job = begin_beside(self._connection, job, entry.name)
+            job = begin_apart(self._notes, job, entry.name)
         self.board.add_route(Route(entry.name, job, entry.sink, state))
 
     def _begins_elsewhere(self, job: str, entry: SourceEntry) -> bool:
         """Say whether *job* is not where a new source of it is to begin."""
-        if any(state.position for state in job_store(self._connection, job).states()):
+        if any(state.position for state in self._notes.store(job).states()):
             return True
         mine = {route.source for route in self.board.routes(job)}
         return any(s.start != entry.start for s in self.sources() if s.name in mine)
@@ -198,7 +172,7 @@ class Catalogue:
         (route,) = (r for r in self.board.routes() if r.source == entry.name)
         job = route.job
         if (before.job, before.cluster) != (entry.job, entry.cluster):
-            if job_store(self._connection, route.job).plans().in_force.splits:
+            if self._notes.store(route.job).plans().in_force.splits:
                 raise ConfigError(
                     [
                         Problem(
@@ -209,19 +183,17 @@ class Catalogue:
                     ]
                 )
             job = self._job_for(entry)
-        self._connection.execute(
-            "UPDATE sources SET sink = ?, job = ?, statement = ?, config = ? WHERE name = ?",
-            (entry.sink, entry.job, entry.statement, json.dumps(dict(entry.config)), entry.name),
-        )
+        self._notes.put_document(SOURCES, entry.name, entry)
         self.board.point(entry.name, job=job, sink=entry.sink)
+        self.board.forget_failure(entry.name)
 
     def remove_sink(self, name: str) -> None:
         """Forget a sink."""
-        self._connection.execute("DELETE FROM sinks WHERE name = ?", (name,))
+        self._notes.put(SINKS, name, None)
 
     def remove_source(self, name: str) -> None:
         """Forget a source."""
-        self._connection.execute("DELETE FROM sources WHERE name = ?", (name,))
+        self._notes.put(SOURCES, name, None)
         self.board.remove_route(name)
 
     def _job_for(self, entry: SourceEntry) -> str:
@@ -234,10 +206,6 @@ class Catalogue:
         ]
         mine = f"{entry.sink}{CLUSTER_MARK}{entry.cluster}" if entry.cluster else entry.sink
         return entry.job or next(iter(shared), mine)
-
-    def _rows(self, query: str, *values: str) -> list[tuple[str, ...]]:
-        with _errors_named():
-            return self._connection.execute(query, values).fetchall()
 
 
 class JobParts(NamedTuple):
@@ -268,7 +236,7 @@ class JobParts(NamedTuple):
                 source.setdefault(WAITING, "wait")
 
 
-def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
+def job_parts(notes: NoteCopy, job: str) -> JobParts:
     """Return what the statements give *job*.
 
     These are the sources that *job* runs already; if there are none, those that name no job.
@@ -278,7 +246,7 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
         JobUndefinedError: there are no such sources, or they write into more than one sink.
 
     """
-    catalogue = Catalogue(connection)
+    catalogue = Catalogue(notes)
     if service := catalogue.service_of(job):
         return JobParts(dict(service.sink), None, service=service)
     mine = _sources_for(catalogue, job)
@@ -312,9 +280,9 @@ def job_parts(connection: sqlite3.Connection, job: str) -> JobParts:
     )
 
 
-def adopt_sources(connection: sqlite3.Connection, job: str) -> None:
+def adopt_sources(notes: NoteCopy, job: str) -> None:
     """Let the board say that *job* runs its sources, also those that name no job."""
-    catalogue = Catalogue(connection)
+    catalogue = Catalogue(notes)
     if any(route.source == ROUTE for route in catalogue.board.routes(job)):
         return
     mine = _sources_for(catalogue, job)
@@ -327,15 +295,7 @@ def _sources_for(catalogue: Catalogue, job: str) -> list[SourceEntry]:
     routes = {route.source: route.job for route in catalogue.board.routes()}
     free = [s for s in sources.values() if not s.job and FORK_MARK not in routes.get(s.name, "")]
     mine = [sources[name] for name, owner in routes.items() if owner == job and name in sources]
-    return mine or free
-
-
-@contextlib.contextmanager
-def _errors_named() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StoreUnavailableError(f"the catalogue did not answer: {error}") from error
+    return mine or ([] if FORK_MARK in job else free)
 
 
 def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
@@ -346,3 +306,14 @@ def _no_source(name: str, sources: Sequence[SourceEntry]) -> NotFoundError:
 def _near(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none'}"
+
+
+def resumes_of(notes: NoteCopy, table: str) -> dict[str, str]:
+    """Return the statement that resumes each source of *table* (`ks.t`), by the source's name."""
+    sources = Catalogue(notes).sources()
+    return {s.name: _resume(s) for s in sources if ".".join(whole_table(s.table)) == table}
+
+
+def _resume(source: SourceEntry) -> str:
+    resume = SteerSource(verb=Verb.RESUME, word=source.word, table=source.table)
+    return format_statement(resume).removesuffix(";")

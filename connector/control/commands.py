@@ -5,11 +5,12 @@ Each takes effect wholly or not at all, in the state file alone: no broker or no
 by `validate_sink`. What is wanted is noted; the workers look at it, and do it.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from headrace.connector.control.access.gate import Gate, needs
+from headrace.connector.control.access.permission import Guard, Role, RoleGuard
 from headrace.connector.control.connector_config import (
     source_entry,
 )
@@ -20,65 +21,56 @@ from headrace.connector.control.errors import (
     NotStoppedError,
 )
 from headrace.connector.control.gaps import Acceptance, Gaps, JobGap
-from headrace.connector.control.gate import Gate, needs
 from headrace.connector.control.job_files import source_class
 from headrace.connector.control.offsets import Offset, Offsets, OffsetsChange
-from headrace.connector.control.permission import Guard, Role, RoleGuard
-from headrace.connector.control.plugin_search import source_of_class
+from headrace.connector.control.plugins.search import source_of_class
 from headrace.connector.control.services import ROUTE, check_service
 from headrace.connector.control.sink_commands import SinkCommands
 from headrace.connector.control.status import ConnectorStatus, connector_statuses, sink_status
-from headrace.connector.notes import open_notes
+from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.formatting import format_statement, format_table
+from headrace.connector.language.statements import DropSource, TableName
 from headrace.connector.obs.logging import set_threshold
-from headrace.connector.shell.formatting import format_statement, format_table
-from headrace.connector.shell.statements import (
-    DropSource,
-    TableName,
-)
-from headrace.connector.states import Desired, Observed
-from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB
-from headrace.connector.stores.notes import behind
-from headrace.connector.stores.parting import separate
+from headrace.connector.stores.job_forks import separate
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB
 from headrace.plugins import ConfigError, EncodedPosition, Problem, Source
-from headrace.plugins.config_forms import CheckedOption, check_options
+from headrace.plugins.config.forms import CheckedOption, check_options
 
 _FAILED: Final = frozenset({Observed.FAILED, Observed.RESTARTING})
 
 
 class Commands(SinkCommands):
-    """The verbs. Belongs to the connection's thread.
+    """The verbs. Belongs to the thread of its notes.
 
     Whoever is in `CALLER` asks. What changes something is checked by the guard, and audited beside
     the state file.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, guard: Guard | None = None) -> None:
-        """Use *connection*; closing it stays with the caller."""
-        super().__init__(connection, guard or RoleGuard())
-        self._offsets = Offsets(connection)
-        self._gaps = Gaps(connection)
+    def __init__(self, notes: NoteCopy, *, guard: Guard | None = None) -> None:
+        """Use *notes*; closing it stays with the caller."""
+        super().__init__(notes, guard or RoleGuard())
+        self._offsets = Offsets(notes)
+        self._gaps = Gaps(notes)
 
     @classmethod
-    def open(
-        cls, state: Path, *, check_same_thread: bool = True, guard: Guard | None = None
-    ) -> Self:
+    def open(cls, state: Path, *, guard: Guard | None = None) -> Self:
         """Return the verbs over what *state* names (see `open_notes`); close them.
-
-        Without *check_same_thread*, another thread may close them.
 
         Raises:
             StateFileError: the file cannot be used.
 
         """
-        return cls(open_notes(state, check_same_thread=check_same_thread), guard=guard)
+        return cls(open_notes(state), guard=guard)
 
     def close(self) -> None:
         """Close the state file."""
-        self._connection.close()
+        self._notes.close()
 
     def guard_by(self, guard: Guard) -> None:
         """Let *guard* decide from now on."""
-        self._gate = Gate(self._connection, guard)
+        self._gate = Gate(self._notes, guard)
 
     # What there is.
 
@@ -96,7 +88,7 @@ class Commands(SinkCommands):
 
     def statuses(self) -> Mapping[str, ConnectorStatus]:
         """Return how each connector fares, by name."""
-        return {status.name: status for status in connector_statuses(self._connection)}
+        return {status.name: status for status in connector_statuses(self._notes)}
 
     def status(self, name: str) -> ConnectorStatus:
         """Return how one source fares. Raises NotFoundError."""
@@ -186,6 +178,24 @@ class Commands(SinkCommands):
             problems += error.problems
         return check_options(ConnectorOptions, config, group="Connector", problems=problems)
 
+    def source_to_ask_about(self, config: Mapping[str, str]) -> SourceEntry | None:
+        """Return the source that a config would make, if its caller may have a plugin asked.
+
+        None also where something is wrong with it: `check_source` says what.
+        """
+        try:
+            source = source_entry(config)
+        except ConfigError:
+            return None
+        return source if self._gate.allows(Role.OPERATOR, source.table) else None
+
+    def note_warnings(self, name: str, codes: Sequence[str]) -> None:
+        """Note in the audit that the caller is warned of the table of a source.
+
+        Raises StoreUnavailableError.
+        """
+        self._gate.warned("check_tables", name, ", ".join(codes))
+
     @needs(Role.ADMIN)
     def drop_source(self, name: str, *, if_exists: bool = False) -> None:
         """Forget a source; what its job committed stays. Raises NotFoundError."""
@@ -234,6 +244,7 @@ class Commands(SinkCommands):
                 concerned += [first + split.task for split in failed]
                 first += len(status.splits)
                 self._catalogue.board.ask_restart(status.job, splits)
+            self._forget_failures(name)
         return concerned
 
     @needs(Role.OPERATOR)
@@ -245,6 +256,7 @@ class Commands(SinkCommands):
                 raise NotFoundError("task", f"{name} has {len(tasks)} tasks, not {task}")
             job, split = tasks[task]
             self._catalogue.board.ask_restart(job, [split])
+            self._forget_failures(name)
 
     # Services, as the Sidecar has them.
 
@@ -299,7 +311,7 @@ class Commands(SinkCommands):
             raise NotFoundError("service", "the services have no job")
         if not any(state.position for state in self._offsets.states(status.job)):
             return []
-        plugin = source_class(self._connection, status.job) if name == ROUTE else self._plugin(name)
+        plugin = source_class(self._notes, status.job) if name == ROUTE else self._plugin(name)
         return self._offsets.of(status.job, plugin)
 
     @needs(Role.ADMIN)
@@ -385,8 +397,8 @@ class Commands(SinkCommands):
             raise NotStoppedError(
                 "table", f"{name} is {status.state}, not STOPPED", "stop it first"
             )
-        unknown = behind(self._connection, status.job)
-        is_alone = separate(self._connection, status.job, busy=self._offsets.live(status.job))
+        unknown = self._notes.behind(status.job)
+        is_alone = separate(self._notes, status.job, busy=self._offsets.live(status.job))
         if not is_alone or (unknown and not anew):
             hint = "wait a moment"
             if unknown:
@@ -398,6 +410,10 @@ class Commands(SinkCommands):
         with self._catalogue.changing():
             for source in self._sources_of(name):
                 self._catalogue.board.want(source, state)
+
+    def _forget_failures(self, name: str) -> None:
+        for source in self._sources_of(name):
+            self._catalogue.board.forget_failure(source)
 
     def _jobs_of(self, name: str) -> Sequence[ConnectorStatus]:
         """Return the status of one source of each job that a connector is about."""

@@ -23,28 +23,26 @@ from headrace.connector.control.entries import (
     SourceEntry,
 )
 from headrace.connector.control.errors import BadNameError, SystemKeyspaceError, UnknownPluginError
-from headrace.connector.control.plugin_search import (
+from headrace.connector.control.plugins.search import (
     connector_class,
     sink_of_class,
     sink_of_scheme,
     source_of_class,
     source_of_word,
 )
-from headrace.connector.control.sink_uri import SinkUri, parse_sink_uri
-from headrace.connector.runtime.tolerance import DEAD_LETTERS_KEY, topic_problems
-from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.lexer import UNSAFE_CHARACTER
-from headrace.connector.shell.statements import CreateSink, CreateSource, TableName
-from headrace.connector.stores.cdc_state import job_of
+from headrace.connector.control.plugins.sink_uri import SinkUri, parse_sink_uri
+from headrace.connector.foundation.offered import check_place
+from headrace.connector.foundation.secrets import secret_problems
+from headrace.connector.language.cursor import UNSAFE_CHARACTER
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.statements import CreateSink, CreateSource, TableName
+from headrace.connector.runtime.failures.tolerance import DEAD_LETTERS_KEY, topic_problems
+from headrace.connector.stores.cassandra.cdc_state import job_of
 from headrace.plugins import (
     ConfigError,
-    Option,
     Problem,
     Sink,
     SinkOptions,
-    declared_options,
-    is_reference,
-    literal_problem,
     parse_config,
 )
 
@@ -54,11 +52,6 @@ _KEYSPACE: Final = re.compile(r"[A-Za-z0-9_]{1,48}")
 _TABLE: Final = re.compile(r"[A-Za-z0-9_]{1,222}")
 _CONNECTOR_NAME: Final = re.compile(r"[^/\\%?#]+")
 _HINT: Final = "Cassandra's names are of ASCII letters, digits and _"
-# Options that pass by a pattern are not declared one by one: their names tell the secrets.
-_SECRET_NAME: Final = re.compile(
-    r"(?i)(?:^|.*[._-])(?:password|passwd|passphrase|secret|token|credentials?"
-    r"|user\.info|key\.pem|jaas\.config)"
-)
 
 
 def compile_sink(statement: CreateSink) -> tuple[str, dict[str, str]]:
@@ -240,7 +233,7 @@ def _check_source(name: str, config: Mapping[str, str]) -> None:
         return
     try:
         if not job_of(config[START_KEY]):
-            source.check_place(config[START_KEY])
+            check_place(source, config[START_KEY])
     except ConfigError as error:
         raise ConfigError([replace(p, key=START_KEY) for p in error.problems]) from error
 
@@ -273,24 +266,6 @@ def _joined(
             problems.append(Problem(key, "holds a control character"))
         options[key] = value
     return options, problems
-
-
-def secret_problems(config_class: type, options: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each secret among *options* that is written down, not referred to."""
-    declared = {key: found for key, (_, found) in declared_options(config_class).items()}
-    return [
-        literal_problem(key)
-        for key, value in options.items()
-        if _is_secret(key, declared) and value is not None and not is_reference(str(value))
-    ]
-
-
-def _is_secret(key: str, declared: Mapping[str, Option]) -> bool:
-    if key in declared:
-        return declared[key].secret
-    allowed = [found.keys_allowed for found in declared.values() if found.secret]
-    by_pattern = any(re.fullmatch(pattern, key) for pattern in allowed if pattern)
-    return by_pattern or _SECRET_NAME.fullmatch(key) is not None
 
 
 def _check(

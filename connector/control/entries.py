@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.statements import CreateSource, TableName
+from headrace.connector.language.parser import parse_statement
+from headrace.connector.language.statements import CreateSource, TableName
 from headrace.plugins import ConfigError, Problem, option, parse_config
 
 NAME_KEY: Final = "name"
@@ -25,12 +25,13 @@ class RouteOptions:
         default=None,
     )
     cluster: str | None = option(
-        "What it reads: a name among `clusters` of the worker's file; by default its `source`.",
+        "The cluster to read: a name among `clusters` of the worker's file; by default "
+        "its `source`.",
         default=None,
     )
     start: str | None = option(
-        "Where it begins when it is new: earliest, latest, a time, or a place as SET POSITION has "
-        "it; by default where its job is.",
+        "Where a new source starts: earliest, latest, a time, or a place as in SET "
+        "POSITION; by default at its job's position.",
         default=None,
     )
     tasks_max: int | None = option(
@@ -58,8 +59,8 @@ class ConnectorOptions(RouteOptions):
     name: str = option("The connector's name.")
     connector_class: str = option("The class of the source.", name=CLASS_KEY)
     keyspace: str = option("The table's keyspace.")
-    table: str = option("The table whose changes are taken.")
-    sink: str = option("The data sink that they go to.")
+    table: str = option("The table whose changes are captured.")
+    sink: str = option("The data sink for the changes.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +99,11 @@ class SourceEntry:
     @property
     def word(self) -> str:
         """Return what stands after DATA_SOURCE."""
-        return self._made().word
+        statement = parse_statement(self.statement)
+        assert isinstance(statement, CreateSource)  # noqa: S101 (the formatter wrote it)
+        return statement.word
 
     @property
     def table(self) -> TableName:
         """Return the table."""
-        return self._made().table
-
-    def _made(self) -> CreateSource:
-        statement = parse_statement(self.statement)
-        assert isinstance(statement, CreateSource)  # noqa: S101 (the formatter wrote it)
-        return statement
+        return TableName(self.config["keyspace"], self.config["table"])

@@ -6,6 +6,7 @@ Each error names the part of the statement it is about by its key: `sink`, `sour
 
 from typing import ClassVar
 
+from headrace.connector.language.parser import ParsedStatement
 from headrace.plugins import ConfigError, Problem
 
 
@@ -91,3 +92,17 @@ class JobUndefinedError(StatementError):
     """The statements give a job no sink and tables, or more than one sink."""
 
     code = "job_undefined"
+
+
+def describe_error(parsed: ParsedStatement, error: ConfigError) -> str:
+    """Return every problem of *error* with the line and the caret of what it is about."""
+    title = error.title if isinstance(error, StatementError) else "ConfigurationException"
+    blocks = []
+    for problem in error.problems:
+        place = parsed.place(problem.key)
+        # The name of a part of the statement says nothing that the caret does not show.
+        named = isinstance(error, StatementError) or not problem.key
+        message = problem.message if named else f"{problem.key}: {problem.message}"
+        hint = f"\nhint: {problem.hint}" if problem.hint else ""
+        blocks.append(f"{title}: {place} {message}\n{place.excerpt}{hint}")
+    return "\n".join(blocks)

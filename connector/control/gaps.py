@@ -1,17 +1,15 @@
 """Gaps of a job: what its splits met, and letting those go on that stand before one (I10)."""
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.connector.control.errors import NotFoundError, NotStoppedError
 from headrace.connector.control.status import live_workers
-from headrace.connector.runtime.processes import is_dead
+from headrace.connector.foundation.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
-from headrace.connector.stores.board import Board
-from headrace.connector.stores.notes import behind, job_store
-from headrace.connector.stores.sqlite_file import transaction
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import Board
 from headrace.plugins import Gap, LeaseLostError, Position, Source
 
 OPEN: Final = "open"
@@ -53,18 +51,16 @@ class Acceptance:
 
 
 class Gaps:
-    """The gaps of all jobs. Belongs to the connection's thread."""
+    """The gaps of all jobs. Belongs to the thread of its notes."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
-    ) -> None:
+    def __init__(self, notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead) -> None:
         """*dead* says True only when it is certain."""
-        self._connection = connection
+        self._notes = notes
         self._dead = dead
 
     def of(self, job: str, source: type[Source]) -> Sequence[JobGap]:
         """Return the gaps of *job*, in the order in which they were noticed."""
-        return _gaps_in(_positions(job_store(self._connection, job).states(), source))
+        return _gaps_in(_positions(self._notes.store(job).states(), source))
 
     def accept(self, wish: Acceptance, source: type[Source]) -> Sequence[JobGap]:
         """Move the splits that stand before the gaps behind them, and have them run again.
@@ -75,8 +71,8 @@ class Gaps:
                 newer position.
 
         """
-        store = job_store(self._connection, wish.job)
-        with transaction(self._connection):
+        store = self._notes.store(wish.job)
+        with self._notes.transaction():
             positions = _positions(store.states(), source)
             accepted = _accepted(wish, _gaps_in(positions))
             splits = sorted({split for each in accepted for split in each.splits})
@@ -84,7 +80,7 @@ class Gaps:
                 split: positions[split].without_gaps(wish.names, wish.policy).encode()
                 for split in splits
             }
-            if unknown := behind(self._connection, wish.job).intersection(splits):
+            if unknown := self._notes.behind(wish.job).intersection(splits):
                 message = f"split {min(unknown)} is still stopping"
                 hint = "wait a moment; if nothing runs the job, run it"
                 raise NotStoppedError("gap", message, hint)
@@ -93,7 +89,7 @@ class Gaps:
             except LeaseLostError as error:
                 message = f"{error.place} is still stopping"
                 raise NotStoppedError("gap", message, "wait a moment") from error
-            Board(self._connection).ask_restart(wish.job, splits)
+            Board(self._notes).ask_restart(wish.job, splits)
         return accepted
 
 

@@ -3,17 +3,24 @@
 What a position says is the source plugin's business: it describes it, and moves it.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.connector.control.errors import NotStoppedError
 from headrace.connector.control.status import live_workers
-from headrace.connector.runtime.processes import is_dead
+from headrace.connector.foundation.processes import is_dead
 from headrace.connector.stores import Owner, SplitState
-from headrace.connector.stores.notes import job_store
-from headrace.plugins import ConfigError, EncodedPosition, LeaseLostError, Position, Problem, Source
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import (
+    ConfigError,
+    EncodedPosition,
+    LeaseLostError,
+    Position,
+    Problem,
+    Relocation,
+    Source,
+)
 
 SPLIT_KEY: Final = "split"  # In a partition map: which split the part belongs to.
 AT_KEY: Final = "at"  # In an offset, instead of the source's own: a place as in SET POSITION.
@@ -39,18 +46,16 @@ class OffsetsChange:
 
 
 class Offsets:
-    """Reads and changes the positions of all jobs. Belongs to the connection's thread."""
+    """Reads and changes the positions of all jobs. Belongs to the thread of its notes."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
-    ) -> None:
+    def __init__(self, notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead) -> None:
         """*dead* says True only when it is certain."""
-        self._connection = connection
+        self._notes = notes
         self._dead = dead
 
     def live(self, job: str) -> frozenset[str]:
         """Return the workers of *job* that are not known to be dead."""
-        return frozenset(live_workers(job_store(self._connection, job), self._dead))
+        return frozenset(live_workers(self._notes.store(job), self._dead))
 
     def of(self, job: str, source: type[Source]) -> Sequence[Offset]:
         """Return where every split of *job* stands, as committed."""
@@ -129,7 +134,7 @@ class Offsets:
                 for split, position in positions.items()
             }
             try:
-                job_store(self._connection, job).reposition(encoded, busy=self.live(job))
+                self._notes.store(job).reposition(encoded, busy=self.live(job))
             except LeaseLostError as error:
                 hint = "wait a moment"
                 raise NotStoppedError("table", f"job {job} is still stopping", hint) from error
@@ -139,16 +144,16 @@ class Offsets:
         """Make splits known that were never read, so that they can be given positions."""
         known = [state.split for state in self.states(job)]
         if not set(splits) <= set(known):
-            job_store(self._connection, job).register([*known, *splits])
+            self._notes.store(job).register([*known, *splits])
 
     def states(self, job: str) -> Sequence[SplitState]:
         """Return the committed state of each split of *job*."""
-        return job_store(self._connection, job).states()
+        return self._notes.store(job).states()
 
 
 def _position(state: SplitState, source: type[Source]) -> Position | None:
     if state.position is None:
-        return source.first_position()
+        return source.first_position() if issubclass(source, Relocation) else None
     return source.decode_position(state.position)
 
 

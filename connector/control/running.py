@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,12 +18,14 @@ from headrace.connector.control.errors import (
 )
 from headrace.connector.control.job_files import job_file
 from headrace.connector.control.offsets import AT_KEY, SPLIT_KEY, Offset, OffsetsChange
-from headrace.connector.control.probing import Ask, ask
+from headrace.connector.control.plugins.probing import Ask, ask
+from headrace.connector.control.plugins.search import source_of_word
 from headrace.connector.control.showing import pairs_text
 from headrace.connector.control.status import time_text
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.shell.statements import PreviewSource, SetPosition
-from headrace.plugins import EncodedPosition
+from headrace.connector.language.rendering import ResultTable, StatementWarning
+from headrace.connector.language.statements import PreviewSource, SetPosition
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import EncodedPosition, TableChecks
 
 PREVIEW_ROWS: Final = 10
 
@@ -33,11 +34,11 @@ Part = Sequence[Any]  # Whatever JSON holds.
 
 
 class Running:
-    """What statements ask of the plugins of jobs. Belongs to the connection's thread."""
+    """What statements ask of the plugins of jobs. Belongs to the thread of its notes."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        notes: NoteCopy,
         commands: Commands,
         *,
         ask: Ask = ask,
@@ -46,7 +47,7 @@ class Running:
         """Ask nothing yet. *file* is what jobs are run with that have not run yet, if known."""
         self._ask = ask
         self._file = file
-        self._connection = connection
+        self._notes = notes
         self._commands = commands
 
     def lag(self, source: SourceEntry | None) -> ResultTable:
@@ -110,6 +111,30 @@ class Running:
             "job_file": None if file is None else str(file.absolute()),
         })  # fmt: skip
         return ResultTable(("check", "result", "message", "hint"), tuple(map(tuple, found)))
+
+    def checks_tables(self, source: SourceEntry) -> bool:
+        """Say whether somebody can be asked about the table of *source*; that takes its time."""
+        return self._file_to_ask_with(source) is not None
+
+    def table_warnings(self, source: SourceEntry) -> Sequence[StatementWarning]:
+        """Return what a source does not deliver of its table; it need not have been created.
+
+        Where nobody can be asked that is the warning, unless no file says who that would be.
+        """
+        file, table = self._file_to_ask_with(source), ".".join(whole_table(source.table))
+        if file is None:
+            return ()
+        try:
+            found = self._ask({
+                "verb": "tables",
+                "job": source.name,
+                "job_file": str(file.absolute()),
+                "cluster": source.cluster,
+                "tables": [table],
+            })  # fmt: skip
+        except StatementError as error:
+            return (unchecked(table, error.problems[0].message, error.problems[0].hint),)
+        return tuple(StatementWarning(*warning) for warning in found)
 
     def set_position(self, statement: SetPosition) -> ResultTable:
         """Move a stopped source, or tell what that would do; return it part by part.
@@ -203,11 +228,30 @@ class Running:
         for source in self._commands.sources():
             if source.sink == sink:
                 with contextlib.suppress(NotAvailableError):
-                    return job_file(self._connection, self._commands.status(source.name).job)
+                    return job_file(self._notes, self._commands.status(source.name).job)
+        return self._file
+
+    def _file_to_ask_with(self, source: SourceEntry) -> Path | None:
+        """Return what the job of *source* is run with, or will be, to ask the plugin about tables.
+
+        None if nobody has said that, or the plugin has no answer to it.
+        """
+        _, plugin = source_of_word(source.word)
+        if not issubclass(plugin, TableChecks):
+            return None
+        status = self._commands.statuses().get(source.name)
+        with contextlib.suppress(NotAvailableError):
+            return job_file(self._notes, status.job if status else source.job)
         return self._file
 
     def _file_of(self, job: str) -> Mapping[str, str]:
-        return {"job": job, "job_file": str(job_file(self._connection, job))}
+        return {"job": job, "job_file": str(job_file(self._notes, job))}
+
+
+def unchecked(table: str, why: str, hint: str = "") -> StatementWarning:
+    """Warn that nobody could be asked about *table*."""
+    said = f"table {table} was not checked for writes that are in no commit log: {why}"
+    return StatementWarning("tables_unchecked", said, hint)
 
 
 def _is_place(part: Offset) -> bool:

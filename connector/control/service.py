@@ -1,22 +1,20 @@
 """Executes statements: each is one call of the command service, and a table as its answer."""
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from headrace.connector.control.access.permission import CALLER, Caller, Guard
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.connector_config import compile_source
-from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.entries import NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.offsets import Offset, OffsetsChange
-from headrace.connector.control.permission import CALLER, Caller, Guard
-from headrace.connector.control.probing import Ask, ask
+from headrace.connector.control.plugins.probing import Ask, ask
 from headrace.connector.control.running import Running
 from headrace.connector.control.showing import show
-from headrace.connector.notes import open_notes
-from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
-from headrace.connector.shell.statements import (
+from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable, StatementWarning
+from headrace.connector.language.statements import (
     AlterSink,
     AlterSource,
     CreateSink,
@@ -36,6 +34,8 @@ from headrace.connector.shell.statements import (
     ValidateSink,
     Verb,
 )
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
 
 
 def asks_plugin(statement: Statement) -> bool:
@@ -50,19 +50,19 @@ class ControlService:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        notes: NoteCopy,
         *,
         ask: Ask = ask,
         guard: Guard | None = None,
         file: Path | None = None,
     ) -> None:
-        """Use *connection* from its own thread only; closing it stays with the caller.
+        """Use *notes* from its own thread only; closing it stays with the caller.
 
         *ask* puts a question to a plugin. *file* is the worker's, if known.
         """
-        self._connection = connection
-        self.commands = Commands(connection, guard=guard)
-        self._running = Running(connection, self.commands, ask=ask, file=file)
+        self._notes = notes
+        self.commands = Commands(notes, guard=guard)
+        self._running = Running(notes, self.commands, ask=ask, file=file)
 
     @classmethod
     def open(cls, state: Path, *, guard: Guard | None = None, file: Path | None = None) -> Self:
@@ -74,11 +74,11 @@ class ControlService:
             StateFileError: the file cannot be used.
 
         """
-        return cls(open_notes(state, check_same_thread=False), guard=guard, file=file)
+        return cls(open_notes(state), guard=guard, file=file)
 
     def close(self) -> None:
         """Close the state file."""
-        self._connection.close()
+        self._notes.close()
 
     def serve(self, caller: Caller, guard: Guard) -> None:
         """Let *guard* decide from now on what *caller*, who is whoever executes here, may do."""
@@ -86,7 +86,9 @@ class ControlService:
         self.commands.guard_by(guard)
 
     def execute(self, statement: Statement) -> ResultTable:
-        """Execute *statement* and return its answer, which is empty for CREATE and DROP.
+        """Execute *statement* and return its answer, which has no rows for CREATE and DROP.
+
+        CREATE and ALTER of a source warn of what is not delivered of its table.
 
         Raises:
             ConfigError: the statement is wrong, or does not fit what is there.
@@ -100,8 +102,47 @@ class ControlService:
                 return self._show(statement)
             case ValidateSink() | PreviewSource() | SetPosition():
                 return self._ask(statement)
+            case CreateSource() | AlterSource():
+                source = self.change_source(statement)
+                return ResultTable(warnings=self.table_warnings(source) if source else ())
         self._change(statement)
         return ResultTable()
+
+    def change_source(self, statement: CreateSource | AlterSource) -> SourceEntry | None:
+        """Make or change a source, and return it; None where nothing was to do. Asks no plugin.
+
+        Raises as `execute` does.
+        """
+        if isinstance(statement, CreateSource):
+            config = compile_source(statement)
+            made = self.commands.create_source(config, if_not_exists=statement.if_not_exists)
+            return self.commands.source(config[NAME_KEY]) if made else None
+        name = self._source_name(statement)
+        sink = {"sink": statement.sink} if statement.sink else {}
+        changes = {**sink, **dict(statement.options)}
+        return self.commands.alter_source(name, changes) if name else None
+
+    def checks_tables(self, source: SourceEntry) -> bool:
+        """Say whether `table_warnings` asks a plugin, which may take its time."""
+        return self._running.checks_tables(source)
+
+    def table_warnings(self, source: SourceEntry) -> tuple[StatementWarning, ...]:
+        """Return what *source* does not deliver of its table, and note it in the audit.
+
+        Raises StoreUnavailableError.
+        """
+        return self.warn(source, self._running.table_warnings(source))
+
+    def warn(
+        self, source: SourceEntry, warnings: Sequence[StatementWarning]
+    ) -> tuple[StatementWarning, ...]:
+        """Note in the audit that who asks is warned, and return *warnings*.
+
+        Raises StoreUnavailableError.
+        """
+        if warnings:
+            self.commands.note_warnings(source.name, [warning.code for warning in warnings])
+        return tuple(warnings)
 
     def alter_offsets(
         self, name: str, wanted: Sequence[Offset], *, dry_run: bool = False
@@ -137,13 +178,6 @@ class ControlService:
                 commands.alter_sink(statement)
             case DropSink(name=name):
                 commands.drop_sink(name, if_exists=statement.if_exists)
-            case CreateSource():
-                config = compile_source(statement)
-                commands.create_source(config, if_not_exists=statement.if_not_exists)
-            case AlterSource():
-                if name := self._source_name(statement):
-                    sink = {"sink": statement.sink} if statement.sink else {}
-                    commands.alter_source(name, {**sink, **dict(statement.options)})
             case DropSource():
                 if name := self._source_name(statement):
                     commands.drop_source(name)
@@ -174,7 +208,7 @@ class ControlService:
         source = self.commands.source_on(target.word, target.table) if target else None
         if statement.subject is Subject.LAG:
             return self._running.lag(source)
-        return show(self._connection, self.commands, statement.subject, source)
+        return show(self._notes, self.commands, statement.subject, source)
 
     def _steer(self, statement: SteerSource) -> None:
         name = self.commands.source_on(statement.word, statement.table).name

@@ -7,11 +7,13 @@ is said in this one file; a key that cannot be honoured is refused, never ignore
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
-from headrace.connector.control.connector_config import secret_problems
 from headrace.connector.control.errors import NotFoundError
-from headrace.connector.control.plugin_search import sink_of_scheme
-from headrace.plugins import ConfigError, Problem, option, parse_config
+from headrace.connector.control.plugins.search import sink_of_scheme
+from headrace.connector.foundation.secrets import secret_problems
+from headrace.connector.stores.target_state import FORK_MARK, JOB_BYTES_MAX
+from headrace.plugins import ConfigError, Problem, ServiceWishes, option, parse_config
 
 SERVICES: Final = ("cdc", "kafka", "schema_store")
 ROUTE: Final = "~services"  # The board's name of this "source"; no statement can give it.
@@ -32,10 +34,10 @@ class CdcService:
     cdc_enabled: bool = option("Whether changes are published.", default=True)
     topic: str | None = option("The topic; %s is the keyspace, or the table.", default=None)
     topic_format_type: str = option(
-        "What takes the place of %s in `topic`.", default="STATIC", choices=tuple(_PLACEHOLDERS)
+        "What replaces %s in `topic`.", default="STATIC", choices=tuple(_PLACEHOLDERS)
     )
     jobid: str = option(
-        "The name of the job; another one begins with a blank state.", default="sidecar"
+        "The name of the job; another name starts with an empty state.", default="sidecar"
     )
     datacenter: str | None = option("Only nodes of this data centre are read.", default=None)
     data_center: str | None = option("The same as `datacenter`.", default=None)
@@ -43,25 +45,28 @@ class CdcService:
         "A name for the environment: the id of the Kafka client.", default=None
     )
     watermark_seconds: int = option(
-        "A mutation that lacks copies for so long expires.", default=259_200, minimum=1
+        "A mutation whose copies are missing for this time expires.", default=259_200, minimum=1
     )
     micro_batch_delay_millis: int = option(
-        "A pass takes at least so long.", default=1_000, minimum=1, maximum=60_000
+        "The shortest time between the starts of two passes.",
+        default=1_000,
+        minimum=1,
+        maximum=60_000,
     )
-    max_commit_logs: int = option("Segments of one log begun in a pass.", default=4, minimum=1)
+    max_commit_logs: int = option("Segments of one log started in a pass.", default=4, minimum=1)
     max_watermarker_size: int = option(
-        "Mutations remembered, over all splits.", default=400_000, minimum=1_000
+        "Records of mutations kept, over all splits.", default=400_000, minimum=1_000
     )
     persist_state: bool = option("The state is always kept: only true is possible.", default=True)
     persist_delay_millis: int = option(
-        "What is settled is committed at least so often.", default=1_000, minimum=0
+        "The longest time between commits of what is settled.", default=1_000, minimum=0
     )
-    log_only: bool = option("Take everything, and send nothing.", default=False)
+    log_only: bool = option("Read everything, and send nothing.", default=False)
     fail_kafka_errors: bool = option(
-        "No change is passed over because Kafka fails: only true is possible.", default=True
+        "No change is skipped because Kafka fails: only true is possible.", default=True
     )
     fail_kafka_too_large_errors: bool = option(
-        "Stop at a record that is too large, instead of setting it aside.", default=False
+        "Stop at a record that is too large, instead of dead-lettering it.", default=False
     )
 
     def __post_init__(self) -> None:
@@ -79,7 +84,8 @@ class CdcService:
         if self.topic is not None and holes != wanted:
             found = f"{self.topic_format_type} takes {wanted} times %s, found {holes}"
             problems.append(Problem("topic", found))
-        if not self.jobid.strip() or "~" in self.jobid or len(self.jobid) > 200:  # noqa: PLR2004
+        is_long = len(quote(self.jobid)) > JOB_BYTES_MAX
+        if is_long or not self.jobid.strip() or FORK_MARK in self.jobid:
             problems.append(Problem("jobid", "is no job name"))
         if problems:
             raise ConfigError(problems)
@@ -100,9 +106,8 @@ class ServiceJob:
     job: str
     enabled: bool
     sink: Mapping[str, str] = field(repr=False)
-    source: Mapping[str, Any]  # Any: options of the worker's source.
+    wishes: ServiceWishes
     runtime: Mapping[str, Any]  # Any: options of the runtime.
-    datacenter: str | None
 
 
 def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
@@ -120,32 +125,15 @@ def service_job(configs: Mapping[str, Mapping[str, str]]) -> ServiceJob:
         "tick_min_ms": cdc.micro_batch_delay_millis,
         "commit_max_seconds": cdc.persist_delay_millis / 1_000,
     }
-    source = {
-        "expiry_seconds": cdc.watermark_seconds,
-        "memory_seconds": min(14_400, cdc.watermark_seconds),
-        "segments_per_batch_max": cdc.max_commit_logs,
-        "records_max": cdc.max_watermarker_size,
-    }
+    wishes = ServiceWishes(
+        watermark_seconds=cdc.watermark_seconds,
+        max_commit_logs=cdc.max_commit_logs,
+        max_watermarker_size=cdc.max_watermarker_size,
+        datacenter=cdc.datacenter or cdc.data_center,
+    )
     store = configs.get("schema_store", {})
     sink = {"plugin": "null"} if cdc.log_only else _kafka_sink(cdc, {**configs["kafka"], **store})
-    place = cdc.datacenter or cdc.data_center
-    return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, source, runtime, place)
-
-
-def keep_datacenter(source: dict[str, Any], datacenter: str | None) -> None:
-    """Leave the nodes of other data centres out of *source*. Raises ConfigError."""
-    nodes = source.get("nodes")
-    if datacenter is None or not isinstance(nodes, Mapping):
-        return
-    kept = {
-        name: node
-        for name, node in nodes.items()
-        if (node.get("dc", "dc1") if isinstance(node, Mapping) else "dc1") == datacenter
-    }
-    if not kept:
-        problem = Problem("datacenter", f"no node of the worker's file is in {datacenter!r}")
-        raise ConfigError([problem])
-    source["nodes"] = kept
+    return ServiceJob(cdc.jobid, cdc.cdc_enabled, sink, wishes, runtime)
 
 
 def check_service(

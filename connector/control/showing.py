@@ -1,6 +1,5 @@
 """What SHOW answers from the store alone. Times are shown in UTC."""
 
-import sqlite3
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,17 +9,17 @@ from headrace.connector.control.connector_config import whole_table
 from headrace.connector.control.entries import SourceEntry
 from headrace.connector.control.offsets import SPLIT_KEY
 from headrace.connector.control.status import ConnectorStatus, time_text, unread_since
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.shell.statements import Subject
-from headrace.connector.states import Observed
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.rendering import ResultTable
+from headrace.connector.language.statements import Subject
 from headrace.connector.stores import KeptLoss
-from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.note_copy import NoteCopy
 
 ERRORS_SHOWN_MAX: Final = 1000  # The newest.
 
 
 def show(
-    connection: sqlite3.Connection,
+    notes: NoteCopy,
     commands: Commands,
     subject: Subject,
     source: SourceEntry | None = None,
@@ -33,7 +32,7 @@ def show(
         return _splits(chosen)
     if subject is Subject.OFFSETS:
         return _offsets(commands, chosen)
-    return _errors(connection, chosen, ".".join(whole_table(source.table)) if source else "")
+    return _errors(notes, chosen, ".".join(whole_table(source.table)) if source else "")
 
 
 def pairs_text(pairs: Mapping[str, str] | Mapping[str, int | str]) -> str:
@@ -78,9 +77,7 @@ def _offsets(commands: Commands, chosen: Sequence[ConnectorStatus]) -> ResultTab
     return ResultTable(("name", "split", "partition", "offset"), tuple(rows))
 
 
-def _errors(
-    connection: sqlite3.Connection, chosen: Sequence[ConnectorStatus], table: str
-) -> ResultTable:
+def _errors(notes: NoteCopy, chosen: Sequence[ConnectorStatus], table: str) -> ResultTable:
     """Return what stopped jobs and splits, then what was lost, newest first."""
     columns = ("job", "split", "kind", "table", "place", "code", "message", "size_bytes")
     rows: list[tuple[str, ...]] = []
@@ -95,7 +92,7 @@ def _errors(
         rows += [
             (job, "", "unread", "", part.name, *unread_since(part), "") for part in mine[0].unread
         ]
-        kept = job_store(connection, job).losses()
+        kept = notes.store(job).losses()
         chosen_losses = (each for each in kept if table in ("", each.loss.table))
         newest = deque(map(_loss_row, chosen_losses), ERRORS_SHOWN_MAX)
         rows += [(job, *row) for row in reversed(newest)]

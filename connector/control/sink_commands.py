@@ -1,11 +1,12 @@
 """The verbs about sinks; the rest of them is in `commands`."""
 
-import sqlite3
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from headrace.connector.control.altering import altered_sink
+from headrace.connector.control.access.gate import Gate, needs
+from headrace.connector.control.access.permission import Guard, Role
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import (
     sink_entry,
@@ -13,11 +14,18 @@ from headrace.connector.control.connector_config import (
 )
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, TASKS_KEY, SinkEntry
 from headrace.connector.control.errors import AlreadyExistsError, InUseError
-from headrace.connector.control.gate import Gate, needs
-from headrace.connector.control.permission import Guard, Role
-from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.statements import AlterSink, CreateSink, DropSink, DropSource
+from headrace.connector.control.plugins.sink_uri import parse_sink_uri, without_options
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.parser import parse_statement
+from headrace.connector.language.statements import (
+    AlterSink,
+    Changes,
+    CreateSink,
+    DropSink,
+    DropSource,
+    Options,
+)
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import ConfigError, Problem
 
 # What a client of Kafka Connect gave stays as it was given, also when options change.
@@ -25,13 +33,13 @@ _AS_GIVEN: Final = (NAME_KEY, CLASS_KEY, TASKS_KEY)
 
 
 class SinkCommands:
-    """What can be done with sinks. Belongs to the connection's thread."""
+    """What can be done with sinks. Belongs to the thread of its notes."""
 
-    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
-        """Use *connection*; *guard* decides who may."""
-        self._connection = connection
-        self._gate = Gate(connection, guard)
-        self._catalogue = Catalogue(connection)
+    def __init__(self, notes: NoteCopy, guard: Guard) -> None:
+        """Use *notes*; *guard* decides who may."""
+        self._notes = notes
+        self._gate = Gate(notes, guard)
+        self._catalogue = Catalogue(notes)
 
     def sinks(self) -> Sequence[SinkEntry]:
         """Return all sinks by name."""
@@ -153,3 +161,28 @@ class SinkCommands:
 
     def _users(self, sink: str) -> Sequence[str]:
         return [source.name for source in self._catalogue.sources() if source.sink == sink]
+
+
+def altered_sink(before: CreateSink, change: AlterSink) -> CreateSink:
+    """Return *before* as *change* wants it: what is not named stays.
+
+    A new URI takes the place of the old one with its query; an option that it gives replaces one
+    that was given by AND, and an option given by AND replaces one of the old URI.
+
+    Raises:
+        BadUriError: the new URI cannot be read.
+
+    """
+    options = _changed(before.options, change.options)
+    if change.uri is None:
+        uri = without_options(before.uri, {name for name, _ in change.options})
+        return dataclasses.replace(before, uri=uri, options=options)
+    now_in_uri = {name for name, _ in parse_sink_uri(change.uri).query}
+    named = {name for name, _ in change.options}
+    kept = tuple(pair for pair in options if pair[0] in named or pair[0] not in now_in_uri)
+    return dataclasses.replace(before, uri=change.uri, options=kept)
+
+
+def _changed(before: Options, changes: Changes) -> Options:
+    after: dict[str, str | None] = {**dict(before), **dict(changes)}
+    return tuple((name, value) for name, value in after.items() if value is not None)

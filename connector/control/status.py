@@ -1,21 +1,24 @@
 """How connectors fare, as the store knows it: no broker, node or worker is asked."""
 
 import datetime as dt
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.connector.control.catalogue import Catalogue
 from headrace.connector.control.connector_config import whole_table
-from headrace.connector.runtime.lacking import lacking_tables
-from headrace.connector.runtime.processes import is_dead
-from headrace.connector.runtime.unread import UnreadPart, unread_parts
-from headrace.connector.states import Desired, Observed, connector_state, split_state, worst
+from headrace.connector.foundation.processes import is_dead
+from headrace.connector.foundation.states import (
+    Desired,
+    Observed,
+    connector_state,
+    split_state,
+    worst,
+)
+from headrace.connector.runtime.unread import UnreadPart, lacking_tables, unread_parts
 from headrace.connector.stores import LeaseRow, Owner, Seen, Store
-from headrace.connector.stores.board import WHOLE_JOB, Board
-from headrace.connector.stores.notes import job_store
-from headrace.connector.stores.sqlite_file import snapshot
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import WHOLE_JOB, Board, Failure
 
 SILENT_MS_MIN: Final = 10_000
 
@@ -62,22 +65,23 @@ class ConnectorStatus:
 
 
 def connector_statuses(
-    connection: sqlite3.Connection, *, dead: Callable[[Owner], bool] = is_dead
+    notes: NoteCopy, *, dead: Callable[[Owner], bool] = is_dead
 ) -> Sequence[ConnectorStatus]:
     """Return the status of every source, by name. *dead* says True only when it is certain."""
-    board, catalogue = Board(connection), Catalogue(connection)
-    with snapshot(connection):
+    board, catalogue = Board(notes), Catalogue(notes)
+    with notes.snapshot():
         tables = {s.name: ".".join(whole_table(s.table)) for s in catalogue.sources()}
         jobs: dict[str, _JobStatus] = {}
         found = []
         for route in board.routes():
             if route.job not in jobs:
                 generation = board.wanted(route.job).generation
-                store = job_store(connection, route.job)
-                jobs[route.job] = _job_status(store, generation, dead)
+                jobs[route.job] = _job_status(notes.store(route.job), generation, dead)
             job = jobs[route.job]
             if (lack := job.lacking.get(tables.get(route.source, ""))) is not None:
                 job = replace(job, state=Observed.FAILED, reason=lack)
+            if route.failure is not None:
+                job = replace(job, state=Observed.FAILED, reason=failure_text(route.failure))
             state = connector_state(route.state, job.state, [s.state for s in job.splits])
             troubled = next((s for s in job.splits if s.state is state and s.reason), None)
             cause = job if job.reason or troubled is None else troubled
@@ -99,6 +103,12 @@ def connector_statuses(
                 )
             )
     return found
+
+
+def failure_text(failure: Failure) -> str:
+    """Return the code of what stopped a source alone, since when, what happened and what helps."""
+    code, _, text = failure.problem.partition(": ")
+    return f"{code}: since {time_text(failure.since_ms)} {text}; {failure.hint}"
 
 
 def unread_text(parts: Sequence[UnreadPart]) -> str:

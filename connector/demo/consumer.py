@@ -18,9 +18,9 @@ import fastavro
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headrace.connector.serde.schemas import JobSchemas, SchemaUnknownError
+from headrace.connector.serde.schemas.lookup import JobSchemas, SchemaUnknownError
 from headrace.plugins import FatalError, HeadraceError
-from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 CONNECT_SECONDS: Final = 10
 WAIT_SECONDS: Final = 0.02
@@ -49,7 +49,7 @@ class Topic:
     """All messages of one topic from its beginning, without a gap."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        """Connect; a topic that is not there yet is made."""
+        """Connect; a missing topic is created."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="headrace.connector.demo.consumer")
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--state", type=Path, required=True, help="where the schemas are")
+    parser.add_argument("--state", type=Path, required=True, help="the state file with the schemas")
     parser.add_argument("--out", type=Path, required=True, help="gets one JSON object per message")
     parser.add_argument("--withhold", type=int, default=-1, help="leave out the N-th, from 0")
     options = parser.parse_args(arguments)

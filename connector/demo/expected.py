@@ -38,7 +38,7 @@ def expected_changes(recording: Recording) -> "Counter[bytes]":
 
 
 def canonical(table: str, key: object, change: Mapping[str, object]) -> bytes:
-    """Return the same bytes for the same change, whoever published it: without provenance."""
+    """Return the same bytes for the same change, whichever job published it: without provenance."""
     told = {name: value for name, value in change.items() if name not in PROVENANCE}
     payload = change["payload"]
     assert isinstance(payload, Mapping)  # noqa: S101 (every change has one)
@@ -83,7 +83,7 @@ class Table:
 
 
 def recording_tables(recording: Recording) -> list[Table]:
-    """Return the CDC tables, as whoever made the recording wrote them down."""
+    """Return the CDC tables, as the maker of the recording wrote them down."""
     described = msgspec.json.decode(recording.tables.read_bytes())["tables"]
 
     def types(table: Json, *kinds: str) -> dict[str, str]:

@@ -79,7 +79,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
             raise FolderError(
                 f"cannot be made: {error.strerror}",
                 place=str(kept),
-                hint="--keep names a folder that is not there yet",
+                hint="--keep names a folder that does not exist yet",
             ) from error
         yield kept.absolute()
         return

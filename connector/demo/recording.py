@@ -20,7 +20,7 @@ _HINT: Final = (
 
 
 class RecordingError(MissingRequirementError):
-    """There is no such recording, or it lacks a part."""
+    """There is no such recording, or a part is missing."""
 
     code = "demo_recording"
 
@@ -69,7 +69,7 @@ def opened(place: Path) -> Iterator[Recording]:
     """Open the recording at *place*, a folder or a .tar.xz that holds one.
 
     Raises:
-        RecordingError: it is not there, or not a recording.
+        RecordingError: it does not exist, or is not a recording.
 
     """
     with TemporaryDirectory(prefix="headrace-recording-") as folder:

@@ -1,4 +1,4 @@
-"""What the demo has to say in the end: the numbers of the run, and what the check found. Pure."""
+"""The summary of the demo: the numbers of the run, and what the check found. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def summary_lines(outcome: Outcome, verdict: Verdict, expected_count: int) -> li
 
 
 def plain(lines: Sequence[Line]) -> str:
-    """Return *lines* with their texts in one column."""
+    """Return *lines* with their values in one column."""
     width = max(len(label) for label, _ in lines)
     return "".join(f"  {label:<{width}}  {text}\n" for label, text in lines)
 

@@ -1,7 +1,7 @@
-"""Whose mistake an exception without a name of ours is: a plugin's class, a file and a line.
+"""Finds the cause of an unexpected exception: a plugin's class, a file and a line.
 
-Its text may repeat what is in a row, so it is told only where no row was read yet: while a plugin
-is made or opened. `headrace --debug` logs all texts.
+Its message may repeat values of a row, so it is logged only before any row was read: while a
+plugin is made or opened. `headrace --debug` logs all messages.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from headrace.plugins import FatalError, HeadraceError
-from headrace.plugins.config import without_secrets
+from headrace.plugins.config.options import without_secrets
 from headrace.plugins.discovery import entries
 
-# What no later attempt makes good: somebody's code is wrong.
+# No later attempt can succeed: the code is wrong.
 MISTAKES: Final = (TypeError, NotImplementedError, AttributeError, NameError, ImportError)
-HINT: Final = "this is a mistake in the plugin; `headrace --debug` logs texts and whole traces"
+HINT: Final = "this is a mistake in the plugin; `headrace --debug` logs messages and whole traces"
 _GROUPS: Final = ("sources", "sinks", "stores", "codecs")
 _OURS: Final = str(Path(__file__).resolve().parents[1])
 _PYTHON: Final = sysconfig.get_paths()["stdlib"]
@@ -30,7 +30,7 @@ _MADE: Final = "raised while a plugin was made or opened: its text is about no r
 
 
 class PluginBrokenError(FatalError):
-    """A plugin raised something that is no named error."""
+    """A plugin raised an exception that is not a named error."""
 
     code = "plugin_broken"
     restartable = True
@@ -96,7 +96,7 @@ def making(plugin: object, doing: str, config: object = None) -> Iterator[None]:
     """Name the mistakes that *plugin* makes while it is made or opened, before any row is read.
 
     *config* is what it is given, if that is not remembered; its secrets are in no message. What
-    may pass, such as a server that does not answer, is left as it is, but its text is told.
+    may pass, such as a server that does not answer, is left as it is, but its message is logged.
 
     Raises:
         PluginBrokenError: with class, text, file and line.

@@ -34,9 +34,7 @@ def configure(level: str = "info", stream: TextIO | None = None, *, texts: bool 
     """
     stream = sys.stderr if stream is None else stream
     _Threshold.texts = texts
-    set_threshold(level)
     shared: list[Processor] = [
-        _above_threshold,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -45,7 +43,7 @@ def configure(level: str = "info", stream: TextIO | None = None, *, texts: bool 
     ]
     renderer = _renderer(stream)
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[_above_threshold, *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=False,
@@ -57,14 +55,18 @@ def configure(level: str = "info", stream: TextIO | None = None, *, texts: bool 
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    logging.basicConfig(
-        handlers=[handler], level=max(_Threshold.level, logging.WARNING), force=True
-    )
+    logging.basicConfig(handlers=[handler], force=True)
+    set_threshold(level)
 
 
 def set_threshold(level: str) -> None:
-    """Log our own events from *level* on, also those of loggers that are bound already."""
+    """Log our own events from *level* on, also those of loggers that are bound already.
+
+    Other packages are logged from *level* on too, but never from less than `warning`. A package
+    whose own logger has a level goes by that level.
+    """
     _Threshold.level = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().setLevel(max(_Threshold.level, logging.WARNING))
 
 
 def threshold() -> str:
@@ -83,6 +85,8 @@ class _Threshold:
 
 
 def _above_threshold(_: object, method: str, event: EventDict) -> EventDict:
+    # Only for structlog's own loggers, which expect DropEvent. The standard library does not: there
+    # it would reach the code that logs, for example the thread that reads a driver's connections.
     known = logging.getLevelNamesMapping()
     name = {"exception": "ERROR", "warn": "WARNING"}.get(method, method.upper())
     if known.get(name, logging.CRITICAL) < _Threshold.level:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import __version__
 from headrace.plugins import ConfigError, MissingRequirementError, Problem
-from headrace.plugins.measures import Measure, families, gauge, told
+from headrace.plugins.metrics import Measure, families, gauge, told
 
 PATH: Final = "/metrics"
 ASK_SECONDS_MAX: Final = 2.0

@@ -7,30 +7,23 @@ when he was watched for a while. Nobody compares clocks.
 
 import contextlib
 import json
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Final
 
+from headrace.connector.foundation.processes import is_alive, is_dead, this_process
 from headrace.connector.replay.errors import RunBusyError
-from headrace.connector.runtime.processes import is_alive, is_dead, this_process
 from headrace.connector.stores import Owner, StoreUnavailableError
-from headrace.connector.stores.sqlite_file import transaction
+from headrace.connector.stores.note_copy import NoteCopy
 
-TABLES: Final = """
-CREATE TABLE IF NOT EXISTS claims (
-    run TEXT PRIMARY KEY, owner TEXT NOT NULL, beat INTEGER NOT NULL
-) STRICT;
-"""
+CLAIMS: Final = "claims"  # The kind of the notes that say who executes a run, and his beat.
 BEAT_SECONDS: Final = 5.0
 WRITES_MAX: Final = 8  # Of the same, while others write.
 PAUSE_SECONDS: Final = 0.1
 WATCH_SECONDS: Final = 30  # Without a beat, after which another machine's process is replaced.
-_BEAT: Final = "UPDATE claims SET beat = beat + 1 WHERE run = ? AND owner = ?"
-_GIVE_BACK: Final = "DELETE FROM claims WHERE run = ? AND owner = ?"
-Opened = Callable[[], sqlite3.Connection]
+Opened = Callable[[], NoteCopy]
 
 
 class Claims:
@@ -52,8 +45,8 @@ class Claims:
 
         """
         me = json.dumps(asdict(this_process()))
-        with contextlib.closing(self._opened()) as connection:
-            self._take(connection, run, me)
+        with contextlib.closing(self._opened()) as notes:
+            self._take(notes, run, me)
         ended = threading.Event()
         beating = threading.Thread(target=self._beat, args=(run, me, ended), name="run-claim")
         beating.start()
@@ -63,23 +56,23 @@ class Claims:
             ended.set()
             beating.join()
 
-    def _take(self, connection: sqlite3.Connection, run: str, me: str) -> None:
-        seen = _claim(connection, run)
+    def _take(self, notes: NoteCopy, run: str, me: str) -> None:
+        seen = _claim(notes, run)
         if seen is not None:
-            self._watch(connection, run, seen)
-        with transaction(connection):
-            if _claim(connection, run) != seen:
+            self._watch(notes, run, seen)
+        with notes.transaction():
+            if _claim(notes, run) != seen:
                 raise _busy(run)
-            connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, 0)", (run, me))
+            notes.put(CLAIMS, run, json.dumps([me, 0]))
 
-    def _watch(self, connection: sqlite3.Connection, run: str, seen: tuple[str, int]) -> None:
+    def _watch(self, notes: NoteCopy, run: str, seen: tuple[str, int]) -> None:
         """Return when who holds a run is seen to be gone."""
         owner = Owner(**json.loads(seen[0]))
         if is_alive(owner):
             raise _busy(run)
         for _ in range(0 if is_dead(owner) else WATCH_SECONDS):
             self._pause(1)
-            if _claim(connection, run) != seen:
+            if _claim(notes, run) != seen:
                 raise _busy(run)
 
     def check(self, run: str) -> None:
@@ -89,24 +82,23 @@ class Claims:
 
     def _beat(self, run: str, me: str, ended: threading.Event) -> None:
         """Say now and then that this process is there; in the end give the run back."""
-        own = (run, me)
         while not ended.wait(BEAT_SECONDS):
             with (
                 contextlib.suppress(StoreUnavailableError),  # The next beat may come through.
-                contextlib.closing(self._opened()) as connection,
+                contextlib.closing(self._opened()) as notes,
             ):
-                write(connection, _BEAT, own)
-                if (claim := _claim(connection, run)) is None or claim[0] != me:
+                write(notes, lambda notes: _beaten(notes, run, me))
+                if (claim := _claim(notes, run)) is None or claim[0] != me:
                     self._lost.add(run)
         with (
             contextlib.suppress(StoreUnavailableError),  # Others see that nobody beats.
-            contextlib.closing(self._opened()) as connection,
+            contextlib.closing(self._opened()) as notes,
         ):
-            write(connection, _GIVE_BACK, own)
+            write(notes, lambda notes: _given_back(notes, run, me))
 
 
-def write(connection: sqlite3.Connection, sql: str, *rows: Sequence[object]) -> None:
-    """Execute *sql* with each of *rows*, all or none; what it does may be done twice.
+def write(notes: NoteCopy, change: Callable[[NoteCopy], None]) -> None:
+    """Let *change* put notes, all or none; it may be done twice.
 
     It is repeated while others write at the same time.
 
@@ -116,8 +108,8 @@ def write(connection: sqlite3.Connection, sql: str, *rows: Sequence[object]) -> 
     """
     for left in reversed(range(WRITES_MAX)):
         try:
-            with transaction(connection):
-                connection.executemany(sql, rows)
+            with notes.transaction():
+                change(notes)
         except StoreUnavailableError:
             if not left:
                 raise
@@ -126,11 +118,24 @@ def write(connection: sqlite3.Connection, sql: str, *rows: Sequence[object]) -> 
             return
 
 
-def _claim(connection: sqlite3.Connection, run: str) -> tuple[str, int] | None:
-    found: tuple[str, int] | None = connection.execute(
-        "SELECT owner, beat FROM claims WHERE run = ?", (run,)
-    ).fetchone()
-    return found
+def _beaten(notes: NoteCopy, run: str, me: str) -> None:
+    claim = _claim(notes, run)
+    if claim is not None and claim[0] == me:
+        notes.put(CLAIMS, run, json.dumps([me, claim[1] + 1]))
+
+
+def _given_back(notes: NoteCopy, run: str, me: str) -> None:
+    claim = _claim(notes, run)
+    if claim is not None and claim[0] == me:
+        notes.put(CLAIMS, run, None)
+
+
+def _claim(notes: NoteCopy, run: str) -> tuple[str, int] | None:
+    text = notes.get(CLAIMS, run)
+    if text is None:
+        return None
+    owner, beat = json.loads(text)
+    return owner, beat
 
 
 def _busy(run: str) -> RunBusyError:

@@ -2,54 +2,85 @@
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.plugins import OPERATIONS, EncodedRecords, Facts, Headers
-from headrace.plugins.codecs import SCHEMA_ID_HEADER
-from headrace.plugins.columns import Pieces
+from headrace.plugins import OPERATIONS, EncodedRecords, Facts, Headers, Origin
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.columns import Pieces
 
-# The same in Spark's words and in Arrow's.
-SPARK_SCHEMA: Final = (
-    "`table` string, operation string, write_time timestamp, `key` binary, `value` binary, "
-    "schema_id binary, mutation binary, `index` int, copies int, node string, segment bigint, "
-    "`position` bigint"
-)
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_INDEX: Final = pa.int32()
+# What is known of the changes of every source. Behind it stand the fields of a source's origin.
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("table", pa.string()),
         ("operation", pa.string()),
-        ("write_time", pa.timestamp("us", tz="UTC")),
+        ("write_time", _TIME),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("schema_id", pa.binary()),
         ("mutation", pa.binary()),
-        ("index", pa.int32()),
-        ("copies", pa.int32()),
-        ("node", pa.string()),
-        ("segment", pa.int64()),
-        ("position", pa.int64()),
+        ("index", _INDEX),
     ]
 )
 # What a sink is given besides: a topic if not its own, headers, what a tombstone follows.
-SINK_SPARK_SCHEMA: Final = f"{SPARK_SCHEMA}, topic string, headers binary, tombstone boolean"
-SINK_ARROW_SCHEMA: Final = pa.schema(
-    [*ARROW_SCHEMA, ("topic", pa.string()), ("headers", pa.binary()), ("tombstone", pa.bool_())]
+_OF_SINKS: Final = pa.schema(
+    [("topic", pa.string()), ("headers", pa.binary()), ("tombstone", pa.bool_())]
 )
+# By their names in Avro, in which an origin gives them.
+_ORIGIN_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "string": pa.string(),
+}
+_SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.string(): "string",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
 T = TypeVar("T")
 
 _ID_BYTES: Final = 16
 _INT64: Final = pa.int64()
-_FIELDS: Final[Mapping[str, pa.DataType]] = {each.name: each.type for each in ARROW_SCHEMA}
 _COUNTING: Final = array("q", range(20_000)).tobytes()
 _OPERATION_NAMES: Final = pa.array([operation.value for operation in OPERATIONS])
 
 
-def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
-    """Return the records as rows of ARROW_SCHEMA; what is not known of them is null."""
+def arrow_schema(origin: Origin) -> pa.Schema:
+    """Return the columns of the changes of a source."""
+    return _schema_with(tuple(origin.fields.items()))
+
+
+@cache
+def _schema_with(fields: tuple[tuple[str, str], ...]) -> pa.Schema:
+    return pa.schema([*ARROW_SCHEMA, *own_columns(Origin(fields=dict(fields)))])
+
+
+def own_columns(origin: Origin) -> Sequence[pa.Field]:
+    """Return the columns that only this source has."""
+    return [pa.field(name, _ORIGIN_TYPES[kind]) for name, kind in origin.fields.items()]
+
+
+def sink_schema(origin: Origin) -> pa.Schema:
+    """Return the columns of a source's changes as a sink takes them."""
+    return pa.schema([*arrow_schema(origin), *_OF_SINKS])
+
+
+def spark_schema(schema: pa.Schema) -> str:
+    """Return the same columns in Spark's words."""
+    return ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in schema)
+
+
+def record_batch(encoded: EncodedRecords, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the records as rows of *schema*; what is not known of them is null."""
     count = len(encoded)
     columns: dict[str, pa.Array] = {
         "table": _repeated(encoded.tables, pa.string()),
@@ -58,27 +89,27 @@ def record_batch(encoded: EncodedRecords) -> pa.RecordBatch:
         "schema_id": _repeated(encoded.headers, pa.binary(), _schema_id),
     }
     if encoded.facts is not None and len(encoded.facts.timestamps_us) == count:
-        columns |= _of_facts(encoded.facts)
-    return _batch(columns, count)
+        columns |= _of_facts(encoded.facts, schema)
+    return _batch(columns, count, schema)
 
 
-def fact_batch(facts: Facts, table: str) -> pa.RecordBatch:
+def fact_batch(facts: Facts, table: str, schema: pa.Schema) -> pa.RecordBatch:
     """Return changes of one table as such rows, without the bytes of messages."""
     count = len(facts.timestamps_us)
-    return _batch({"table": pa.repeat(table, count), **_of_facts(facts)}, count)
+    return _batch({"table": pa.repeat(table, count), **_of_facts(facts, schema)}, count, schema)
 
 
-def _batch(columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
+def _batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [
         columns[each.name] if each.name in columns else pa.nulls(count, each.type)
-        for each in ARROW_SCHEMA
+        for each in schema
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def sink_batch(encoded: EncodedRecords) -> pa.RecordBatch:
-    """Return the records as rows of SINK_ARROW_SCHEMA: nothing that a sink is given is missing."""
-    rows = record_batch(encoded)
+def sink_batch(encoded: EncodedRecords, origin: Origin) -> pa.RecordBatch:
+    """Return the records as rows of `sink_schema`: nothing that a sink is given is missing."""
+    rows = record_batch(encoded, arrow_schema(origin))
     after = set(encoded.tombstones)
     columns = [
         pa.nulls(len(encoded), pa.string())
@@ -87,7 +118,7 @@ def sink_batch(encoded: EncodedRecords) -> pa.RecordBatch:
         _repeated(encoded.headers, pa.binary(), msgspec.msgpack.encode),
         pa.array([place in after for place in range(len(encoded))], pa.bool_()),
     ]
-    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=SINK_ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=sink_schema(origin))
 
 
 def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
@@ -118,18 +149,21 @@ def _headers(columns: Mapping[str, list[Any]], count: int) -> list[Headers]:
     return [of_id[each] for each in ids]
 
 
-def _of_facts(facts: Facts) -> dict[str, pa.Array]:
+def _of_facts(facts: Facts, schema: pa.Schema) -> dict[str, pa.Array]:
     columns = {
         "operation": _OPERATION_NAMES.take(_numbers(facts.operations)),
-        "write_time": _numbers(facts.timestamps_us, _FIELDS["write_time"]),
-        "index": _numbers(facts.indexes).cast(_FIELDS["index"]),
+        "write_time": _numbers(facts.timestamps_us, _TIME),
+        "index": _numbers(facts.indexes).cast(_INDEX),
     }
     of_mutations: dict[str, pa.Array] = {}
-    for name, place in facts.places.items():
-        if name == "node":
-            of_mutations[name] = pa.array(facts.nodes, pa.string()).take(_numbers(place))
-        elif name in _FIELDS:
-            of_mutations[name] = _numbers(place).cast(_FIELDS[name])
+    for name, column in facts.places.items():
+        at = schema.get_field_index(name)
+        if at < 0:
+            continue
+        if name in facts.texts:
+            of_mutations[name] = pa.array(facts.texts[name], pa.string()).take(_numbers(column))
+        else:
+            of_mutations[name] = _numbers(column).cast(schema.field(at).type)
     if facts.ids:
         fixed = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(_ID_BYTES), len(facts.ids) // _ID_BYTES, [None, pa.py_buffer(facts.ids)]

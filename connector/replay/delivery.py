@@ -13,33 +13,39 @@ from typing import Any, Final, Protocol, Self
 
 import structlog
 
-from headrace.connector.job import Job, JobText, RuntimeConfig, configured
+from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.job_file import RuntimeConfig
+from headrace.connector.replay.columns import arrow_schema
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.files import attempt_name, file_name
-from headrace.connector.replay.parquet import ParquetFiles, check_folder
+from headrace.connector.replay.parquet import ParquetFiles, attempt_name, check_folder, file_name
 from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import (
     BATCH_RECORDS_MAX,
     Shard,
+    SourceSpec,
     batches,
     inside,
     opened,
 )
-from headrace.connector.runtime.clock import SystemClock
 from headrace.connector.runtime.making import made_sink
 from headrace.connector.runtime.schemas import check_options, encoder_of
 from headrace.connector.serde import Encoder
+from headrace.connector.stores.job import Job
 from headrace.plugins import (
     Batch,
     Context,
     EncodedRecords,
     Encoding,
     HeadraceError,
+    LogSearch,
+    Origin,
     Sink,
     SinkOptions,
     Source,
 )
-from headrace.plugins.columns import Pieces
+from headrace.plugins.records.columns import Pieces
 
 NOTES_MAX: Final = 20  # Of one shard.
 _PROBLEM_CHARS_MAX: Final = 2_000
@@ -205,19 +211,19 @@ def _outlet(shard: Shard, target: Target, run: str, attempt: int) -> Iterator[Ou
             if target.lake
             else file_name(run, shard.number),
             encoder=Encoder(Encoding(codec=target.format), joined=True),
+            schema=arrow_schema(shard.source.origin),
         )
-        try:
+        with contextlib.closing(files):
             yield files
-        finally:
-            files.close()
         return
-    with inside(target.directory), sink_and_encoder(target.sink, run) as (sink, encoder):
+    with (
+        inside(target.directory),
+        sink_and_encoder(target.sink, run, shard.source.origin) as (sink, encoder),
+    ):
         check_suffix(sink, target.suffix, hint="plan it again, with another sink or a folder")
         sending = Sending(sink, encoder, run=run, attempt=attempt, suffix=target.suffix)
-        try:
+        with contextlib.closing(sending):
             yield sending
-        finally:
-            sending.close()
 
 
 def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
@@ -232,16 +238,18 @@ def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
 
 
 @contextlib.contextmanager
-def sink_and_encoder(given: Mapping[str, Any], run: str) -> Iterator[tuple[Sink, Encoder]]:
-    """Make a sink of a job file's section `sink`, and what encodes for it."""
+def sink_and_encoder(
+    given: Mapping[str, Any], run: str, origin: Origin
+) -> Iterator[tuple[Sink, Encoder]]:
+    """Make a sink of a job file's section `sink`, and what encodes for it.
+
+    *origin* is that of the source whose records are encoded.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
         job, context = sink_job(given, run, Path(folder))
         sink: Sink = made_sink(job, context)
-        encoder = encoder_of(job, context, sink)
-        try:
+        with contextlib.closing(encoder_of(job, context, sink, origin)) as encoder:
             yield sink, encoder
-        finally:
-            encoder.close()
 
 
 def sink_job(
@@ -266,3 +274,29 @@ def sink_job(
         runtime=runtime or RuntimeConfig(),
     )
     return job, context
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A shard, where it goes, and which attempt of which run this is."""
+
+    shard: Shard
+    target: Target
+    run: str
+    attempt: int
+
+    def __call__(self) -> ShardReport:
+        """Do it. An error that headrace names is in the report."""
+        return deliver(self.shard, self.target, run=self.run, attempt=self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Finds in the logs of `source` what lets shards pass over parts of them."""
+
+    source: SourceSpec
+
+    def __call__(self) -> int:
+        """Do it; return how many bytes were new."""
+        with inside(self.source.directory), contextlib.closing(self.source.open()) as source:
+            return LogSearch.of(source).search()

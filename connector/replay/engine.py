@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from headrace.connector.replay.delivery import Work
 from headrace.connector.replay.errors import SparkMissingError, install_hint
 from headrace.connector.replay.execution import Begun, Ended, Performer
-from headrace.connector.replay.work import Work
 
 T = TypeVar("T")
 

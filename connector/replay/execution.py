@@ -12,12 +12,11 @@ from typing import Final, Protocol, TextIO
 
 import structlog
 
-from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError
-from headrace.connector.replay.files import forget_begun
+from headrace.connector.replay.parquet import forget_begun
 from headrace.connector.replay.run_metrics import RunMeasures
 from headrace.connector.replay.runs import Run, RunTable, ShardState
-from headrace.connector.replay.work import Work
 from headrace.plugins import HeadraceError
 
 LINE_EVERY_SECONDS: Final = 10.0
@@ -128,7 +127,7 @@ def execute(
 def _joined(work: Work) -> str:
     """Let a shard's files belong to the tables of its lake; return why they do not, if so."""
     # Only here: an extra.
-    from headrace.connector.replay.lakes import adopt, lake_of  # noqa: PLC0415
+    from headrace.connector.replay.lakehouse_tables import adopt, lake_of  # noqa: PLC0415
 
     target = work.target
     try:

@@ -1,67 +1,267 @@
-"""What is wrong with options before anything is looked at: empty, contradicting, out of bounds.
+"""The options of the commands of bulk work, and what is wrong with them beyond one value.
 
-An option that is not given is None or False, so one that is empty was meant to say something, as
-by a variable of a shell that is not set. Pure.
+Imports no extra: help needs none.
 """
 
-import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from headrace.connector.replay.errors import bad_option
+from headrace.plugins import ConfigError, Encoding, Problem, Sink, SinkOptions, option
 
 CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together: what a killed driver repeats.
 LAG_BYTES: Final = 1024 * 1024 * 1024
 DELTA, ICEBERG = "delta", "iceberg"
 LAKE_KINDS: Final = (DELTA, ICEBERG)
+INITIAL, ALWAYS = "initial", "always"
+SHARDS: Final = 64  # Of a table.
 SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
+BUCKETS_BOUND: Final = 1 << 20  # Each is a sum in memory, for each side and slice of time.
 _INT64_MAX: Final = (1 << 63) - 1
-_FLAGS: Final = {"since": "--from", "before": "--to"}  # Of names that Python has taken.
-# Records go to topics of their own, to the live ones, or to files.
-_APART: Final = (("suffix", "into_live"), ("to_folder", "into_live"), ("to_folder", "suffix"))
+_YEAR_SECONDS: Final = 366 * 24 * 3_600
+KEYS_MAX: Final = 100_000
+_HEX: Final = "hex:"
+# The formats of values, and those of keys beside them with which records keep their names.
+_KEY_FORMATS: Final = {"avro": ("avro",), "json": ("json", "avro")}
 
 
-def refuse_empty(given: argparse.Namespace) -> None:
-    """Refuse options that are there and say nothing. Raises ConfigError."""
-    for name, value in vars(given).items():
-        if value == "":
-            hint = "is a variable of the shell not set? Give a value, or leave the option out"
-            raise bad_option(_flag(name), "expected a value, found nothing", hint)
+@dataclass(frozen=True, kw_only=True)
+class OfJob:
+    """What every command takes. Classes of options have no slots: several are bases of one."""
+
+    job: str = option("The job file.")
 
 
-def refuse_contradictions(given: argparse.Namespace) -> None:
-    """Refuse options that say where a plan goes and cannot all be meant. Raises ConfigError."""
-    options = vars(given)
-    for one, other in _APART:
-        if options[one] and options[other]:
-            raise bad_option(_flag(one), f"contradicts {_flag(other)}", "give one of them")
-    if given.format and not given.to_folder:
-        raise bad_option("--format", "is of files in a folder", "give --to-folder")
+@dataclass(frozen=True, kw_only=True)
+class OnSpark(OfJob):
+    """Where the work is done."""
+
+    master: str | None = option(
+        "The master of Spark; default: local[*]; `none`: without Spark.", default=None
+    )
 
 
-def shards_of(given: argparse.Namespace) -> int:
-    """Return how many shards `--shards` asks for; 0, where it is left out, is as many as it takes.
+@dataclass(frozen=True, kw_only=True)
+class OfRun(OfJob):
+    """Which run."""
+
+    run: str = option("The run.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metered:
+    """Where figures go meanwhile."""
+
+    metrics: str | None = option("Serve /metrics at this host:port meanwhile.", default=None)
+    metrics_file: str | None = option("Write them to this file at each step.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """Which part of the tokens, and of the logs, is read."""
+
+    token_range: str | None = option(
+        "Only tokens after START up to END, as START:END.", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected(Bounded):
+    """Which changes are meant."""
+
+    tables: str | None = option("Only these: keyspace.table, separated by commas.", default=None)
+    operations: str | None = option("Only these, separated by commas.", default=None)
+    since: str | None = option("Written at or after this time (UTC).", default=None, name="from")
+    before: str | None = option("Written before this time (UTC).", default=None, name="to")
+    after: str = option("Logged after this position.", default="")
+    until: str = option("Logged up to this position.", default="")
+    keys_file: str | None = option("A file with a key per line, as JSON.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntoFolder:
+    """Files instead of a sink."""
+
+    to_folder: str = option("Write Parquet files here.", default="")
+    lake: str | None = option(
+        "The format of the tables in that folder.", default=None, choices=LAKE_KINDS
+    )
+    catalog: str = option("A catalog of pyiceberg, for iceberg.", default="")
+    suffix: str = option("Suffix of the topics' names; by default the live topics.", default="")
+    rate: float = option("Changes per second, of all tasks; 0: no bound.", default=0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(IntoFolder, Selected, OfJob):
+    """Of `headrace replay plan`."""
+
+    shards: int | None = option(
+        "Divide the work into N shards, not by its size.",
+        default=None,
+        minimum=1,
+        maximum=SHARDS_BOUND,
+    )
+    suffix: str = option("Suffix of the topics' names; default: .replay.", default="")
+    format: str | None = option(
+        "Format of values in those files; default: avro.", default=None, choices=("avro", "json")
+    )
+    into_live: bool = option("Into the topics of the job itself.", default=False)
+    accept_gaps: bool = option("Also where segments are missing.", default=False)
+    json: bool = option("Print the plan as JSON.", default=False)
+
+    def __post_init__(self) -> None:
+        """Refuse options that say where a plan goes and cannot all be meant."""
+        places = {
+            "--to-folder": self.to_folder,
+            "--suffix": self.suffix,
+            "--into-live": self.into_live,
+        }
+        one, *others = [flag for flag, value in places.items() if value] or [""]
+        if others:
+            raise bad_option(one, f"contradicts {others[0]}", "give one of them")
+        if self.format and not self.to_folder:
+            raise bad_option("--format", "is of files in a folder", "give --to-folder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Metered, OfRun, OnSpark):
+    """Of `headrace replay run`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(OfRun, OnSpark):
+    """Of `headrace replay verify`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions(OnSpark):
+    """Of `headrace replay index`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions(OfJob):
+    """Of `headrace replay status`."""
+
+    run: str | None = option("The run; without it, all.", default=None)
+    json: bool = option("As JSON.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatchUpOptions(Metered, OnSpark):
+    """Of `headrace replay catch-up`."""
+
+    split: tuple[str, ...] = option("These splits, however much they lag.", default=())
+    lag_bytes: int = option(
+        "Without --split: splits with more to read than this; default: 1 GiB.",
+        default=LAG_BYTES,
+        minimum=0,
+        maximum=_INT64_MAX,
+    )
+    until: str = option("Up to this position; default: latest.", default="")
+    chunk_bytes: int = option(
+        "Commit when about this much of all logs was read; default: 128 MiB.",
+        default=CHUNK_BYTES,
+        minimum=1,
+        maximum=_INT64_MAX,
+    )
+    watch: bool = option("Check repeatedly, until SIGTERM.", default=False)
+    plan: bool = option("Only print which splits lag.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillOptions(Metered, IntoFolder, Bounded, OnSpark):
+    """Of `headrace backfill`."""
+
+    tables: tuple[str, ...] = option("The tables.")
+    mode: str = option(
+        "initial: what is left of the last run, if anything; always: everything again.",
+        default=INITIAL,
+        choices=(INITIAL, ALWAYS),
+    )
+    plan: bool = option("Only print what would be done.", default=False)
+    shards: int = option(
+        "The number of token ranges.", default=SHARDS, minimum=1, maximum=SHARDS_BOUND
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcileOptions(Selected, OnSpark):
+    """Of `headrace reconcile`."""
+
+    buckets: int = option(
+        "The number of sums that are compared for each table.",
+        default=1_024,
+        minimum=1,
+        maximum=BUCKETS_BOUND,
+    )
+    grace: int = option(
+        "Seconds before now that are left out.", default=60, minimum=0, maximum=_YEAR_SECONDS
+    )
+    no_table: bool = option("Compare logs and topic only.", default=False)
+    table_shards: int = option(
+        "The number of token ranges of each table.", default=SHARDS, minimum=1, maximum=SHARDS_BOUND
+    )
+    report: str = option("The folder of the report.", default="")
+    plain_keys: bool = option("Keys as they are, not hashed.", default=False)
+    repair: bool = option("Plan a run into the live topic.", default=False)
+
+
+def keys_in(path: Path) -> frozenset[bytes]:
+    """Return the keys in the file at *path*.
+
+    A line is a key as a message has it: `hex:` and hexadecimal digits, or, where keys are JSON or
+    text, the key itself.
 
     Raises:
-        ConfigError: it asks for none, or for more than can be kept.
+        ConfigError: the file cannot be read, holds none, or too many.
 
     """
-    if given.shards is None:
-        return 0
-    hint = "leave it out for as many as the size asks for"
-    return number_of(given, "shards", least=1, most=SHARDS_BOUND, hint=hint)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_option("--keys-file", f"{path}: {error}") from error
+    found = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found.add(bytes.fromhex(line[len(_HEX) :]) if line.startswith(_HEX) else line.encode())
+        except ValueError as error:
+            raise bad_option("--keys-file", f"{path}: line {number}: no hexadecimal") from error
+    if not 0 < len(found) <= KEYS_MAX:
+        hint = f"1 to {KEYS_MAX} keys; `--token-range` for more"
+        raise bad_option("--keys-file", f"{path} has {len(found)} keys", hint)
+    return frozenset(found)
 
 
-def number_of(
-    given: argparse.Namespace, name: str, *, least: int, most: int = _INT64_MAX, hint: str = ""
-) -> int:
-    """Return the option *name*, a whole number from *least* to *most*. Raises ConfigError."""
-    number: int = getattr(given, name)
-    if number < least:
-        raise bad_option(_flag(name), f"expected {least} or more, found {number}", hint)
-    if number > most:
-        raise bad_option(_flag(name), f"expected at most {most}, found {number}", hint)
-    return number
+def check_comparable(sink: Sink) -> None:
+    """Refuse a sink whose messages do not tell what names a change.
+
+    Raises:
+        ConfigError: with all options that are in the way.
+
+    """
+    problems = list(_problems(sink.encoding()))
+    options = sink.config if hasattr(sink, "config") else None
+    if isinstance(options, SinkOptions) and options.transforms:
+        found = ", ".join(options.transforms)
+        hint = "what transforms make of a change cannot be compared with logs"
+        problems.append(Problem("sink.transforms", f"expected none, found {found}", hint))
+    if problems:
+        raise ConfigError(problems)
 
 
-def _flag(name: str) -> str:
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+def _problems(encoding: Encoding) -> Iterator[Problem]:
+    if encoding.envelope not in ("", "cep44"):
+        hint = "only messages in the envelope cep44 name their changes"
+        yield Problem("sink.envelope", f"expected cep44, found {encoding.envelope}", hint)
+    keys = _KEY_FORMATS.get(encoding.codec)
+    if keys is None:
+        hint = "messages in other formats cannot be read back"
+        yield Problem("sink.format", f"expected avro or json, found {encoding.codec}", hint)
+    elif encoding.key_codec and encoding.key_codec not in keys:
+        message = f"expected {' or '.join(keys)}, found {encoding.key_codec}"
+        hint = f"messages whose values are {encoding.codec} cannot be compared with such keys"
+        yield Problem("sink.key.format", message, hint)

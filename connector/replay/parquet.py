@@ -3,24 +3,26 @@
 A file is named after its run and shard, so a shard that is done again replaces what it wrote.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.connector.replay.columns import ARROW_SCHEMA, record_batch
-from headrace.connector.replay.files import begun_name, folder_name
+from headrace.connector.replay.columns import record_batch
 from headrace.connector.replay.shards import encoded_changes
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, EncodedRecords, MissingRequirementError
 
 ROWS_PER_GROUP: Final = 100_000
-_REPEATED: Final = ["table", "operation", "schema_id", "copies", "index", "node", "segment"]
-_RISING: Final = {"write_time": "DELTA_BINARY_PACKED", "position": "DELTA_BINARY_PACKED"}
-# Values fast rather than small: a tenth larger for a third less CPU. Random bytes have no pattern.
-_COMPRESSION: Final = dict.fromkeys(ARROW_SCHEMA.names, "zstd") | {"mutation": "none"}
+_UNIQUE: Final = ("write_time", "key", "value", "mutation")
+_DELTA: Final = "DELTA_BINARY_PACKED"
+_NO_PATTERN: Final = "mutation"  # Random bytes.
+# Values fast rather than small: a tenth larger for a third less CPU.
 _LEVELS: Final = {"value": -3}
 
 
@@ -46,13 +48,14 @@ def check_folder(folder: Path) -> None:
 class ParquetFiles:
     """The files of one shard. Readers do not see them before `finish`."""
 
-    def __init__(self, folder: Path, *, name: str, encoder: Encoder) -> None:
-        """Write below *folder*, in files that are called *name*."""
+    def __init__(self, folder: Path, *, name: str, encoder: Encoder, schema: pa.Schema) -> None:
+        """Write rows of *schema* below *folder*, in files that are called *name*."""
         self.rejected = 0
         self.notes: list[str] = []
         self._folder = folder
         self._name = name
         self._encoder = encoder
+        self._schema = schema
         self._begun = begun_name(name)
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
@@ -64,7 +67,7 @@ class ParquetFiles:
     def take(self, encoded: EncodedRecords, batch: Batch) -> None:
         """Write the records to the files of their tables."""
         del batch
-        rows = record_batch(encoded)
+        rows = record_batch(encoded, self._schema)
         if not rows.num_rows:
             return
         if encoded.tables.count(encoded.tables[0]) == rows.num_rows:
@@ -115,14 +118,7 @@ class ParquetFiles:
             path = self._path(table, self._begun)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._writers[table] = pq.ParquetWriter(
-                    path,
-                    ARROW_SCHEMA,
-                    compression=_COMPRESSION,
-                    compression_level=_LEVELS,
-                    use_dictionary=_REPEATED,
-                    column_encoding=_RISING,
-                )
+                self._writers[table] = _writer_of(path, self._schema)
             except OSError as error:
                 hint = "name a folder that every machine can write"
                 raise TargetUnwritableError(str(error), place=str(path), hint=hint) from error
@@ -130,3 +126,47 @@ class ParquetFiles:
 
     def _path(self, table: str, name: str) -> Path:
         return self._folder / folder_name(table) / name
+
+
+def _writer_of(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return what writes a file: few different texts as a dictionary, numbers by their steps."""
+    rising = {e.name for e in schema if e.name == "write_time" or e.type == pa.int64()}
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression=dict.fromkeys(schema.names, "zstd") | {_NO_PATTERN: "none"},
+        compression_level=_LEVELS,
+        use_dictionary=[name for name in schema.names if name not in {*rising, *_UNIQUE}],
+        column_encoding=dict.fromkeys(rising, _DELTA),
+    )
+
+
+def files_of(folder: Path, run: str, shard: int) -> Sequence[Path]:
+    """Return the files that a shard of a run has left."""
+    return sorted(folder.glob(f"*/{file_name(run, shard)}.parquet"))
+
+
+def file_name(run: str, shard: int) -> str:
+    """Return what the files of a shard are called, without their ending."""
+    return f"{run}-{shard:05d}"
+
+
+def attempt_name(run: str, shard: int, attempt: int) -> str:
+    """Return what the files of one attempt are called, where each attempt has files of its own."""
+    return f"{file_name(run, shard)}-{attempt:03d}"
+
+
+def begun_name(name: str) -> str:
+    """Return how a file is called while it is written. Two attempts may overlap."""
+    return f".{name}-{uuid4().hex[:8]}.part"
+
+
+def forget_begun(folder: Path, run: str) -> None:
+    """Remove what attempts of *run* that were killed had begun to write. No other is running."""
+    for path in folder.glob(f"*/.{run}-*.part"):
+        path.unlink(missing_ok=True)
+
+
+def folder_name(table: str) -> str:
+    """Return the name of a table's folder."""
+    return quote(table, safe="")

@@ -5,19 +5,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.offered import located
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import Shard, SourceSpec, inside, spare
+from headrace.connector.replay.shards import Shard, SourceSpec, inside, plugin_of, spare
 from headrace.plugins import (
     Backlog,
+    BulkReading,
     CheckResult,
     ConfigError,
     EncodedPosition,
     Finding,
+    LogArchive,
     Problem,
     RetriableError,
     Source,
     Split,
+    TableReading,
+    Tables,
 )
 
 SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, behind one shard.
@@ -85,7 +91,7 @@ def planned(
         try:
             position = None if until is None else source.decode_position(until)
             if position is not None or selection.tokens:
-                source.limit(until=position, tokens=selection.tokens)
+                BulkReading.of(source).limit(until=position, tokens=selection.tokens)
             splits = source.plan()
             check_tables(source, selection.tables)
             if not parts:
@@ -93,7 +99,7 @@ def planned(
                     (split.split_id, _located(source, split, at.after, required=True), until)
                     for split in splits
                 ]
-            findings = source.flaws(from_ms=_ms(selection.from_us), to_ms=_ms(selection.to_us))
+            findings = _flaws(source, selection)
         finally:
             source.close()
     if not splits:
@@ -120,8 +126,10 @@ def _stretches(
     """Return parts of about *size_bytes* of a source with one log; none if it has no such parts."""
     source = spec.open(splits=1)
     try:
+        if not isinstance(source, LogArchive):
+            return []
         if until is not None:
-            source.limit(until=source.decode_position(until))
+            BulkReading.of(source).limit(until=source.decode_position(until))
         split = source.plan()[0]
         after = _located(source, split, bounds.after, required=True)
         position = None if after is None else source.decode_position(after)
@@ -140,9 +148,9 @@ def check_tables(source: Source, named: Collection[str]) -> None:
         ConfigError: with all of them.
 
     """
-    known = source.tables()
-    if known is None:
+    if not isinstance(source, Tables):
         return
+    known = source.tables()
     problems = []
     for name in sorted(set(named) - set(known)):
         near = difflib.get_close_matches(name, known, n=1)
@@ -162,13 +170,10 @@ def _size_and_end(
         until = _located(source, split, bounds.until or "latest", required=bool(bounds.until))
         after = _located(source, split, bounds.after, required=True)
         position = None if after is None else source.decode_position(after)
-        if until is not None:
-            try:
-                source.limit(until=source.decode_position(until))
-            except ConfigError:
-                if bounds.until:
-                    raise
-                until = None
+        if until is not None and (bounds.until or isinstance(source, BulkReading)):
+            BulkReading.of(source).limit(until=source.decode_position(until))
+        else:
+            until = None
         spare(source, selection)
         backlog = all_told(source.backlog(split, position))
     finally:
@@ -196,12 +201,18 @@ def _located(
     if not target:
         return None
     try:
-        position = source.locate(split, None, target)
+        position = located(source, split, None, target)
     except ConfigError:
         if required:
             raise
         return None
     return None if position is None else position.encode()
+
+
+def _flaws(source: Source, selection: Selection) -> Sequence[Finding]:
+    if not isinstance(source, LogArchive):
+        return ()
+    return source.flaws(from_ms=_ms(selection.from_us), to_ms=_ms(selection.to_us))
 
 
 def _count(size_bytes: int, logs: int, most: int) -> int:
@@ -213,23 +224,25 @@ def _ms(time_us: int | None) -> int | None:
     return None if time_us is None else time_us // _US_PER_MS
 
 
-def by_node(spec: SourceSpec) -> Sequence[SourceSpec]:
-    """Return a source for each node of *spec*, which takes what its log alone says.
+def by_log(spec: SourceSpec) -> Sequence[SourceSpec]:
+    """Return a source for each log of *spec*, which takes what that log alone says.
 
     Raises:
-        ConfigError: the source has no nodes.
+        NotOfferedError: the source has no logs.
 
     """
-    nodes = spec.given.get("nodes")
-    if not isinstance(nodes, Mapping):
-        raise bad_option("agreement", "only a source with nodes can be read node by node")
-    given: dict[str, Any] = {**spec.given, "consistency": "ONE"}
-    return [
-        replace(spec, given=given | {"nodes": {node: _path_of(place)}})
-        for node, place in nodes.items()
-    ]
+    archive = LogArchive.of_class(plugin_of(spec.given))
+    return [replace(spec, given=given) for given in archive.log_by_log(spec.given)]
 
 
-def _path_of(place: object) -> object:
-    """Return where a node's log is, without its tokens: alone it may hold everything."""
-    return place["path"] if isinstance(place, Mapping) else place
+def table_source(text: JobText, table: str) -> Mapping[str, Any]:
+    """Return the source that reads *table* where the job's source reads.
+
+    Raises:
+        ConfigError: it cannot be read there.
+
+    """
+    reading = TableReading.of_class(plugin_of(text.source))
+    if problem := reading.table_problem(text.source):
+        raise ConfigError([problem])
+    return reading.of_table(text.source, table)

@@ -1,6 +1,5 @@
 """The measures of bulk work while it runs: served for Prometheus, or written to a file for it."""
 
-import argparse
 import contextlib
 import os
 import resource
@@ -12,9 +11,10 @@ from typing import Final
 
 from headrace.connector.obs.metrics import Metrics, metrics_address
 from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.options import Metered
 from headrace.connector.replay.runs import ShardState
 from headrace.plugins import ConfigError, Problem
-from headrace.plugins.measures import Measure, counter, exposition, gauge
+from headrace.plugins.metrics import Measure, counter, exposition, gauge
 
 _KIB: Final = 1024
 
@@ -104,9 +104,7 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 
 @contextlib.contextmanager
-def telling(
-    given: argparse.Namespace, job: str, told: RunMeasures | CatchUpMeasures
-) -> Iterator[None]:
+def telling(given: Metered, job: str, told: RunMeasures | CatchUpMeasures) -> Iterator[None]:
     """Serve and write what *told* has, as *given* asks; the file keeps what it was in the end.
 
     Raises:
@@ -119,7 +117,7 @@ def telling(
             address = metrics_address(given.metrics, key="--metrics")
             stack.enter_context(contextlib.closing(Metrics(address, told.measures, job)))
         if given.metrics_file:
-            path: Path = given.metrics_file.absolute()
+            path = Path(given.metrics_file).absolute()
             told.note = lambda: _write(path, exposition(told.measures(), job=job))
             told.note()
             stack.callback(told.note)

@@ -11,33 +11,23 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any, Final, Self
 
-from headrace.connector.notes import open_space
-from headrace.connector.replay.claims import TABLES as CLAIMS
 from headrace.connector.replay.claims import Claims, Opened, write
 from headrace.connector.replay.delivery import ShardReport, Target
 from headrace.connector.replay.errors import bad_option
 from headrace.connector.replay.selection import Selection
 from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins import EncodedPosition
 
-TABLES: Final = f"""
-CREATE TABLE IF NOT EXISTS runs (
-    run TEXT PRIMARY KEY, kind TEXT NOT NULL, made_ms INTEGER NOT NULL, plan TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS shards (
-    run TEXT NOT NULL, number INTEGER NOT NULL, work TEXT NOT NULL, state TEXT NOT NULL,
-    attempt INTEGER NOT NULL, report TEXT NOT NULL DEFAULT '{{}}',
-    PRIMARY KEY (run, number)
-) STRICT;
-{CLAIMS}
-"""
+RUNS: Final = "runs"  # The kinds of notes. Shards are of the kind `shards`, then `/` and the run.
 SPACE: Final = "runs"
 SHARDS_EACH: Final = 100  # Of a plan, kept with one write.
 
@@ -94,33 +84,34 @@ class RunTable:
 
         *opened* opens a connection to them instead, and *pause* waits so many seconds.
         """
-        opened = opened or partial(open_space, place, SPACE, TABLES)
-        self._connection = opened()
+        opened = opened or partial(open_notes, place, space=SPACE)
+        self._notes = opened()
         self._claims = Claims(opened, pause)
 
     def close(self) -> None:
         """Give back the connection."""
-        self._connection.close()
+        self._notes.close()
 
     def add(self, run: Run, shards: Sequence[Shard]) -> None:
         """Keep a plan; it is seen when all of it is there."""
-        plan = json.dumps({"target": asdict(run.target), "facts": dict(run.facts)})
-        rows = [
-            (run.run, s.number, json.dumps(_to_json(s)), ShardState.NOT_STARTED) for s in shards
-        ]
-        put = "INSERT OR REPLACE INTO shards (run, number, work, state, attempt) "
-        for first in range(0, len(rows), SHARDS_EACH):
-            part = rows[first : first + SHARDS_EACH]
-            write(self._connection, f"{put} VALUES (?, ?, ?, ?, 0)", *part)
-        made = run.run, run.kind, run.made_ms, plan
-        write(self._connection, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", made)
+        for first in range(0, len(shards), SHARDS_EACH):
+            rows = [
+                ShardRow(shard, ShardState.NOT_STARTED, 0, {})
+                for shard in shards[first : first + SHARDS_EACH]
+            ]
+            write(self._notes, partial(_put_shards, run.run, rows))
+        plan = {
+            "kind": run.kind,
+            "made_ms": run.made_ms,
+            "target": asdict(run.target),
+            "facts": dict(run.facts),
+        }
+        write(self._notes, lambda notes: notes.put(RUNS, run.run, json.dumps(plan)))
 
     def runs(self) -> Sequence[Run]:
         """Return all runs, the newest first."""
-        rows = self._connection.execute(
-            "SELECT run, kind, made_ms, plan FROM runs ORDER BY made_ms DESC"
-        )
-        return [_run(*row) for row in rows]
+        found = [_run(name, text) for name, text in self._notes.all(RUNS).items()]
+        return sorted(found, key=lambda run: run.made_ms, reverse=True)
 
     def run(self, name: str) -> Run:
         """Return a run.
@@ -137,13 +128,8 @@ class RunTable:
 
     def shards(self, run: str) -> Sequence[ShardRow]:
         """Return the shards of a run, by number."""
-        rows = self._connection.execute(
-            "SELECT work, state, attempt, report FROM shards WHERE run = ? ORDER BY number", (run,)
-        )
-        return [
-            ShardRow(_of_json(json.loads(work)), ShardState(state), attempt, json.loads(report))
-            for work, state, attempt, report in rows
-        ]
+        found = self._notes.all(_shards(run))
+        return [_shard_row(found[name]) for name in sorted(found, key=int)]
 
     def begin(self, run: str, number: int, attempt: int) -> None:
         """Note that a shard is worked on.
@@ -153,35 +139,56 @@ class RunTable:
 
         """
         self._claims.check(run)
-        write(
-            self._connection,
-            "UPDATE shards SET state = ?, attempt = ? WHERE run = ? AND number = ?",
-            (ShardState.STARTED, attempt, run, number),
-        )
+        self._replace(run, number, state=ShardState.STARTED, attempt=attempt)
 
     def end(self, run: str, report: ShardReport, state: ShardState) -> None:
         """Note what a shard came to."""
         told = {k: v for k, v in report.to_json().items() if k != "schemas"}
-        write(
-            self._connection,
-            "UPDATE shards SET state = ?, report = ? WHERE run = ? AND number = ?",
-            (state, json.dumps(told), run, report.number),
-        )
+        self._replace(run, report.number, state=state, report=told)
+
+    def _replace(self, run: str, number: int, **fields: Any) -> None:  # noqa: ANN401 (of a ShardRow)
+        def replaced(notes: NoteCopy) -> None:
+            text = notes.get(_shards(run), str(number))
+            if text is not None:
+                _put_shards(run, [replace(_shard_row(text), **fields)], notes)
+
+        write(self._notes, replaced)
 
     def executing(self, run: str) -> AbstractContextManager[None]:
         """Keep other processes from executing *run* meanwhile; see `Claims.held`."""
         return self._claims.held(run)
 
 
-def _run(name: str, kind: str, made_ms: int, plan: str) -> Run:
-    known = json.loads(plan)
+def _run(name: str, text: str) -> Run:
+    known = json.loads(text)
     return Run(
         run=name,
-        kind=kind,
-        made_ms=made_ms,
+        kind=known["kind"],
+        made_ms=known["made_ms"],
         target=Target(**known["target"]),
         facts=known["facts"],
     )
+
+
+def _shards(run: str) -> str:
+    return f"shards/{run}"
+
+
+def _put_shards(run: str, rows: Sequence[ShardRow], notes: NoteCopy) -> None:
+    for row in rows:
+        document = {
+            "work": _to_json(row.shard),
+            "state": row.state,
+            "attempt": row.attempt,
+            "report": dict(row.report),
+        }
+        notes.put(_shards(run), str(row.shard.number), json.dumps(document))
+
+
+def _shard_row(text: str) -> ShardRow:
+    known = json.loads(text)
+    state = ShardState(known["state"])
+    return ShardRow(_of_json(known["work"]), state, known["attempt"], known["report"])
 
 
 def _to_json(shard: Shard) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headrace.connector.replay.errors import bad_option
 from headrace.plugins import OPERATIONS, EncodedRecords, Facts
-from headrace.plugins.records import MUTATION_ID_BYTES
+from headrace.plugins.records.record import MUTATION_ID_BYTES
 
 _US: Final = 1_000_000
 _RING_END: Final = 1 << 63

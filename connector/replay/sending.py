@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.replay.errors import DeliveryRefusedError
 from headrace.connector.replay.shards import encoded_changes
-from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.ledger import dead_letter
+from headrace.connector.runtime.splits.ledger import dead_letter
 from headrace.connector.serde import Encoder
 from headrace.connector.stores import Loss
 from headrace.plugins import (

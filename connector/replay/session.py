@@ -17,9 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError, SparkMissingError
-from headrace.connector.replay.work import Work
 
 T = TypeVar("T")
 

@@ -7,39 +7,61 @@ to secrets are resolved by the process that reads. Nothing here needs Spark.
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import structlog
 
-from headrace.connector.job import JobText, configured
+from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.clock import SystemClock, ThreadWake
+from headrace.connector.foundation.configured import configured
 from headrace.connector.replay.errors import LogShortError, bad_option
 from headrace.connector.replay.selection import Selection
-from headrace.connector.runtime.clock import SystemClock, ThreadWake
-from headrace.connector.runtime.retry import Retry, patiently
+from headrace.connector.runtime.failures.retry import Retry, patiently
 from headrace.connector.serde import Encoder
 from headrace.plugins import (
     Batch,
+    BulkReading,
     CloseReason,
     Context,
     Demand,
     Done,
     EncodedPosition,
     EncodedRecords,
+    LogArchive,
+    LogSearch,
+    Origin,
     Source,
     Split,
 )
+from headrace.plugins.discovery import load
 
 BATCH_BYTES_MAX: Final = 960 * 1024  # An outbox of up to a MiB is used again, in the cache still.
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
 CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
 NO_TOKEN: Final = 0  # Bulk work holds no lease.
-_GAPS, _GO_ON = "gaps", "expire"
 PUBLISH_MS_MAX: Final = 60_000
 IDLE_READS: Final = 2  # As a worker ends: one read may bring another one something.
+
+
+def plugin_of(given: Mapping[str, Any]) -> type[Source]:
+    """Return the plugin that a job file's section `source` names.
+
+    Raises:
+        ConfigError: there is no such plugin.
+        MissingRequirementError: it cannot be imported.
+
+    """
+    plugin: type[Source] = load("sources", str(given.get("plugin", "")))
+    return plugin
+
+
+def origin_of(given: Mapping[str, Any]) -> Origin:
+    """Return the origin that the plugin of a section `source` declares. Raises as `plugin_of`."""
+    return plugin_of(given).origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +87,11 @@ class SourceSpec:
             cache=str(cache),
         )
 
+    @property
+    def origin(self) -> Origin:
+        """The origin that its plugin declares. Raises as `open`."""
+        return origin_of(self.given)
+
     def open(self, *, job_key: bytes = b"", splits: int = 0, spectator: bool = True) -> Source:
         """Make the source. Call it in `directory`.
 
@@ -77,8 +104,6 @@ class SourceSpec:
 
         """
         plugin, config = configured("source", self.given)
-        if splits:
-            config = _cut(config, splits)
         context = Context(
             job=self.job,
             clock=SystemClock(),
@@ -88,14 +113,16 @@ class SourceSpec:
             cache=Path(self.cache) if self.cache else None,
         )
         made: Source = plugin(config, context)
+        if splits and isinstance(made, BulkReading):
+            made.cut(splits)
         return made
 
-    def behind_gaps(self) -> "SourceSpec":
+    def past_gaps(self) -> "SourceSpec":
         """Return the source that goes on where something is missing, if it knows of gaps."""
-        plugin, _ = configured("source", self.given)
-        if _GAPS not in {each.name for each in fields(plugin.config_class)}:
+        plugin = plugin_of(self.given)
+        if not issubclass(plugin, LogArchive):
             return self
-        return replace(self, given={_GAPS: _GO_ON, **self.given})
+        return replace(self, given=plugin.past_gaps(self.given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +155,7 @@ def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> It
         try:
             until = None if shard.until is None else source.decode_position(shard.until)
             if until is not None or shard.selection.tokens:
-                source.limit(
+                BulkReading.of(source).limit(
                     until=until, tokens=shard.selection.tokens, elapsed_ms=shard.elapsed_ms
                 )
             if sparing:
@@ -140,7 +167,8 @@ def opened(shard: Shard, *, spectator: bool = True, sparing: bool = False) -> It
 
 def spare(source: Source, selection: Selection) -> None:
     """Let *source* pass over what is known to have nothing of a *selection*."""
-    if selection.tables or selection.from_us is not None or selection.to_us is not None:
+    is_narrow = selection.tables or selection.from_us is not None or selection.to_us is not None
+    if is_narrow and isinstance(source, LogSearch):
         source.spare(selection.tables, selection.from_us, selection.to_us)
 
 
@@ -231,11 +259,3 @@ def inside(directory: str) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _cut(config: object, splits: int) -> object:
-    """Return *config* with so many splits, if its source knows of splits."""
-    if not is_dataclass(config) or isinstance(config, type):
-        return config
-    knows = "splits" in {each.name for each in fields(config)}
-    return replace(config, splits=splits) if knows else config

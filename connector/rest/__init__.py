@@ -1,1 +1,1 @@
-"""HTTP doors to the command service: Kafka Connect's paths, the Sidecar's, and our own."""
+"""The HTTP server: Kafka Connect's paths, the Sidecar's, and our own."""

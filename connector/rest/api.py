@@ -10,22 +10,30 @@ from aiohttp import web
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SinkEntry, SourceEntry
 from headrace.connector.control.offsets import Offset, OffsetsChange
-from headrace.connector.control.plugin_list import find_plugin, installed
+from headrace.connector.control.plugins.listing import find_plugin, installed
 from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.statements import AlterSink, CreateSink
 from headrace.connector.rest.doorway import Doorway
-from headrace.connector.rest.exchange import RefusedError, answer
-from headrace.connector.rest.openapi import Operation, document
-from headrace.connector.rest.operations import BODY, delete, get, make, patch, served
+from headrace.connector.rest.exchange import RefusedError, answer, warning_headers
+from headrace.connector.rest.operations import (
+    BODY,
+    Operation,
+    delete,
+    document,
+    get,
+    make,
+    patch,
+    served,
+)
 from headrace.connector.rest.schema import an, array, mapping, text
 from headrace.connector.rest.services import ServiceDoor
 from headrace.connector.rest.statements import StatementDoor
-from headrace.connector.shell.statements import AlterSink, CreateSink
-from headrace.connector.states import Desired, Observed
-from headrace.plugins.config_forms import json_schema
+from headrace.plugins.config.forms import json_schema
 
 OFFSETS_MAX: Final = 10_000
 
-_CONFIG: Final = mapping("Options; all values are texts.", text())
+_CONFIG: Final = mapping("Options; all values are strings.", text())
 _CHANGES: Final = mapping(
     "Options to change; null takes one away.", {"type": ["string", "null"], "maxLength": 8_192}
 )
@@ -72,7 +80,7 @@ _SOURCE: Final = an(
     splits=array("Its splits.", _SPLIT),
 )
 _OFFSET: Final = an(
-    "Where a part of a split stands; null lets it begin anew, `at` names a place to be found.",
+    "The position of a part of a split; null restarts it, `at` names a place to be found.",
     ("partition",),
     partition=mapping("Which part.", text()),
     offset={
@@ -223,7 +231,7 @@ class ApiDoor:
             Operation(
                 method="DELETE",
                 path=offsets,
-                summary="Let a stopped source begin anew.",
+                summary="Let a stopped source start over.",
                 handler=self.reset_offsets,
                 answer=_MOVED,
                 query=_DRY_RUN,
@@ -245,7 +253,9 @@ class ApiDoor:
             commands.create_source(config, state=state)
             return _shown(commands, config["name"])
 
-        return answer(_source(*await self._doorway.call(create)), 201)
+        source, status = await self._doorway.call(create)
+        warned = warning_headers(await self._doorway.table_warnings(source))
+        return answer(_source(source, status), 201, warned)
 
     async def show_source(self, request: web.Request) -> web.Response:
         """GET /sources/{name}."""
@@ -260,7 +270,9 @@ class ApiDoor:
             commands.alter_source(name, changes)
             return _shown(commands, name)
 
-        return answer(_source(*await self._doorway.call(alter)))
+        source, status = await self._doorway.call(alter)
+        warned = warning_headers(await self._doorway.table_warnings(source))
+        return answer(_source(source, status), headers=warned)
 
     async def drop_source(self, request: web.Request) -> web.Response:
         """DELETE /sources/{name}."""

@@ -1,7 +1,7 @@
-"""Who a request is from: basic with argon2 or Cassandra, a bearer's JWT, a client's certificate.
+"""Authentication of requests: basic with argon2 or Cassandra, a JWT, a client certificate.
 
-Without any of these everybody is an admin, which is why the server then listens on the loopback
-only. Passwords are compared off the event loop, and for names that are not there, too.
+Without any of these everyone is an admin, which is why the server then listens on the loopback
+only. Passwords are compared off the event loop, also for unknown names.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import argon2
 import jwt
 from aiohttp import web
 
-from headrace.connector.control.permission import ROLES, Caller, Role
+from headrace.connector.control.access.permission import ROLES, Caller, Role
 from headrace.connector.rest.exchange import RefusedError
 from headrace.connector.rest.logins import DOOR, CassandraLogins
 from headrace.connector.rest.users import User
@@ -74,7 +74,7 @@ class Authenticator:
 
     @property
     def open_to_all(self) -> bool:
-        """Whether nobody needs to log in."""
+        """Whether no login is needed."""
         ways = (self._users, self._certificates, self._tokens, self.logins)
         return all(way is None for way in ways)
 
@@ -82,7 +82,7 @@ class Authenticator:
         """Return who sent *request*.
 
         Raises:
-            RefusedError: 401, nobody whom we know.
+            RefusedError: 401, an unknown user.
 
         """
         address = request.remote or ""
@@ -177,7 +177,7 @@ class Authenticator:
             raise self._unknown("the token is not good") from None
         roles = _names_in(claims.get(wanted.role_claim))
         if roles is None:
-            raise self._unknown("the token's roles are neither a text nor a list of texts")
+            raise self._unknown("the token's roles are neither a string nor a list of strings")
         known = (ROLES[name] for name in roles if name in ROLES)
         return str(claims["sub"]), max(known, default=Role.NOBODY)
 
@@ -188,7 +188,7 @@ class Authenticator:
 
 
 class _Keys:
-    """The public keys of a JWKS, from a file or an https URL; both are read anew now and then."""
+    """The public keys of a JWKS, from a file or an https URL; both are read again now and then."""
 
     def __init__(self, place: str) -> None:
         """Read nothing yet."""
@@ -212,7 +212,7 @@ class _Keys:
 
 
 def _names_in(claimed: object) -> Sequence[str] | None:
-    """Return the names in what is claimed, or None if it is neither a text nor a list of texts."""
+    """Return the names in what is claimed, or None if it is neither a string nor a list of them."""
     if claimed is None or isinstance(claimed, str):
         return (claimed or "").split()
     if isinstance(claimed, list) and all(isinstance(name, str) for name in claimed):

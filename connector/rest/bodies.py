@@ -1,6 +1,6 @@
-"""The bodies of requests: read when it is known who asks, bounded by role, in number and in time.
+"""The bodies of requests: read when the sender is known, bounded by role, in number and in time.
 
-Those that arrive slowly occupy places of their own, and nobody can take all of these.
+Those that arrive slowly occupy places of their own, and one client cannot take all of these.
 """
 
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from headrace.connector.control.permission import CALLER, Caller, Role
+from headrace.connector.control.access.permission import CALLER, Caller, Role
 from headrace.connector.rest.exchange import RefusedError, parse_json
 from headrace.connector.rest.logins import DOOR
 from headrace.plugins import serving
@@ -41,7 +41,7 @@ class Bodies:
         except (
             ConnectionError,
             web.RequestPayloadError,
-        ):  # The client may be gone, which is no error.
+        ):  # The client may be gone, which is not an error.
             raise RefusedError(400, "the body cannot be read") from None
         finally:
             self._arriving[whose] -= 1
@@ -59,7 +59,7 @@ def bytes_max(caller: Caller) -> int:
 
 
 async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Return the body as JSON; floats stay texts.
+    """Return the body as JSON; floats stay strings.
 
     Raises:
         RefusedError: another media type, too long, no JSON, a key twice, or nested too deep.

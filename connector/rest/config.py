@@ -23,29 +23,29 @@ class RestConfig:
         default=("127.0.0.1:65505",),
     )
     hosts: tuple[str, ...] = option(
-        "Names by which clients call the server, besides those of the loopback.", default=()
+        "Host names that clients use, besides those of the loopback.", default=()
     )
 
     tls_certificate: str | None = option("The server's certificates, in PEM.", default=None)
     tls_key: str | None = option("The key of the first of them, in PEM.", default=None)
     tls_client_ca: str | None = option(
-        "Whose certificates clients may come with, in PEM.", default=None
+        "Certificates that clients' must be signed by, in PEM.", default=None
     )
     users: str | None = option(
         "A file of users with passwords, and of clients' certificates, with roles.", default=None
     )
     cassandra: str | None = option(
-        "`host:port` of a Cassandra node: its users may log in, and may do what its roles say.",
+        "`host:port` of a Cassandra node: its users may log in, with the rights of its roles.",
         default=None,
     )
     cassandra_ca: str | None = option(
-        "Whose certificates that node may have, in PEM: it is asked by TLS.", default=None
+        "Certificates that the node's must be signed by, in PEM; turns TLS on.", default=None
     )
     jwt_keys: str | None = option(
-        "The JWKS that bearers' tokens are signed by: a file or an https URL.", default=None
+        "The JWKS with the keys that sign bearer tokens: a file or an https URL.", default=None
     )
-    jwt_issuer: str | None = option("Who must have issued a token.", default=None)
-    jwt_audience: str | None = option("Whom a token must be for.", default=None)
+    jwt_issuer: str | None = option("The required issuer of a token.", default=None)
+    jwt_audience: str | None = option("The required audience of a token.", default=None)
     jwt_role_claim: str = option("The claim that holds the role, or a list.", default="role")
 
     def __post_init__(self) -> None:

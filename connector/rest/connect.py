@@ -15,12 +15,13 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, SinkEntry, SourceEntry
 from headrace.connector.control.errors import AlreadyExistsError, NotFoundError, NotStoppedError
 from headrace.connector.control.offsets import Offset
-from headrace.connector.control.plugin_list import find_plugin, installed
+from headrace.connector.control.plugins.listing import find_plugin, installed
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import ConnectorStatus, SplitStatus, unread_text
+from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect_requests import config_of, invalid, named, offsets_of
-from headrace.connector.rest.doorway import Doorway
+from headrace.connector.rest.doorway import Doorway, Entry
 from headrace.connector.rest.exchange import (
     Json,
     RefusedError,
@@ -28,12 +29,11 @@ from headrace.connector.rest.exchange import (
     answer,
     kind,
     only,
+    warning_headers,
 )
-from headrace.connector.states import Desired, Observed
 
 KAFKA_VERSION: Final = "4.3.0"  # What clients may expect of the contract.
 
-Entry = SourceEntry | SinkEntry
 _KINDS: Final[Mapping[str, type[Entry]]] = {"sources": SourceEntry, "sinks": SinkEntry}
 # Clients know no others.
 _STATES: Final = {Observed.STALLED: "RUNNING"}
@@ -118,7 +118,8 @@ class ConnectDoor:
             entry = await self._doorway.call(create)
         except AlreadyExistsError:
             raise RefusedError(409, f"Connector {name} already exists") from None
-        return answer(_info(entry, None), 201, _location(request, name))
+        warned = warning_headers(await self._doorway.table_warnings(entry))
+        return answer(_info(entry, None), 201, {**_location(request, name), **warned})
 
     async def put_config(self, request: web.Request) -> web.Response:
         """PUT /connectors/{name}/config."""
@@ -130,9 +131,10 @@ class ConnectDoor:
             return (*_both(commands, name), created)
 
         entry, status, created = await self._doorway.call(put)
+        warned = warning_headers(await self._doorway.table_warnings(entry))
         if created:
-            return answer(_info(entry, None), 201, _location(request, name))
-        return answer(_info(entry, status))
+            return answer(_info(entry, None), 201, {**_location(request, name), **warned})
+        return answer(_info(entry, status), headers=warned)
 
     async def patch_config(self, request: web.Request) -> web.Response:
         """PATCH /connectors/{name}/config: null takes a key away."""
@@ -145,7 +147,9 @@ class ConnectDoor:
             _put(commands, named(merged, name))
             return _both(commands, name)
 
-        return answer(_info(*await self._doorway.call(change)))
+        entry, status = await self._doorway.call(change)
+        warned = warning_headers(await self._doorway.table_warnings(entry))
+        return answer(_info(entry, status), headers=warned)
 
     async def info(self, request: web.Request) -> web.Response:
         """GET /connectors/{name}."""
@@ -285,7 +289,7 @@ class ConnectDoor:
         )
 
     async def alter_offsets(self, request: web.Request) -> web.Response:
-        """PATCH /connectors/{name}/offsets: a null offset lets that part begin anew."""
+        """PATCH /connectors/{name}/offsets: a null offset restarts that part."""
         name = request.match_info["name"]
         wanted = offsets_of(await read_json(request))
 
@@ -436,7 +440,7 @@ def _tasks(status: ConnectorStatus) -> Sequence[SplitStatus]:
 
 
 def _connector_state(status: ConnectorStatus) -> str:
-    """Return the state of the connector apart from its tasks, as Connect tells them apart."""
+    """Return the state of the connector without its tasks, as Connect distinguishes them."""
     if status.state in (Observed.STOPPED, Observed.PAUSED):
         return status.state.value
     if status.job_state in _TROUBLE:
@@ -445,7 +449,7 @@ def _connector_state(status: ConnectorStatus) -> str:
 
 
 def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, str]:
-    """Return what failed or stands still; of what is tried again, also when."""
+    """Return what failed or is blocked; for a retry, also when."""
     if state not in _TRACED or not cause.reason:
         return {}
     again = f" (attempt {cause.attempt}" if cause.attempt else ""

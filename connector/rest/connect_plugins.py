@@ -9,15 +9,21 @@ from aiohttp import web
 
 from headrace import __version__
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.entries import CLASS_KEY, NAME_KEY
-from headrace.connector.control.plugin_list import PluginInfo, find_plugin, installed
+from headrace.connector.control.entries import CLASS_KEY, NAME_KEY, SourceEntry
+from headrace.connector.control.plugins.listing import PluginInfo, find_plugin, installed
 from headrace.connector.obs.logging import LEVELS, threshold
 from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.connect import KAFKA_VERSION
 from headrace.connector.rest.connect_requests import config_of
 from headrace.connector.rest.doorway import Doorway
-from headrace.connector.rest.exchange import RefusedError, an_object, answer, only
-from headrace.plugins.config_forms import CheckedOption, Definition
+from headrace.connector.rest.exchange import (
+    RefusedError,
+    an_object,
+    answer,
+    only,
+    warning_headers,
+)
+from headrace.plugins.config.forms import CheckedOption, Definition
 
 _TYPES: Final = {"sources": "source", "sinks": "sink", "codecs": "converter"}
 _CONNECTORS: Final = ("sources", "sinks")
@@ -99,7 +105,7 @@ class PluginDoor:
                 f"Connector config {{name={config.get(NAME_KEY)}}} contains no connector type",
             )
 
-        def check(commands: Commands) -> Sequence[CheckedOption]:
+        def check(commands: Commands) -> tuple[Sequence[CheckedOption], SourceEntry | None]:
             named = find_plugin(config[CLASS_KEY])
             if named != plugin:
                 raise RefusedError(
@@ -108,10 +114,11 @@ class PluginDoor:
                     f"type {plugin.class_name}",
                 )
             if plugin.group == "sources":
-                return commands.check_source(config)
-            return plugin.check(config)
+                return commands.check_source(config), commands.source_to_ask_about(config)
+            return plugin.check(config), None
 
-        options = await self._doorway.call(check)
+        options, source = await self._doorway.call(check)
+        warned = warning_headers(await self._doorway.table_warnings(source))
         groups = [option.definition.group for option in options if option.definition]
         return answer(
             {
@@ -119,7 +126,8 @@ class PluginDoor:
                 "error_count": sum(len(option.errors) for option in options),
                 "groups": list(dict.fromkeys(group for group in groups if group)),
                 "configs": [_checked(option) for option in options],
-            }
+            },
+            headers=warned,
         )
 
     async def loggers(self, request: web.Request) -> web.Response:

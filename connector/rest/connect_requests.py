@@ -1,4 +1,4 @@
-"""What requests to Kafka Connect's paths say, and errors in the words that its clients know."""
+"""Parses requests to Kafka Connect's paths; words errors as its clients expect."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,10 +11,10 @@ OFFSETS_MAX: Final = 10_000
 
 
 def config_of(given: object, *, nulls: bool = False) -> dict[str, Any]:  # Any: a text, or None.
-    """Return a connector config whose values are texts, as Connect makes them.
+    """Return a connector config whose values are strings, as Connect makes them.
 
     Raises:
-        RefusedError: it is no object, or a value is not a text, number or boolean.
+        RefusedError: it is not an object, or a value is not a string, number or boolean.
 
     """
     config = an_object(given, "a connector config")
@@ -58,7 +58,7 @@ def offsets_of(given: object) -> Sequence[Offset]:
             offset = an_object(offset, "an offset")
         for value in (*partition.values(), *(offset or {}).values()):
             if not isinstance(value, str | int) or isinstance(value, bool):
-                raise RefusedError(400, f"expected texts and numbers, found {kind(value)}")
+                raise RefusedError(400, f"expected strings and numbers, found {kind(value)}")
         made.append(Offset({k: str(v) for k, v in partition.items()}, offset))
     return made
 

@@ -1,4 +1,4 @@
-"""From the event loop to the command service: every call runs on a thread of a small pool.
+"""Calls the control service from the event loop: each call runs on a thread of a small pool.
 
 A thread keeps one connection to the state file. What only needs that file is never behind what
 waits for a plugin: those have threads of their own, so reads are answered while one of them hangs.
@@ -12,14 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from headrace.connector.control.access.permission import Guard
 from headrace.connector.control.commands import Commands
-from headrace.connector.control.permission import Guard
+from headrace.connector.control.connector_config import whole_table
+from headrace.connector.control.entries import SinkEntry, SourceEntry
+from headrace.connector.control.running import unchecked
 from headrace.connector.control.service import ControlService, asks_plugin
+from headrace.connector.language.rendering import ResultTable, StatementWarning
+from headrace.connector.language.statements import AlterSource, CreateSource, Statement
 from headrace.connector.rest.exchange import RefusedError
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.shell.statements import Statement
 
 T = TypeVar("T")
+Entry = SourceEntry | SinkEntry
 
 THREADS: Final = 4
 ASKING_MAX: Final = 16  # Questions to plugins, with those that wait for a thread.
@@ -49,7 +53,25 @@ class Doorway:
         """Execute *statement*. Raises what `ControlService.execute` does, and as `ask`."""
         if asks_plugin(statement):
             return await self.ask(lambda service: service.execute(statement))
+        if isinstance(statement, CreateSource | AlterSource):
+            source = await self._on(self._pool, lambda: self._service().change_source(statement))
+            return ResultTable(warnings=await self.table_warnings(source))
         return await self._on(self._pool, lambda: self._service().execute(statement))
+
+    async def table_warnings(self, source: Entry | None) -> tuple[StatementWarning, ...]:
+        """Return what is not delivered of the table of a source, of a sink nothing.
+
+        The source may be there already: where too many ask, that is the warning.
+        """
+        if not isinstance(source, SourceEntry):
+            return ()
+        if not await self._on(self._pool, lambda: self._service().checks_tables(source)):
+            return ()
+        try:
+            return await self.ask(lambda service: service.table_warnings(source))
+        except RefusedError as error:
+            found = [unchecked(".".join(whole_table(source.table)), error.message)]
+            return await self._on(self._pool, lambda: self._service().warn(source, found))
 
     async def ask(self, verb: Callable[[ControlService], T]) -> T:
         """Return what *verb* makes of the service, which may ask a plugin.

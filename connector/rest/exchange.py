@@ -1,4 +1,4 @@
-"""One exchange: reading a request strictly, answering in JSON, and errors as Connect words them.
+"""One exchange: strict parsing of a request, a JSON answer, errors worded as in Connect.
 
 Every answer but the empty ones is JSON, also the 404 and the 405 of the router. What a body may be
 is bounded before it is parsed.
@@ -10,11 +10,13 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import hdrs, web
 
-from headrace.connector.control.permission import UnauthorizedError
+from headrace.connector.control.access.permission import UnauthorizedError
+from headrace.connector.language.rendering import StatementWarning
 from headrace.connector.obs import structlog
 from headrace.plugins import ConfigError, HeadraceError
 
 DEPTH_MAX: Final = 32
+WARNING_CHARS_MAX: Final = 1_000
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -64,6 +66,21 @@ def answer(
     )
 
 
+def warning_headers(warnings: Sequence[StatementWarning]) -> Mapping[str, str]:
+    """Return `Warning`, as Kubernetes answers with it: a body could break Connect's clients."""
+    if not warnings:
+        return {}
+    texts = [f"[{w.code}] {w.message}" + (f"; hint: {w.hint}" if w.hint else "") for w in warnings]
+    return {hdrs.WARNING: ", ".join(f'299 headrace "{_quoted(text)}"' for text in texts)}
+
+
+def _quoted(text: str) -> str:
+    """Return *text* as a quoted string of a header has it: ASCII, in one line, and not long."""
+    line = " ".join(text.replace("…", "...").split())[:WARNING_CHARS_MAX]
+    shown = "".join(c if " " <= c <= "~" else "?" for c in line)
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def refusal(
     status: int,
     message: str,
@@ -75,10 +92,10 @@ def refusal(
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Return what *body* says; floats stay texts.
+    """Return what *body* says; floats stay strings.
 
     Raises:
-        RefusedError: it is no JSON, or JSON that can be read in two ways, or too deep.
+        RefusedError: it is not JSON, or JSON that can be read in two ways, or too deep.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""Cassandra's own users at the HTTP doors: who may log in there is let in here, and judged by it.
+"""Logins of Cassandra's users over HTTP: Cassandra checks passwords, and its roles decide.
 
 For each user one connection is kept for a while, made with the password that came with the request:
 nothing is asked of Cassandra that this user could not ask.
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headrace.connector.control.permission import (
+from headrace.connector.control.access.authority import CassandraAuthority, Rows
+from headrace.connector.control.access.permission import (
     CACHE_SECONDS,
     Caller,
     CassandraGuard,
@@ -23,8 +24,7 @@ from headrace.connector.control.permission import (
     RoleGuard,
     UnauthorizedError,
 )
-from headrace.connector.shell.authority import CassandraAuthority, Rows
-from headrace.connector.shell.statements import TableName
+from headrace.connector.language.statements import TableName
 
 DOOR: Final = "rest as Cassandra's user"
 USERS_MAX: Final = 64  # Connections kept at once; the oldest is given back for another.
@@ -73,7 +73,7 @@ class CassandraLogins:
                 return True
         try:
             connection = self._connect(name, password)
-        except Exception:  # noqa: BLE001 (whatever it is, nobody is let in)
+        except Exception:  # noqa: BLE001 (whatever it is, access is denied)
             return False
         guard = CassandraGuard(CassandraAuthority(connection))
         self._keep(name, _Login(mark, self._clock() + CACHE_SECONDS, connection, guard))

@@ -1,4 +1,4 @@
-"""JSON Schemas of our own paths: what OpenAPI shows is what a request is checked against. Pure."""
+"""JSON Schemas of our own paths, for OpenAPI and to check requests. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The HTTP server of a worker process: its routes, what stands before them, and its sockets."""
+"""The HTTP server of a worker process: its routes, middleware and sockets."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from headrace import __version__
-from headrace.connector.control.permission import CALLER, Role
+from headrace.connector.control.access.permission import CALLER, Role
 from headrace.connector.rest.api import ApiDoor
 from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import BODIES, BODY_BYTES_MAX, Bodies
@@ -26,15 +26,35 @@ from headrace.connector.rest.exchange import (
     answer,
     errors_as_json,
 )
-from headrace.connector.rest.metrics import MetricsDoor
 from headrace.connector.rest.services import ServiceDoor
 from headrace.plugins import MissingRequirementError
+from headrace.plugins.metrics import TEXT_TYPE
 from headrace.plugins.serving import LOOPBACK, Hosts, runner_of
 
 REQUESTS_MAX: Final = 256
 IDLE_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 5.0
 HEALTH_PATH: Final = "/health"
+
+
+class MetricsDoor:
+    """The handler of `/metrics`. Belongs to the event loop's thread."""
+
+    def __init__(self, metrics: Callable[[], bytes]) -> None:
+        """*metrics* is called on another thread, once at a time, and may block for seconds."""
+        self._metrics = metrics
+        self._asking = asyncio.Lock()
+
+    def routes(self) -> Sequence[tuple[str, str, Handler]]:
+        """Return method, path and handler."""
+        return [("GET", "/metrics", self.metrics)]
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """GET /metrics."""
+        del request
+        async with self._asking:
+            body = await asyncio.get_running_loop().run_in_executor(None, self._metrics)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
 
 
 class AddressInUseError(MissingRequirementError):
@@ -80,7 +100,7 @@ class RestServer:
     ) -> None:
         """*healthy* returns what is wrong, if anything; *hosts* are more names it is called by.
 
-        Without *authenticator* everybody may do everything. *metrics* returns what is to be told
+        Without *authenticator* everyone may do everything. *metrics* returns the metrics
         of the jobs; it may block for seconds. *file* is the worker's.
         """
         self._metrics = metrics
@@ -179,7 +199,7 @@ class RestServer:
     def _known_caller(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
         @web.middleware
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
-            """Find out who asks, before anything is said about what is there."""
+            """Identify the caller before the answer reveals what exists."""
             caller = await self._authenticator.caller(request)
             if caller.role < Role.VIEWER and not _is_health(request):
                 raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")

@@ -8,11 +8,10 @@ from aiohttp import web
 from headrace.connector.control.services import SERVICES
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer
-from headrace.connector.rest.openapi import Operation
-from headrace.connector.rest.operations import BODY, get, served
+from headrace.connector.rest.operations import BODY, Operation, get, served
 from headrace.connector.rest.schema import an, mapping, text
 
-_CONFIG: Final = mapping("Options; all values are texts.", text())
+_CONFIG: Final = mapping("Options; all values are strings.", text())
 _SERVICE: Final = an("A service's configuration.", ("config",), config=_CONFIG)
 
 

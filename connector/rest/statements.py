@@ -1,24 +1,32 @@
-"""Statements over HTTP: what a shell sends that works for the state file of another machine."""
+"""Statements over HTTP: what a shell with `--rest` sends."""
 
+import dataclasses
 from typing import Final
 
 from aiohttp import web
 
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.parser import parse_statement
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, lines_of
-from headrace.connector.rest.openapi import Operation
-from headrace.connector.rest.operations import BODY
+from headrace.connector.rest.operations import BODY, Operation
 from headrace.connector.rest.schema import an, array, text
-from headrace.connector.shell.errors import StatementSyntaxError
-from headrace.connector.shell.parser import parse_statement
 from headrace.plugins import ConfigError
 
 STATEMENT_CHARS_MAX: Final = 256 * 1024
 
 _CELL: Final = {"type": "string"}
+_WARNING: Final = an(
+    "What to know, though the statement was executed.",
+    ("code", "message", "hint"),
+    code=text("What it is about."),
+    message=text("What was found."),
+    hint=text("What can be done about it."),
+)
 _TABLE: Final = an(
-    "The answer: a table of texts, without columns where there is nothing to say.",
-    ("columns", "rows"),
+    "The answer: a table of strings, without columns if it is empty.",
+    ("columns", "rows", "warnings"),
+    warnings=array("Warnings.", _WARNING),
     columns=array("Names.", _CELL),
     rows=array("Rows.", array("Cells.", _CELL)),
 )
@@ -56,4 +64,10 @@ class StatementDoor:
             ]
             more = {"code": error.code, "problems": problems}
             raise RefusedError(400, "\n".join(lines_of(error)), more=more) from None
-        return answer({"columns": list(found.columns), "rows": [list(row) for row in found.rows]})
+        return answer(
+            {
+                "columns": list(found.columns),
+                "rows": [list(row) for row in found.rows],
+                "warnings": [dataclasses.asdict(warning) for warning in found.warnings],
+            }
+        )

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar
 
 import argon2
 
-from headrace.connector.control.permission import ROLES, Role
+from headrace.connector.control.access.permission import ROLES, Role
 from headrace.plugins import ConfigError, Problem, option, parse_config
-from headrace.plugins.yaml_text import parse_yaml
+from headrace.plugins.config.yaml_text import parse_yaml
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 NAME_CHARS_MAX: Final = 255
@@ -42,11 +42,11 @@ class _User:
     role: str = option("What the user may do.", choices=tuple(ROLES))
 
     def __post_init__(self) -> None:
-        """Refuse what is no hash: nobody could log in with it."""
+        """Refuse what is not a hash: no user could log in with it."""
         try:
             argon2.extract_parameters(self.password)
         except argon2.exceptions.InvalidHashError:
-            raise ConfigError([Problem("password", "is no argon2 hash", _HINT)]) from None
+            raise ConfigError([Problem("password", "is not an argon2 hash", _HINT)]) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role
         if (found := _entry(_Certificate, f"certificates.{name}", name, {"role": role}, problems))
     }
     if not (problems or users or certificates):
-        problems.append(Problem("rest.users", "names nobody", "give users or certificates"))
+        problems.append(Problem("rest.users", "names no user", "give users or certificates"))
     if problems:
         raise ConfigError(problems, place=str(path))
     return users if "users" in document else None, certificates or None
@@ -100,7 +100,7 @@ def _entry(
     shown = key[:NAME_CHARS_MAX] if key.isprintable() else ascii(key)[:NAME_CHARS_MAX]
     if not name or len(name) > NAME_CHARS_MAX or ":" in name or not name.isprintable():
         hint = f"1 to {NAME_CHARS_MAX} characters that can be printed, none of them a colon"
-        problems.append(Problem(shown, "is no name", hint))
+        problems.append(Problem(shown, "is not a name", hint))
     if not isinstance(entry, Mapping):
         problems.append(Problem(shown, "expected a mapping", "password: …, role: viewer"))
         return None

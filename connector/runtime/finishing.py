@@ -1,8 +1,8 @@
-"""When a run ends, and whether one that was to take all there is has done so.
+"""When a run ends, and whether a run until idle has delivered everything.
 
 With `--until-idle` a run has finished when each split is held here and was read to its durable end,
-settled and committed, or failed here, or belongs to another process that lives. Whatever else ends
-it is an error: exit status 0 says that everything there was has been delivered.
+settled and committed, or failed here, or belongs to another live process. Any other end is an
+error: exit status 0 says that everything there was has been delivered.
 """
 
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.runtime.leases import LeaseKeeper
+from headrace.connector.runtime.books.report import Outcome
+from headrace.connector.runtime.failures.retry import Retry
 from headrace.connector.runtime.messages import Idled
-from headrace.connector.runtime.report import Outcome
-from headrace.connector.runtime.retry import Retry
-from headrace.connector.runtime.watch import Pulse, SplitWatch
+from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import FatalError, HeadraceError
 
@@ -27,7 +27,7 @@ REASONS: Final = {
 
 
 class NotIdleError(FatalError):
-    """A run that was to take all there is ended before it had."""
+    """A run until idle ended before everything was read and delivered."""
 
     code = "not_idle"
 
@@ -43,7 +43,7 @@ class Course:
     outcome: Outcome = Outcome.ENDED
     paused: bool = False
     pulsed: bool = False
-    yield_ms: int = 0
+    replan_ms: int = 0
     still: str = ""
     failures: dict[str, HeadraceError] = field(default_factory=dict)
 
@@ -62,9 +62,9 @@ class Finishing:
         retry_ms_max: int,
         still_ms_max: int,
     ) -> None:
-        """Until idle, a store that is away is asked for *retry_ms_max*.
+        """Until idle, an unavailable store is retried for *retry_ms_max*.
 
-        And a run in which no split moves for *still_ms_max* ends.
+        A run in which no split moves for *still_ms_max* ends.
         """
         self._course = course
         self._keeper = keeper
@@ -84,7 +84,7 @@ class Finishing:
                 return True
         elif not self._has_idled():
             return False
-        if course.paused:  # Who pauses reads nothing, and neither do the others.
+        if course.paused:  # Nothing is read while paused, in this process and in the others.
             return False
         try:
             course.finished = self._keeper.is_covered()
@@ -94,7 +94,7 @@ class Finishing:
         return course.finished
 
     def _has_idled(self) -> bool:
-        """Say whether the pipeline has taken all there is of what it was given so far."""
+        """Say whether the pipeline has read everything of the splits it has so far."""
         idled = self._course.idled
         if idled is None or idled.commands != self._course.sent:
             return False
@@ -104,7 +104,7 @@ class Finishing:
         """Note that the store did not answer.
 
         Raises:
-            RetriesExhaustedError: until idle, when it has not for too long.
+            RetriesExhaustedError: until idle, when it has not answered for too long.
 
         """
         self._log.warning("store_unavailable", error=str(error))
@@ -116,7 +116,7 @@ class Finishing:
         self._retry.succeeded()
 
     def is_stuck(self, pulse: Pulse, now_ms: int) -> bool:
-        """Say whether no split has moved for so long that a run until idle waits in vain."""
+        """Say whether no split has moved for so long that a run until idle must end."""
         if not (self._until_idle and pulse.moved_ms):
             return False
         if pulse.paused:
@@ -132,16 +132,16 @@ class Finishing:
 
 
 def unfinished(course: Course, job: str) -> list[HeadraceError]:
-    """Return why a run that was to take all there is ended before it had, if it did."""
+    """Return why a run until idle ended too early, if it did."""
     if course.finished:
         return []
     return [not_idle(job, course.still or REASONS[course.outcome])]
 
 
 def not_idle(job: str, reason: str) -> NotIdleError:
-    """Return the error of a run that ended before it had taken all there is."""
+    """Return the error of a run that ended before everything was read and delivered."""
     return NotIdleError(
         f"ended before everything was read and delivered: {reason}",
         place=f"job {job}",
-        hint="what was delivered is committed; the next run goes on from there",
+        hint="what was delivered is committed; the next run continues from there",
     )

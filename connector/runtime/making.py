@@ -1,7 +1,7 @@
-"""A job's plugins, made of their options: whose mistake it is when that fails is told."""
+"""Makes a job's plugins from their options; when that fails, the error names the plugin."""
 
-from headrace.connector.job import Job
 from headrace.connector.obs.blame import making, remember
+from headrace.connector.stores.job import Job
 from headrace.plugins import Context, Sink, Source
 
 

@@ -1,8 +1,8 @@
-"""What the control thread and the data thread of a worker tell each other."""
+"""The messages between the control thread and the data thread of a worker."""
 
 from dataclasses import dataclass
 
-from headrace.connector.runtime.ownership import Lease
+from headrace.connector.runtime.splits.ownership import Lease
 from headrace.plugins import HeadraceError
 
 
@@ -34,7 +34,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Read nothing, or go on reading; what is under way settles and is committed."""
+    """Stop or resume reading; what is in flight settles and is committed."""
 
     paused: bool
 
@@ -53,7 +53,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Idled:
-    """After `commands` commands all there is was read, settled and committed.
+    """After `commands` commands everything was read, settled and committed.
 
     `for_ever` says that no split's source will ever have more.
     """

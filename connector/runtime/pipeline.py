@@ -1,6 +1,6 @@
 """The data thread of a worker: all splits it owns, in micro-batches, at the pace of sink and tick.
 
-The control thread sends commands and is told what ended; nothing else is shared. Errors of plugin
+The control thread sends commands and receives what ended; nothing else is shared. Errors of plugin
 calls are caught here and nowhere else: a split that fails stops alone (I8).
 """
 
@@ -11,11 +11,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+from headrace.connector.foundation import crash
+from headrace.connector.foundation.clock import Wake
 from headrace.connector.obs.blame import told
-from headrace.connector.runtime import crash
-from headrace.connector.runtime.clock import Wake
-from headrace.connector.runtime.dead_letters import DeadLetters
-from headrace.connector.runtime.faults import kind_of, named
+from headrace.connector.runtime.failures.dead_letters import DeadLetters
+from headrace.connector.runtime.failures.retry import RetriesExhaustedError, Retry, kind_of, named
 from headrace.connector.runtime.messages import (
     Closed,
     Command,
@@ -26,10 +26,9 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.retry import RetriesExhaustedError, Retry
-from headrace.connector.runtime.splitrun import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.runtime.splits.split_task import Progress, SplitRun, Surroundings, Verdict
+from headrace.connector.runtime.splits.watch import Pulse
 from headrace.connector.runtime.tally import Tally
-from headrace.connector.runtime.watch import Pulse
 from headrace.connector.stores import StoreUnavailableError
 from headrace.plugins import (
     AbortedError,
@@ -44,7 +43,7 @@ from headrace.plugins import (
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
-POSITIONS_MS: Final = 250  # So long before a commit batches have positions; sinks mostly settle.
+POSITIONS_MS: Final = 250  # How long before a commit batches have positions; sinks mostly settle.
 ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit: more than its `fsync` is worth.
 PULSE_EVERY_MS: Final = 500
 PROGRESS_EVERY_MS: Final = 10_000
@@ -78,7 +77,7 @@ class Pipeline:
         until_idle: bool = False,
         pulse: Callable[[Pulse], None] | None = None,
     ) -> None:
-        """*around* is called on the data thread, with where verdicts go; it opens the sink.
+        """*around* is called on the data thread, with the receiver of results; it opens the sink.
 
         *tell* and *pulse* are called on the data thread. With *until_idle* the pipeline does not
         wait for the tick while something is under way.
@@ -97,7 +96,7 @@ class Pipeline:
         self._pulse = pulse
         self._pulse_ms = 0
         self._quiet_passes = 0
-        self._uncommitted: dict[str, int] = {}  # In bytes, of splits that ended amid their work.
+        self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
         self._committed_ms = 0
         self._commit_begun = False  # Of some splits, in this pass: the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
@@ -109,13 +108,13 @@ class Pipeline:
         """What was committed so far, and how long it took."""
         self._idled = False
         self.pass_ms: int | None = None
-        """When the last pass began, on the clock; the control thread looks at it."""
+        """When the last pass started, on the clock; the control thread looks at it."""
         self.split_last = ""
         """The split that was asked last."""
 
     @property
     def runs(self) -> Sequence[SplitRun]:
-        """The splits as they are now, for who only looks. Any thread may ask."""
+        """The splits as they are now, to be read only. Any thread may ask."""
         return list(self._runs.values())
 
     def command(self, command: Command) -> None:
@@ -133,7 +132,7 @@ class Pipeline:
             self.close()
 
     def open(self) -> None:
-        """Open the sink and the store. Whoever does not call `run` calls it before `run_pass`."""
+        """Open the sink and the store; needed before `run_pass`. `run` does it."""
         around = self._make_around(self._verdicts.append)
         self._around = around = replace(around, tally=self.stats)
         self._dead_letters = DeadLetters(
@@ -182,7 +181,7 @@ class Pipeline:
         elif not (self._until_idle and (Progress.MOVED in progress or self._quiet_passes == 1)):
             self._wait_for_tick(started_ms + self._limits.tick_ms)
 
-    # Commands and verdicts.
+    # Commands and results.
 
     def _take_commands(self) -> None:
         while True:
@@ -198,7 +197,7 @@ class Pipeline:
                     self._runs[lease.split] = SplitRun(lease, self._around, again_bytes=left)
                 case Lose(split) if split in self._runs:
                     self._begin_close(self._runs[split], CloseReason.LEASE_LOST)
-                    self._close_finished()  # Before the next command, which may gain it anew.
+                    self._close_finished()  # Before the next command, which may start it again.
                 case Pause(paused):
                     self._paused = paused
                 case HandOver(split) if split in self._runs:
@@ -213,7 +212,7 @@ class Pipeline:
     def _take_verdicts(self) -> None:
         while self._verdicts:
             run, ledger, seq, attempt, delivered, failures = self._verdicts.popleft()
-            # A run that began again numbers anew: what is said of the old numbers is void.
+            # A restarted run numbers its batches from the start: results for old numbers are void.
             if self._runs.get(run.split) is run and run.ledger is ledger:
                 self._guard(run, partial(run.settle, seq, attempt, delivered, failures))
             crash.reached("settled")
@@ -235,7 +234,8 @@ class Pipeline:
                 limits.batch_bytes_max,
                 limits.commit_bytes_max - run.ledger.uncommitted_bytes,  # I7: one window.
                 limits.outstanding_bytes_max
-                - sum(r.ledger.outstanding_bytes + r.read_bytes for r in runs),
+                - sum(r.ledger.outstanding_bytes for r in runs)
+                - sum(r.read_bytes for r in runs if r.read_last is not None),
             ),
             linger_ms=limits.tick_ms,
             commit_due=commit_due,
@@ -248,7 +248,7 @@ class Pipeline:
         return progress or Progress.WAITING
 
     def _guard(self, run: SplitRun, call: Callable[[], T]) -> T | None:
-        """Make a call that may reach a plugin; judge its error instead of raising it."""
+        """Make a call that may reach a plugin; handle its error instead of raising it."""
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (any plugin, any error)
@@ -256,7 +256,7 @@ class Pipeline:
             return None
 
     def _judge(self, run: SplitRun, error: Exception) -> None:
-        """Do about an error what its kind asks for (R11)."""
+        """Handle an error by its kind (R11)."""
         self.stats.errors[kind_of(error)] += 1
         if isinstance(error, LeaseLostError):
             self._log(run, "split_lost", error)
@@ -285,7 +285,7 @@ class Pipeline:
             self._log(run, "split_pauses", error)
 
     def _fail(self, run: SplitRun, error: HeadraceError) -> None:
-        """Stop a split for good; what of it is settled is still committed."""
+        """Stop a split permanently; its settled prefix is still committed."""
         if run.error is None:
             run.error = error
             self._around.log.error(
@@ -332,7 +332,7 @@ class Pipeline:
         return self._dead_letters.sent or any(run.ledger.sent for run in self._runs.values())
 
     def _commit_if_due(self, started_ms: int, *, at_once: bool) -> None:
-        """Commit what is settled; the pass began at *started_ms*, from which the next is due."""
+        """Commit what is settled; the pass started at *started_ms*, from which the next is due."""
         now_ms = self._around.clock.monotonic_ms()
         if now_ms < self._store_not_before_ms:
             return
@@ -412,7 +412,7 @@ class Pipeline:
                 run.close_by_ms = 0
 
     def _release(self) -> None:
-        """Tell the sources what they may forget: after the commit (R1), until it is done (R2)."""
+        """Tell the sources what they may forget: after the commit (R1), until it succeeds (R2)."""
         for run in self._runs.values():
             now_ms = self._around.clock.monotonic_ms()
             if run.release_due is None or now_ms < run.release_not_before_ms:

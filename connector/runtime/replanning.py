@@ -1,23 +1,21 @@
-"""Lets a job go on with other splits: announced to all, then made by whoever gets all leases.
+"""Gives a job other splits: a worker announces them, the worker that gets all leases makes them.
 
-What the splits of the old plan have committed becomes where those of the new one begin, and their
-books are closed. Killed at any step it is taken up again by the next worker; once announced, a plan
-is always put in force.
+The new splits start from what the splits of the old plan have committed, and the books of those are
+closed. If a worker dies at any step, the next one resumes; once announced, a plan is always put in
+force.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import structlog
 
-from headrace.connector.job import Job
-from headrace.connector.runtime.books import closed, total
-from headrace.connector.runtime.clock import SystemClock
-from headrace.connector.runtime.committed import books_of
-from headrace.connector.runtime.leases import LeaseKeeper
-from headrace.connector.runtime.processes import this_process
-from headrace.connector.runtime.sizing import Sizing
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.processes import this_process
+from headrace.connector.runtime.books.committed import books_of
+from headrace.connector.runtime.books.equations import closed, total
+from headrace.connector.runtime.splits.leases import LeaseKeeper
 from headrace.connector.runtime.starting import in_ms, lease_times, planning_store
 from headrace.connector.stores import (
     Plan,
@@ -28,16 +26,19 @@ from headrace.connector.stores import (
     StoreUnavailableError,
     Successor,
 )
-from headrace.plugins import FencedError, LeaseLostError, Position, Sink, Source
+from headrace.connector.stores.job import Job
+from headrace.plugins import FencedError, LeaseLostError, Position, Resplitting, Sink, Source
 
 WAIT_SECONDS: Final = 0.2
+SHRINK_FACTOR: Final = 4  # The factor by which there must be too many splits.
+SHRINK_PATIENCE: Final = 20  # And the factor by which this must last longer.
 
 
 class Wish:
-    """Which splits a process wants: what it finds configured when it starts, or changed since.
+    """Which splits a process wants: what is configured when it starts, or changed since.
 
-    Only that is announced. A worker that runs follows what others announced, whatever it has
-    configured: else two with different files would take the plan from each other for ever.
+    Only that is announced. A running worker follows what others announced, whatever its own
+    configuration: else two workers with different files would replace each other's plan for ever.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class Wish:
         self._last: Sequence[str] | None = None
 
     def is_new(self, splits: Sequence[str]) -> bool:
-        """Take what is configured; say whether it was not so before."""
+        """Take the configured splits; say whether they are new."""
         before, self._last = self._last, list(splits)
         return before != self._last
 
@@ -65,7 +66,7 @@ class Replanning:
     ) -> None:
         """Do nothing yet; all on the thread of *store*.
 
-        *stopped* waits for so many seconds, or until somebody asks to stop, and says whether.
+        *stopped* waits for some seconds, or until a stop is requested, and says whether it was.
         """
         self._job = job
         self._source = source
@@ -74,45 +75,46 @@ class Replanning:
         self._stopped = stopped
         self._log = log
         self.splits: Sequence[str] = ()
-        """Those of the source, once they are settled: others belong to a plan that it lacks."""
+        """Those of the source, once settled: others belong to a plan that it does not know."""
         patience_ms = in_ms(job.runtime.resplit_seconds)
-        self._sizing = Sizing(source.sized, patience_ms=patience_ms)
+        self._resplitting = source if isinstance(source, Resplitting) else None
+        self._sizing = Sizing(self._sized, patience_ms=patience_ms)
 
     def settle(self, wish: Wish) -> int:
         """Register the source's splits, and return the number of the plan in force.
 
-        Where others are registered, the source's take their place, if this is what is wished and
-        can be; else the source follows, also when its configuration leaves the number open. Waits
-        while others still own splits of a plan that is to be replaced. Returns 0 when somebody
-        asked to stop meanwhile.
+        Where others are registered, the source's replace them, if this is wanted and possible; else
+        the source follows, also when its configuration leaves the number open. Waits while others
+        still own splits of a plan that is to be replaced. Returns 0 when a stop is requested
+        meanwhile.
 
         Raises:
-            PlanChangedError: neither can the splits be replaced, nor can the source have them.
+            PlanChangedError: the splits cannot be replaced, and the source cannot have them.
 
         """
-        planned = _names(self._source)
+        self.splits = planned = _names(self._source)
         plans = self._carried_out()
-        is_wished = wish.is_new(planned) and self._source.sized(1) is None
+        is_wished = wish.is_new(planned) and self._sized(1) is None
         if plans and is_wished and self._are_replaced(plans.in_force.splits, planned):
             self._store.announce(planned, after=plans.in_force.number)
             plans = self._carried_out()
         if plans is None:
             return 0
-        if set(plans.in_force.splits) - set(planned):
-            self._source.follow(plans.in_force.splits)
-        self.splits = splits = _names(self._source)
+        if set(plans.in_force.splits) - set(self.splits):
+            self._follow(plans.in_force.splits)
+        splits = self.splits
         number = self._store.register(splits)
         gone = {split for plan in plans.ended for split in plan.splits} | set(planned)
-        if gone := gone - set(splits):
-            self._source.retire(sorted(gone))
+        if (gone := gone - set(splits)) and self._resplitting is not None:
+            self._resplitting.retire(sorted(gone))
         return number
 
     def is_due(
         self, number: int, workers: Sequence[str] = (), me: str = "", *, now_ms: int = 0
     ) -> bool:
-        """Say whether a job that runs plan *number* must begin anew, with other splits.
+        """Say whether a job that runs plan *number* must start over, with other splits.
 
-        The first of the *workers* announces them, when another number suits so many.
+        The first of the *workers* announces them, when another number suits that many workers.
         """
         plans = self._store.plans()
         if plans.announced is not None or plans.in_force.number != number:
@@ -128,13 +130,27 @@ class Replanning:
         """Say whether *planned* can and must take the place of registered splits."""
         if not set(splits) - set(planned):
             return False  # A source may have more of them.
-        return self._source.resplit(dict.fromkeys(splits)) is not None
+        return self._resplit(dict.fromkeys(splits)) is not None
+
+    def _sized(self, workers: int) -> Sequence[str] | None:
+        return None if self._resplitting is None else self._resplitting.sized(workers)
+
+    def _follow(self, splits: Sequence[str]) -> None:
+        """Let the source have these *splits*, if it can."""
+        if self._resplitting is not None:
+            self._resplitting.follow(splits)
+            self.splits = _names(self._source)
+
+    def _resplit(
+        self, states: Mapping[str, Position | None]
+    ) -> Mapping[str, Position | None] | None:
+        return None if self._resplitting is None else self._resplitting.resplit(states)
 
     def _carried_out(self) -> Plans | None:
-        """Return the plans when nothing is announced any more; None if somebody asked to stop."""
+        """Return the plans when nothing is announced any more; None if a stop is requested."""
         plans = self._store.plans()
         while plans.announced is not None:
-            self._source.follow(plans.announced.splits)
+            self._follow(plans.announced.splits)
             with planning_store(self._job, self._sink, self._store) as store:
                 if not self._put_in_force(store, plans.in_force.number, plans.announced):
                     return None
@@ -142,7 +158,7 @@ class Replanning:
         return plans
 
     def _put_in_force(self, store: Store, before: int, plan: Plan) -> bool:
-        """Put the announced *plan* in force, or wait until somebody has; False: asked to stop."""
+        """Put the announced *plan* in force, or wait until a worker has; False: stop requested."""
         owner = this_process()
         store.enroll(owner)
         lease_ms, _ = lease_times(self._job)
@@ -174,13 +190,13 @@ class Replanning:
         return ""
 
     def _successor(self, plan: Plan, states: Sequence[SplitState]) -> Successor:
-        """Return where the splits of *plan* begin, and the books of those that end."""
+        """Return where the splits of *plan* start, and the books of those that end."""
         positions: dict[str, Position | None] = {}
         for state in states:
             positions[state.split] = (
                 None if state.position is None else self._source.decode_position(state.position)
             )
-        made = self._source.resplit(positions)
+        made = self._resplit(positions)
         if made is None or set(made) != set(plan.splits):
             raise PlanChangedError(
                 f"another worker announced splits, {plan.splits[0]!r} among them, that are none of "
@@ -200,3 +216,33 @@ class Replanning:
 
 def _names(source: Source) -> Sequence[str]:
     return [split.split_id for split in source.plan()]
+
+
+class Sizing:
+    """Watches one run of a job. A change stops the whole job for a while, so it must be lasting."""
+
+    def __init__(
+        self,
+        sized: Callable[[int], Sequence[str] | None],
+        *,
+        patience_ms: int,
+    ) -> None:
+        """*sized* says which splits suit a number of workers; None: the number is configured."""
+        self._sized = sized
+        self._patience_ms = patience_ms
+        self._grows = True
+        self._since_ms: int | None = None
+
+    def due(self, in_force: Sequence[str], workers: int, now_ms: int) -> Sequence[str] | None:
+        """Return the splits to continue with, when those *in_force* have been unfit for long."""
+        sized = self._sized(workers)
+        if sized is None:
+            return None
+        grows = len(sized) > len(in_force)
+        if not grows and len(sized) * SHRINK_FACTOR > len(in_force):
+            self._since_ms = None
+            return None
+        if self._since_ms is None or grows is not self._grows:
+            self._since_ms, self._grows = now_ms, grows
+        patience_ms = self._patience_ms * (1 if grows else SHRINK_PATIENCE)
+        return sized if now_ms - self._since_ms >= patience_ms else None

@@ -1,50 +1,54 @@
 """From a sink's options to where its schemas are published."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from headrace.connector.job import Job
+from headrace.connector.foundation.sink_stores import (
+    SCHEMA_STORE_KEY,
+    claim_store_of,
+    schema_store_of,
+)
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.framing import Framing
-from headrace.connector.serde.publishing import PARTS, Publisher
+from headrace.connector.serde.schemas.framing import Framing
+from headrace.connector.serde.schemas.publishing import PARTS, Publisher
 from headrace.connector.serde.transforms.chain import Chain
+from headrace.connector.stores.job import Job
 from headrace.plugins import (
     ClaimStore,
     ConfigError,
     Context,
     MissingRequirementError,
+    Origin,
     Problem,
     SchemaStore,
     Sink,
     SinkOptions,
-    declared_options,
     is_reference,
-    parse_config,
 )
-from headrace.plugins.discovery import load
 
-_KEY: Final = "schema.store"
-_CLAIMS_KEY: Final = "large.store"
-_OTHER: Final = "_other"  # Makes the name of a table that of another.
+_OTHER: Final = "_other"  # Makes the name of another table.
 
 
-def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
+def encoder_of(job: Job, context: Context, sink: Sink, origin: Origin) -> Encoder:
     """Return what encodes the records of *job*, and publishes their schemas; for one thread.
 
+    *origin* is that of the source that the records come from.
+
     Raises:
-        ConfigError: what the sink or the schema store is asked for cannot be.
+        ConfigError: the sink or the schema store cannot do what the options ask for.
 
     """
     options = job.sink_config
     if not isinstance(options, SinkOptions):
-        return Encoder(sink.encoding())
+        return Encoder(sink.encoding(), origin)
     chain = Chain(options)
     claims = _claim_store(options)
     store = _schema_store(options, context)
     framing = None if store is None else _framing(job, context, sink, store, chain)
     return Encoder(
         sink.encoding(),
+        origin,
         framing=framing,
         chain=chain,
         topic_of=sink.topic_of,
@@ -54,7 +58,7 @@ def encoder_of(job: Job, context: Context, sink: Sink) -> Encoder:
 
 
 def check_options(options: SinkOptions) -> None:
-    """Refuse what `encoder_of` would refuse of the options that every sink has; connect to nothing.
+    """Refuse the common sink options that `encoder_of` would refuse; connect to nothing.
 
     Raises:
         ConfigError: with what is wrong.
@@ -63,8 +67,8 @@ def check_options(options: SinkOptions) -> None:
     problems: list[Problem] = []
     checks: Sequence[tuple[Mapping[str, str], Callable[[SinkOptions], object]]] = (
         ({**options.transforms_options, **options.predicates_options}, Chain),
-        (options.large_store_options, _claims),
-        (options.schema_store_options, _schemas),
+        (options.large_store_options, claim_store_of),
+        (options.schema_store_options, schema_store_of),
     )
     for given, check in checks:
         if any(map(is_reference, given.values())):
@@ -79,30 +83,9 @@ def check_options(options: SinkOptions) -> None:
         raise ConfigError(problems)
 
 
-def written_paths(config: object) -> Iterator[tuple[str, str]]:
-    """Yield key and path of each option of a sink's *config*, and of its stores, that writes."""
-    for key, (field, declared) in declared_options(type(config)).items():
-        path = getattr(config, field.name)
-        if declared.writes and isinstance(path, str):
-            yield key, path
-    if isinstance(config, SinkOptions):
-        for prefix, store in ((_CLAIMS_KEY, _claims(config)), (_KEY, _schemas(config))):
-            if store is not None:
-                yield from ((f"{prefix}.{key}", path) for key, path in written_paths(store[1]))
-
-
 def _claim_store(options: SinkOptions) -> ClaimStore | None:
-    found = _claims(options)
+    found = claim_store_of(options)
     return None if found is None else found[0](found[1])
-
-
-def _claims(options: SinkOptions) -> tuple[type[ClaimStore], object] | None:
-    """Return the claim store, if one is needed, and its configuration."""
-    policies = {options.large_policy, *options.large_policies.values()}
-    if "claim-check" not in policies:
-        return None
-    plugin: type[ClaimStore] = load("claim_stores", options.large_store, key=_CLAIMS_KEY)
-    return plugin, _parsed(_CLAIMS_KEY, plugin.config_class, options.large_store_options)
 
 
 def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
@@ -113,35 +96,12 @@ def _schema_store(options: SinkOptions, context: Context) -> SchemaStore | None:
             framing asked for.
 
     """
-    found = _schemas(options)
+    found = schema_store_of(options)
     return None if found is None else found[0](found[1], context)
 
 
-def _schemas(options: SinkOptions) -> tuple[type[SchemaStore], object] | None:
-    """Return the schema store, if one is named, and its configuration."""
-    if options.schema_store is None:
-        return None
-    plugin: type[SchemaStore] = load("schema_stores", options.schema_store, key=_KEY)
-    if options.schema_framing != "none" and not plugin.numbered:
-        found = f"needs a store that numbers schemas, found schema.store: {options.schema_store}"
-        hint = "give schema.store: registry, or leave schema.framing out: the header schemaId names"
-        raise ConfigError([Problem("schema.framing", found, f"{hint} each schema")])
-    return plugin, _parsed(_KEY, plugin.config_class, options.schema_store_options)
-
-
-def _parsed(prefix: str, config_class: type, given: Mapping[str, str]) -> object:
-    """Check options that stand after *prefix*."""
-    own = {key.removeprefix(f"{prefix}."): value for key, value in given.items()}
-    try:
-        config: object = parse_config(config_class, own)
-    except ConfigError as error:
-        problems = [Problem(f"{prefix}.{p.key}", p.message, p.hint) for p in error.problems]
-        raise ConfigError(problems) from error
-    return config
-
-
 def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: Chain) -> Framing:
-    """Return what frames the messages of *job*, and publishes; begun on the data thread.
+    """Return what frames the messages of *job*, and publishes; started on the data thread.
 
     Raises:
         ConfigError: nothing is in Avro.
@@ -152,7 +112,7 @@ def _framing(job: Job, context: Context, sink: Sink, store: SchemaStore, chain: 
     formats = (wanted.key_codec or wanted.codec, wanted.codec)
     parts = [part for part, name in zip(PARTS, formats, strict=True) if name == "avro"]
     if not parts:
-        raise ConfigError([Problem(_KEY, "only Avro has schemas", "give format: avro")])
+        raise ConfigError([Problem(SCHEMA_STORE_KEY, "only Avro has schemas", "give format: avro")])
 
     def topics_of(table: str) -> Sequence[str]:
         return chain.topics(table, sink.topic_of(table))

@@ -1,4 +1,4 @@
-"""What a run begins with: its stores, the bounds of its pipeline, and where new splits begin."""
+"""What a run starts with: its stores, the bounds of its pipeline, and where new splits start."""
 
 import contextlib
 import hashlib
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Final
 
-from headrace.connector.job import EARLIEST, Job
-from headrace.connector.notes import open_notes
-from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.job_file import EARLIEST
+from headrace.connector.foundation.offered import located, tokens_of
+from headrace.connector.foundation.processes import this_process
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy, topic_problems
 from headrace.connector.runtime.pipeline import Limits
-from headrace.connector.runtime.processes import this_process
-from headrace.connector.runtime.tolerance import ErrorPolicy, topic_problems
-from headrace.connector.runtime.watch import RestartPolicy, SplitWatch
+from headrace.connector.runtime.splits.watch import RestartPolicy, SplitWatch
 from headrace.connector.runtime.writers import Writers
 from headrace.connector.stores import (
     Commit,
@@ -23,15 +23,19 @@ from headrace.connector.stores import (
     Store,
     StoreUnavailableError,
 )
-from headrace.connector.stores.board import Board
-from headrace.connector.stores.cdc_state import PublishedStates, job_of
+from headrace.connector.stores.cassandra.cdc_state import PublishedStates, job_of
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.connector.stores.state_copies import CopyingStore
+from headrace.connector.stores.target_state import Board
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import (
     ConfigError,
     HeadraceError,
+    JobTraces,
     Position,
     Problem,
+    Resplitting,
     Sink,
     SinkOptions,
     Source,
@@ -45,13 +49,13 @@ _LEASE_MS = 15_000
 
 
 def begin(job: Job, source: Source) -> None:
-    """Commit where the splits begin that have never committed anything, before they are read.
+    """Commit the start positions of splits that have never committed, before they are read.
 
-    All at once: else `latest` would be another place for each, and after a crash.
+    All at once: else `latest` would be a different place for each, and after a crash.
 
     Raises:
-        ConfigError: the source knows no such place.
-        HeadraceError: somebody else has begun meanwhile.
+        ConfigError: the source does not know such a place.
+        HeadraceError: another process has started meanwhile.
 
     """
     if job.start != EARLIEST:
@@ -70,7 +74,7 @@ def _begin(store: Store, source: Source, start: str) -> None:
     if published:
         places = _published(store, source, published)
     else:
-        places = {split: source.locate(Split(split), None, start) for split in new}
+        places = {split: located(source, Split(split), None, start) for split in new}
     if not any(places.values()):
         return
     owner = this_process()
@@ -87,6 +91,7 @@ def _begin(store: Store, source: Source, start: str) -> None:
                 seq=1,
                 position=position.encode(),
                 counters={},
+                tokens=tokens_of(source, split),
             )
             for split, token in store.claim(owner.worker, rows, _LEASE_MS).items()
             if (position := places[split]) is not None
@@ -97,7 +102,7 @@ def _begin(store: Store, source: Source, start: str) -> None:
 
 
 def job_key_of(job: Job, store: Store) -> bytes:
-    """Return the job's key; a new job has that of the one whose published states it begins with."""
+    """Return the job's key; a job that starts from published states has the key of their job."""
     published = job_of(job.start)
     if published and isinstance(store, PublishedStates):  # Else `begin` refuses.
         store.adopt(published)
@@ -105,7 +110,7 @@ def job_key_of(job: Job, store: Store) -> bytes:
 
 
 def _published(store: Store, source: Source, job: str) -> Mapping[str, Position | None]:
-    """Return where splits begin by the published states of *job*."""
+    """Return where splits start by the published states of *job*."""
     states, key = _publishing(store).published(job)
     if key != store.job_key():
         hint = "give the new job another name"
@@ -114,7 +119,7 @@ def _published(store: Store, source: Source, job: str) -> Mapping[str, Position 
     positions: dict[str, Position | None] = {
         state.split: source.decode_position(state.position) for state in states if state.position
     }
-    made = source.resplit(positions)
+    made = source.resplit(positions) if isinstance(source, Resplitting) else None
     if made is None:
         raise ConfigError([Problem("start", f"the splits of {job} are none of this source")])
     return made
@@ -133,7 +138,7 @@ def _raise_first(refusals: Iterable[HeadraceError]) -> None:
 
 
 def has_opened_sink(job: Job, store: Store, board: Board) -> bool:
-    """Say whether *job* has opened its sink here before; where nobody noted it, if it has books."""
+    """Say whether *job* has opened its sink here before; without a note, whether it has books."""
     mark = board.opened_sink(job.name, this_process().host)
     if mark is None:
         return any(state.counters for state in store.states())
@@ -146,7 +151,7 @@ def is_sink_noted(job: Job, board: Board) -> bool:
 
 
 def note_sink(job: Job) -> None:
-    """Note that *job* has opened its sink; a courtesy to its next run. On any thread."""
+    """Note that *job* has opened its sink, for its next run. On any thread."""
     with (
         contextlib.suppress(StoreUnavailableError, StateFileError),
         contextlib.closing(open_notes(job.notes, create=False)) as notes,
@@ -155,13 +160,13 @@ def note_sink(job: Job) -> None:
 
 
 def _mark_of(job: Job) -> str:
-    """Return what stands for the place that *job* writes to; it tells nothing of it."""
+    """Return a mark of the place that *job* writes to; it does not reveal the place."""
     told = json.dumps([str(job.directory), job.sink.__qualname__, _texts_of(job)], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _texts_of(job: Job) -> Mapping[str, str]:
-    """Return the options of the sink that are its own, and a text; no secrets."""
+    """Return the sink's own options that are strings; no secrets."""
     shared = {field.name for field in fields(SinkOptions)}
     found = {
         key: getattr(job.sink_config, field.name)
@@ -172,7 +177,7 @@ def _texts_of(job: Job) -> Mapping[str, str]:
 
 
 def check_sink(job: Job, sink: Sink, store: Store, errors: ErrorPolicy) -> None:
-    """Find now what does not go together. Raises ConfigError."""
+    """Check that *sink*, *store* and *errors* are compatible. Raises ConfigError."""
     ours = {os.path.realpath(f"{job.state}{ending}") for ending in ("", *_BESIDE)}
     hint = "name another file: what keeps the job would be overwritten"
     problems = [
@@ -195,10 +200,10 @@ def check_state(job: Job, store: Store, source: Source, *, new_state: bool) -> N
     With *new_state* it may have.
 
     Raises:
-        StateLostError: beside what it reads it left notes that say so.
+        StateLostError: notes beside what it reads say that it has run.
 
     """
-    if new_state or store.leases():
+    if new_state or store.leases() or not isinstance(source, JobTraces):
         return
     older = [trace for trace in source.traces(everywhere=False) if trace.begun and not trace.mine]
     if not older:
@@ -208,16 +213,16 @@ def check_state(job: Job, store: Store, source: Source, *, new_state: bool) -> N
         f"holds nothing of job {job.name}, which has run before: {newest.place} has notes of it, "
         f"{newest.age_seconds:.0f} s old",
         place=str(job.notes),
-        hint="restore the state, or correct its path. To begin anew all the same, which delivers "
-        "again what the logs still hold, give --new-state; `headrace forget` removes the notes",
+        hint="restore the state, or correct its path. To start over, which delivers again what the "
+        "logs still hold, give --new-state; `headrace forget` removes the notes",
     )
 
 
 @contextlib.contextmanager
 def planning_store(job: Job, sink: Sink, store: Store) -> Iterator[Store]:
-    """Give the store by which the states of all splits are known: exactly once, with the sink.
+    """Give the store that has the states of all splits: exactly once, with the sink.
 
-    There, loading a state also keeps out the split's former writer.
+    With the sink, loading a state also fences the split's former writer.
     """
     if not sink.is_transactional:
         yield store
@@ -247,12 +252,12 @@ def limits_of(job: Job) -> Limits:
 
 
 def errors_of(job: Job) -> ErrorPolicy:
-    """Return what is done about errors."""
+    """Return how errors are handled."""
     return ErrorPolicy.of(job.sink_config, retry_ms_max=in_ms(job.runtime.retry_seconds_max))
 
 
 def watch_of(job: Job, worker: str, generation: int, *, until_idle: bool) -> SplitWatch:
-    """Return what watches the splits; with *until_idle* none is begun anew that failed."""
+    """Return the watch of the splits; with *until_idle* failed splits are not restarted."""
     return SplitWatch(
         worker=worker,
         generation=generation,
@@ -275,10 +280,10 @@ def store_of(job: Job, writers: Writers) -> Store:
 
 
 def lease_times(job: Job) -> tuple[int, int]:
-    """Return how long a lease is granted for, and how often to look who lives, in ms.
+    """Return how long a lease is granted for, and how often to look which workers live, in ms.
 
-    A silent owner is seen to live up to one look too long: the grant is shorter by two of them, so
-    that its splits have another owner `lease_seconds` after it fell silent.
+    A silent owner is seen as live for up to one look too long: the grant is shorter by two looks,
+    so that its splits have another owner `lease_seconds` after it fell silent.
     """
     whole_ms = in_ms(job.runtime.lease_seconds)
     look_ms = min(POLL_MS_MAX, whole_ms // 10)

@@ -1,17 +1,17 @@
-"""What a pipeline notes for those who measure it: per batch at most, never per record."""
+"""What a pipeline counts for its metrics: per batch at most, never per record."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from headrace.plugins.measures import Timing
+from headrace.plugins.metrics import Timing
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counted on the data thread, looked at from others. `errors` are by what was done and code."""
+    """Counted on the data thread, read by others. `errors` are by what was done and code."""
 
     changes: int = 0
-    set_aside: int = 0
+    dead_lettered: int = 0
     batches: int = 0
     commits: int = 0
     reads: Timing = field(default_factory=Timing)

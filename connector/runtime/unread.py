@@ -1,24 +1,29 @@
-"""Parts of a source that cannot be read now, such as the log of a node: told to the store.
+"""What of a source is not read while the rest is: parts such as a node's log, and missing tables.
 
-Each has a row beside those of the splits. It is told again while it is so: several workers tell of
-the same parts, and a row counts as long as the worker lives that wrote it.
+The store has a row for each beside those of the splits. The row of a part is written again while it
+cannot be read: several workers write rows of the same parts, and a row is valid as long as its
+worker lives. The row of a table gives the status of its data source.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.connector.runtime.watch import REFRESH_MS
-from headrace.connector.states import Observed
-from headrace.connector.stores import Seen, Store
-from headrace.plugins import Source
+import structlog
 
-ROW_MARK: Final = "~unread "  # Before a part's name, where rows of splits have the split's.
+from headrace.connector.foundation.states import Observed
+from headrace.connector.runtime.splits.watch import REFRESH_MS, PartRows
+from headrace.connector.stores import Seen, Store
+from headrace.plugins import ConfigError, HeadraceError, PartialReading, Problem, Source, Tables
+
+# Before the name of a part or a table, where rows of splits have the split's.
+PART_MARK: Final = "~unread "
+TABLE_MARK: Final = "~table "
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadPart:
-    """A part that cannot be read since `since_ms`, and what follows."""
+    """A part that cannot be read since `since_ms`, and the consequences."""
 
     name: str
     since_ms: int
@@ -26,43 +31,88 @@ class UnreadPart:
 
 
 class Unread:
-    """What one run has told of it. For the control thread."""
+    """Reports such parts during one run. For the control thread."""
 
     def __init__(self, source: Source, worker: str, generation: int) -> None:
-        """Have told nothing yet."""
+        """Have nothing reported yet."""
         self._source = source
-        self._worker = worker
-        self._generation = generation
+        self._rows = PartRows(PART_MARK, generation, worker)
         self._told: Mapping[str, str] = {}
         self._told_ms = -REFRESH_MS
 
     def look(self, store: Store, now_ms: int) -> None:
-        """Tell what changed, and now and then what is still so."""
-        problems = self._source.unreadable()
+        """Report what changed, and periodically what did not."""
+        source = self._source
+        problems = source.unreadable() if isinstance(source, PartialReading) else {}
         now = {part: f"{why.message}; {why.hint}" for part, why in problems.items()}
         if not (now or self._told):
             return
         if now == self._told and now_ms - self._told_ms < REFRESH_MS:
             return
-        rows = [self._row(part, Observed.STALLED, reason) for part, reason in now.items()]
-        rows += [self._row(part, Observed.UNASSIGNED, "") for part in self._told if part not in now]
-        store.see(rows)
+        store.see(self._rows.of(now, Observed.STALLED, before=self._told))
         self._told, self._told_ms = now, now_ms
 
-    def _row(self, part: str, state: Observed, reason: str) -> Seen:
-        return Seen(
-            split=f"{ROW_MARK}{part}",
-            state=state,
-            generation=self._generation,
-            worker=self._worker,
-            reason=reason,
-        )
+
+def unread_errors(source: Source) -> Sequence[HeadraceError]:
+    """Return why a run until idle did not read everything: each part that cannot be read."""
+    return source.unread() if isinstance(source, PartialReading) else ()
 
 
 def unread_parts(rows: Mapping[str, Seen], workers: Collection[str]) -> list[UnreadPart]:
-    """Return the parts that *workers*, who live, said they cannot read."""
+    """Return the parts that the live *workers* reported they cannot read."""
     return [
-        UnreadPart(split.removeprefix(ROW_MARK), row.since_ms, row.reason)
+        UnreadPart(split.removeprefix(PART_MARK), row.since_ms, row.reason)
         for split, row in sorted(rows.items())
-        if split.startswith(ROW_MARK) and row.state is Observed.STALLED and row.worker in workers
+        if split.startswith(PART_MARK) and row.state is Observed.STALLED and row.worker in workers
     ]
+
+
+class Lacking:
+    """Reports, during one run, tables that its source waits for. For the control thread."""
+
+    def __init__(
+        self, source: Source, worker: str, generation: int, log: structlog.stdlib.BoundLogger
+    ) -> None:
+        """Have nothing reported yet."""
+        self._source = source
+        self._rows = PartRows(TABLE_MARK, generation, worker)
+        self._log = log
+        self._told: Mapping[str, Problem] | None = None
+
+    @staticmethod
+    def errors(source: Source) -> Sequence[HeadraceError]:
+        """Return why a run until idle did not read everything: each missing table."""
+        return [ConfigError([problem]) for problem in _lacking(source).values()]
+
+    def look(self, store: Store) -> None:
+        """Report what changed: each table once, also one that an earlier run reported."""
+        now = _lacking(self._source)
+        if now == self._told:
+            return
+        told = self._told or {}
+        shown = lacking_tables(store.seen())  # Perhaps by a run before this one.
+        reasons = {table: _reason(why) for table, why in now.items()}
+        store.see(self._rows.of(reasons, Observed.FAILED, before=shown))
+        for table in sorted(now.keys() - told):
+            why = now[table]
+            self._log.warning("table_missing", table=table, error=why.message, hint=why.hint)
+        for table in sorted(told.keys() - now):
+            self._log.info("table_found", table=table)
+        self._told = now
+
+
+def lacking_tables(rows: Mapping[str, Seen]) -> Mapping[str, str]:
+    """Return the tables that are missing according to *rows*, and why."""
+    return {
+        split.removeprefix(TABLE_MARK): row.reason
+        for split, row in rows.items()
+        if split.startswith(TABLE_MARK) and row.state is Observed.FAILED
+    }
+
+
+def _lacking(source: Source) -> Mapping[str, Problem]:
+    return source.lacking() if isinstance(source, Tables) else {}
+
+
+def _reason(problem: Problem) -> str:
+    return f"{ConfigError.code}: {problem.message}; {problem.hint}"

@@ -1,6 +1,6 @@
 """One process that runs one job: the control thread, which is the caller's, and the data thread.
 
-The control thread keeps the leases and hears the signals; it never calls a plugin while the data
+The control thread keeps the leases and receives the signals; it never calls a plugin while the data
 thread runs. The data thread is the pipeline. They exchange messages and share nothing else.
 """
 
@@ -16,18 +16,17 @@ from typing import Final
 
 import structlog
 
-from headrace.connector.job import Job
-from headrace.connector.notes import open_notes
+from headrace.connector.foundation import crash
+from headrace.connector.foundation.clock import SystemClock, ThreadWake
+from headrace.connector.foundation.processes import this_process
+from headrace.connector.foundation.states import Desired
 from headrace.connector.obs.logging import set_threshold
-from headrace.connector.runtime import crash
-from headrace.connector.runtime.books import SplitBooks
-from headrace.connector.runtime.clock import SystemClock, ThreadWake
-from headrace.connector.runtime.committed import closing_books
+from headrace.connector.runtime.books.committed import closing_books
+from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.connector.runtime.books.report import Outcome, PluginHungError, Report
+from headrace.connector.runtime.failures.refusals import Refusals, Resumes, no_sources
 from headrace.connector.runtime.finishing import Course, Finishing, unfinished
-from headrace.connector.runtime.lacking import Lacking
-from headrace.connector.runtime.leases import LeaseKeeper
 from headrace.connector.runtime.making import made_sink, made_source
-from headrace.connector.runtime.measuring import JobMeasures
 from headrace.connector.runtime.messages import (
     Closed,
     Command,
@@ -38,13 +37,14 @@ from headrace.connector.runtime.messages import (
     Pause,
     Stop,
 )
-from headrace.connector.runtime.ownership import Changes, tell_ownership
+from headrace.connector.runtime.metrics import JobMeasures
 from headrace.connector.runtime.pipeline import Pipeline
-from headrace.connector.runtime.processes import this_process
 from headrace.connector.runtime.replanning import Replanning, Wish
-from headrace.connector.runtime.report import Outcome, PluginHungError, Report
 from headrace.connector.runtime.schemas import encoder_of
-from headrace.connector.runtime.splitrun import Surroundings, Verdict
+from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.ownership import Changes, tell_ownership
+from headrace.connector.runtime.splits.split_task import Surroundings, Verdict
+from headrace.connector.runtime.splits.watch import Pulse, SplitWatch
 from headrace.connector.runtime.starting import (
     begin,
     check_sink,
@@ -60,22 +60,21 @@ from headrace.connector.runtime.starting import (
     store_of,
     watch_of,
 )
-from headrace.connector.runtime.unread import Unread
-from headrace.connector.runtime.watch import Pulse, SplitWatch
+from headrace.connector.runtime.unread import Lacking, Unread, unread_errors
 from headrace.connector.runtime.writers import Writers
-from headrace.connector.states import Desired
 from headrace.connector.stores import Owner, Store, StoreUnavailableError
-from headrace.connector.stores.board import LOG_LEVEL, WHOLE_JOB, Board, Wanted
-from headrace.connector.stores.notes import job_store
-from headrace.plugins import Context, HeadraceError, Nearness, Position, Sink, Source
-from headrace.plugins.measures import Measure
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import LOG_LEVEL, WHOLE_JOB, Board, Wanted
+from headrace.plugins import Context, HeadraceError, Locality, Nearness, Sink, Source
+from headrace.plugins.metrics import Measure
 
-YIELD_EVERY_MS: Final = 3_000  # Looking at the states of two jobs costs.
+REPLAN_EVERY_MS: Final = 3_000  # Checking whether other splits are due is not free.
 
 
 @dataclass(frozen=True, slots=True)
 class _Stopped:
-    """Someone asked the worker to stop."""
+    """A stop of the worker was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +87,30 @@ class _Ended:
 class Worker:
     """See the module. `run` once; `stop` at any time."""
 
-    def __init__(  # noqa: PLR0913 (what it is told, each with a default)
+    def __init__(  # noqa: PLR0913 (its surroundings, each with a default)
         self,
         job: Job,
         *,
         log: structlog.stdlib.BoundLogger,
         wanted: Wanted | None = None,
-        yields: Callable[[], bool] = bool,
-        until: Position | None = None,
         wish: Wish | None = None,
         new_state: bool = False,
+        resumes: Resumes = no_sources,
     ) -> None:
-        """Open nothing yet. *wanted* is what the board said before *job* was read.
+        """Open nothing yet. *wanted* is the target state before *job* was read.
 
-        *wish* is what this process wanted of the splits in its last run. *yields* is asked now and
-        then, and says whether another job waits for this one. Nothing is read behind *until*. A job
-        that ran before begins anew only with *new_state*.
+        *wish* has the splits that this process wanted in its last run. A job that ran before starts
+        over only with *new_state*. *resumes* knows the sources of a table.
         """
-        self._yields = yields
         self._plan = 0
         self._replanning: Replanning | None = None
         self._lacking: Lacking | None = None
         self._unread: Unread | None = None
+        self._refusals: Refusals | None = None
         self._sink_noted = False
         self._nearness = Nearness()
-        self._until = until
         self._new_state = new_state
+        self._resumes = resumes
         self._wish = wish or Wish()
         self._job = job
         self._wanted = wanted or Wanted()
@@ -124,7 +121,7 @@ class Worker:
         self._measures: JobMeasures | None = None
 
     def measures(self) -> Iterable[Measure]:
-        """Return what there is to tell while it runs. Any thread may ask."""
+        """Return the metrics while it runs. Any thread may ask."""
         return () if self._measures is None else self._measures.all()
 
     def stop(self) -> None:
@@ -132,7 +129,7 @@ class Worker:
         self._inbox.put(_Stopped())
 
     def run(self, *, until_idle: bool) -> Report:
-        """Run the job until it is stopped or, with *until_idle*, until all there is was taken.
+        """Run the job until it is stopped or, with *until_idle*, until everything is delivered.
 
         Raises:
             HeadraceError: the job as a whole cannot run. What stops single splits is reported.
@@ -140,8 +137,16 @@ class Worker:
         """
         started = time.monotonic()
         with contextlib.closing(open_notes(self._job.notes)) as notes:
-            mine = job_store(notes, self._job.name)
+            mine = notes.store(self._job.name)
             job_key_of(self._job, mine)
+            self._refusals = Refusals(
+                notes,
+                self._job.name,
+                self._wanted,
+                resumes=self._resumes,
+                clock=self._clock,
+                log=self._log,
+            )
             try:
                 with contextlib.closing(self._job.open_store()) as store:
                     report = self._run(store, Board(notes), started, until_idle=until_idle)
@@ -152,7 +157,7 @@ class Worker:
             return report
 
     def _run(self, store: Store, board: Board, started: float, *, until_idle: bool) -> Report:
-        cpu_before = time.process_time()  # Of all threads; what start-up cost is no run's.
+        cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
         context = Context(
             job=self._job.name,
             clock=self._clock,
@@ -172,8 +177,6 @@ class Worker:
             self._plan = replanning.settle(self._wish)
             if self._plan:
                 begin(self._job, source)
-            if self._until is not None:
-                source.read_until(self._until)
             owner = this_process()
             pipeline = Pipeline(
                 lambda post: self._surroundings(source, sink, context, owner, post),
@@ -196,11 +199,12 @@ class Worker:
                 lacking = Lacking(source, owner.worker, self._wanted.generation, self._log)
                 self._lacking, self._replanning = lacking, replanning
                 self._unread = Unread(source, owner.worker, self._wanted.generation)
-                self._nearness = source.nearness()
+                if isinstance(source, Locality):
+                    self._nearness = source.nearness()
                 course = self._keep(store, board, owner, pipeline, watch, until_idle=until_idle)
             failures = list(course.failures.values())
             if until_idle and course.outcome is Outcome.ENDED:
-                failures += [*source.unread(), *Lacking.errors(source)]
+                failures += [*unread_errors(source), *Lacking.errors(source)]
             if until_idle:
                 failures += unfinished(course, self._job.name)
             report = self._report(
@@ -211,7 +215,7 @@ class Worker:
                 cpu_before=cpu_before,
                 books=closing_books(store, source, self._clock, lease_times(self._job)[0]),
             )
-            counts = {"changes": report.changes, "set_aside": report.set_aside}
+            counts = {"changes": report.changes, "dead_lettered": report.dead_lettered}
             self._log.info("stopped", **counts, failures=len(failures))
             return report
         finally:
@@ -230,12 +234,12 @@ class Worker:
         started: float,
         cpu_before: float,
     ) -> Report:
-        """Return what a run came to; *started* and *cpu_before* are the clocks' at its start."""
+        """Return the report of a run; *started* and *cpu_before* are the clocks at its start."""
         return Report(
             books=books,
             failures=failures,
             changes=pipeline.stats.changes,
-            set_aside=pipeline.stats.set_aside,
+            dead_lettered=pipeline.stats.dead_lettered,
             batches=pipeline.stats.batches,
             commits=pipeline.stats.commits,
             wall_seconds=time.monotonic() - started,
@@ -245,7 +249,7 @@ class Worker:
         )
 
     def _is_stopped(self, seconds: float) -> bool:
-        """Wait so long, or until somebody asks to stop; say whether somebody has."""
+        """Wait for *seconds*, or until a stop is requested; say whether it was."""
         with contextlib.suppress(Empty):
             self._inbox.put(self._inbox.get(timeout=seconds))
         return not self._inbox.empty()
@@ -260,13 +264,13 @@ class Worker:
     ) -> Surroundings:
         """Open, on the data thread, what belongs to it."""
         runtime = self._job.runtime
-        encoder = encoder_of(self._job, context, sink)
+        encoder = encoder_of(self._job, context, sink, self._job.source.origin)
         try:
             writers = Writers(sink, self._clock)
         except BaseException:
             encoder.close()
             raise
-        if not self._sink_noted:  # Before anything is written: what a death leaves is told by it.
+        if not self._sink_noted:  # Before anything is written: it identifies what a crash leaves.
             note_sink(self._job)
         return Surroundings(
             source=source,
@@ -295,7 +299,7 @@ class Worker:
         *,
         until_idle: bool,
     ) -> Course:
-        """Keep the leases while the data thread runs; return how it went."""
+        """Keep the leases while the data thread runs; return how the run ended."""
         lease_ms, poll_ms = lease_times(self._job)
         near, splits = self._nearness, self._replanning.splits if self._replanning else ()
         store.enroll(owner, near.here)
@@ -313,7 +317,9 @@ class Worker:
             still_ms_max=limits.retry_ms_max + in_ms(self._job.runtime.settle_seconds_max),
         )
         now_ms, me = self._clock.monotonic_ms(), owner.worker
-        hands = _Hands(store, board, keeper, pipeline, watch, finishing, now_ms, me)
+        assert self._refusals is not None  # noqa: S101 (made before the job is run)
+        refusals = self._refusals
+        hands = _Hands(store, board, keeper, pipeline, watch, finishing, refusals, now_ms, me)
         thread = threading.Thread(
             target=self._run_pipeline, args=(pipeline,), name="data", daemon=True
         )
@@ -361,7 +367,8 @@ class Worker:
                 self._receive(message, hands, course)
                 if isinstance(message, Closed) and not course.stopping:
                     step_ms = self._clock.monotonic_ms()  # Perhaps there is one to claim.
-            if not course.stopping and hands.finishing.is_over():
+            is_open = course.stopping or hands.refusals.waiting
+            if not is_open and hands.finishing.is_over():
                 self._stop(hands.pipeline, course, Outcome.ENDED)
 
     def _check_hung(self, hands: "_Hands") -> None:
@@ -389,7 +396,7 @@ class Worker:
             case Idled():
                 course.idled = message
             case Pulse():
-                if not course.pulsed:  # It runs: what stopped it last is over.
+                if not course.pulsed:  # It runs: the last reason to stop is over.
                     course.pulsed = True
                     _record_problem(hands.store, "")
                 now_ms = self._clock.monotonic_ms()
@@ -399,8 +406,8 @@ class Worker:
             case Closed(split, token, None):
                 heir = hands.keeper.closed(split, token, failed=False)
                 if heir:
-                    self._log.info("split_handed_over", split=split, token=token, heir=heir)
-                if split not in hands.keeper.held:  # Else it was lost, and gained anew since.
+                    self._log.info("split_handed_over", split=split, token=token, target=heir)
+                if split not in hands.keeper.held:  # Else it was lost and gained again since.
                     hands.watch.released(split)
             case Closed(split, token, HeadraceError() as error):
                 again_ms = hands.watch.failed(
@@ -411,17 +418,20 @@ class Worker:
                 )
                 hands.keeper.closed(split, token, failed=True, again_ms=again_ms)
                 course.failures[split] = error
+                hands.refusals.take(error)
 
     def _step(self, hands: "_Hands", course: Course) -> None:
-        """Look at leases and wishes, and let others see how the splits fare."""
+        """Look at leases and the target state, and report the state of the splits."""
         keeper = hands.keeper
         try:
             keeper.observe({run.split: run.bytes_read for run in hands.pipeline.runs})
             if not course.stopping:
+                hands.refusals.note()
                 self._heed(hands, course)
-            self._take_over(
-                hands, course, keeper.renew_only() if course.stopping else keeper.step()
-            )
+            changes = keeper.renew_only() if course.stopping else keeper.step()
+            if changes.gained:
+                self._heed_again(hands, course)
+            self._take_over(hands, course, changes)
             self._show(hands)
         except StoreUnavailableError as error:
             hands.finishing.store_failed(error, self._clock.monotonic_ms())
@@ -438,7 +448,8 @@ class Worker:
             course.failures.pop(lease.split, None)
         _command(hands, course, [Lose(split) for split in changes.lost])
         _command(hands, course, [HandOver(split) for split in changes.hand_over])
-        _command(hands, course, [Gain(lease) for lease in changes.gained])
+        if not course.stopping:  # Else nothing of them is read: they are given back at the end.
+            _command(hands, course, [Gain(lease) for lease in changes.gained])
 
     def _show(self, hands: "_Hands") -> None:
         rows = hands.watch.changed_rows(self._clock.monotonic_ms())
@@ -449,7 +460,7 @@ class Worker:
             self._unread.look(hands.store, self._clock.monotonic_ms())
 
     def _heed(self, hands: "_Hands", course: Course) -> None:
-        """Have the pipeline do what is wanted now."""
+        """Have the pipeline follow the target state."""
         before, now = self._wanted, hands.board.wanted(self._job.name)
         if level := hands.board.setting(LOG_LEVEL):
             set_threshold(level)
@@ -457,7 +468,7 @@ class Worker:
         asked = [s for s, n in now.restarts.items() if n != before.restarts.get(s, 0)]
         if now.state is Desired.STOPPED:
             self._stop(hands.pipeline, course, Outcome.STOPPED)
-        elif now.mixed or now.generation != before.generation or self._must_yield(hands, course):
+        elif now.mixed or now.generation != before.generation or self._must_replan(hands, course):
             self._stop(hands.pipeline, course, Outcome.CHANGED)
         elif WHOLE_JOB in asked:
             self._stop(hands.pipeline, course, Outcome.RESTART)
@@ -471,15 +482,21 @@ class Worker:
             course.paused = not course.paused
             _command(hands, course, [Pause(course.paused)])
 
-    def _must_yield(self, hands: "_Hands", course: Course) -> bool:
+    def _heed_again(self, hands: "_Hands", course: Course) -> None:
+        """Check the target state again: while its splits are free, a job can be forked."""
+        try:
+            self._heed(hands, course)
+        except StoreUnavailableError:  # Unknown whether it was: restart.
+            self._stop(hands.pipeline, course, Outcome.CHANGED)
+
+    def _must_replan(self, hands: "_Hands", course: Course) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if now_ms < course.yield_ms:
+        if now_ms < course.replan_ms:
             return False
-        course.yield_ms = now_ms + YIELD_EVERY_MS
+        course.replan_ms = now_ms + REPLAN_EVERY_MS
         workers = hands.keeper.live
         assert self._replanning is not None  # noqa: S101 (made before the leases are kept)
-        due = self._replanning.is_due(self._plan, workers, hands.me, now_ms=now_ms)
-        return due or self._yields()
+        return self._replanning.is_due(self._plan, workers, hands.me, now_ms=now_ms)
 
     def _stop(self, pipeline: Pipeline, course: Course, outcome: Outcome) -> None:
         if not course.stopping:
@@ -497,6 +514,7 @@ class _Hands:
     pipeline: Pipeline
     watch: SplitWatch
     finishing: Finishing
+    refusals: Refusals
     since_ms: int
     me: str
 
@@ -508,7 +526,7 @@ def _command(hands: _Hands, course: Course, commands: Iterable[Command]) -> None
 
 
 def _record_problem(store: Store, problem: str) -> None:
-    # A courtesy to whoever asks for the status; the error itself is raised.
+    # For the status only; the error itself is raised.
     with contextlib.suppress(StoreUnavailableError):
         store.report(problem)
 

@@ -20,7 +20,7 @@ class Writers:
             self.shared: Writer = sink.open()
 
     def of(self, split: str) -> Writer:
-        """Return what the records of *split* are submitted to; exactly once, after `claimed`."""
+        """Return the writer for the records of *split*; exactly once, after `claimed`."""
         return self._own[split][1] if self.transactional else self.shared
 
     def topic_of(self, table: str) -> str:
@@ -45,7 +45,7 @@ class Writers:
             known[1].close()
 
     def window_ms(self) -> int | None:
-        """Return within how long what was begun must be committed, if there is a bound."""
+        """Return how long a transaction may stay open, if there is a bound."""
         return min((writer.window_ms for _, writer in self._own.values()), default=None)
 
     def drain(self, deadline_ms: int) -> bool:

@@ -5,12 +5,14 @@ The Avro types are those of the envelope `cep44`; nothing here knows more of a d
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from headrace.connector.serde import octets
-from headrace.connector.serde.avro_types import AvroType, field_of, is_complex
-from headrace.connector.serde.walk import Piece
+import msgspec
+
+from headrace.connector.serde.avro_types import AvroType, definitions, field_of, is_complex
+from headrace.connector.serde.transcode import octets
+from headrace.connector.serde.transcode.walk import Piece
 from headrace.plugins import Document
 
 Converted = tuple[AvroType, Piece]
@@ -20,7 +22,20 @@ _LONG_BITS: Final = 64
 _DAY_NS: Final = 86_400_000_000_000
 _MONTH_DAYS: Final = 30
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_LONGS: Final = ("int", "long", "enum")
+_KINDS: Final = {
+    "int": octets.LONG,
+    "long": octets.LONG,
+    "enum": octets.ENUM,
+    "bytes": octets.BYTES,
+    "string": octets.STRING,
+    "fixed": octets.FIXED,
+    "null": octets.FIXED,
+    "boolean": octets.BOOLEAN,
+    "float": octets.REAL,
+    "double": octets.REAL,
+    "record": octets.RECORD,
+}
+_JSON: Final = msgspec.json.Encoder()
 
 
 class Conversion(ABC):
@@ -47,8 +62,8 @@ class Conversion(ABC):
                 return self.array(avro_type["items"])
             case "map":
                 made, piece = self.of(avro_type["values"])
-                entry = Piece(octets.RECORD, Piece(octets.BYTES), piece)
-                return {**avro_type, "values": made}, Piece(octets.ARRAY, entry)
+                entry = Piece(octets.RECORD, Piece(octets.STRING), piece)
+                return {**avro_type, "values": made}, Piece(octets.MAP, entry)
             case "record":
                 return (self.complex if is_complex(avro_type) else self.record)(avro_type)
             case "enum" | "fixed":
@@ -69,7 +84,8 @@ class Conversion(ABC):
         converted = [(field, *self.of(field["type"])) for field in avro_type["fields"]]
         fields = [{**field, "type": made} for field, made, _ in converted]
         pieces = [piece for _, _, piece in converted]
-        return self.named({**avro_type, "fields": fields}), Piece(octets.RECORD, *pieces)
+        piece = Piece(octets.RECORD, *pieces, labels=_labels([field["name"] for field in fields]))
+        return self.named({**avro_type, "fields": fields}), piece
 
     def complex(self, avro_type: AvroType) -> Converted:
         """Convert a column that is written cell by cell."""
@@ -232,16 +248,25 @@ _SEMANTIC: Final = {
 def plain(avro_type: AvroType, call: Call | None = None) -> Piece:
     """Return the piece of a type in which no name is referred to; *call* may make others of it."""
     becomes = octets.SAME if call is None else octets.CALLED
-    kind = avro_type if isinstance(avro_type, str) else avro_type["type"]
-    if kind in _LONGS:
-        return Piece(octets.LONG, becomes=becomes, call=call)
-    if kind in ("bytes", "string"):
-        return Piece(octets.BYTES, becomes=becomes, call=call)
-    if kind == "record":
-        parts = [plain(field["type"]) for field in avro_type["fields"]]
-        return Piece(octets.RECORD, *parts, becomes=becomes, call=call)
-    size = avro_type["size"] if kind == "fixed" else _SIZES[kind]
-    return Piece(octets.FIXED, size_bytes=size, becomes=becomes, call=call)
+    if isinstance(avro_type, str):
+        avro_type = {"type": avro_type}
+    kind = avro_type["type"]
+    parts = [plain(field["type"]) for field in avro_type["fields"]] if kind == "record" else ()
+    symbols = [_JSON.encode(symbol) for symbol in avro_type["symbols"]] if kind == "enum" else ()
+    size = avro_type.get("size", _SIZES.get(kind, 0))
+    number = _KINDS[kind]
+    return Piece(number, *parts, labels=symbols, size_bytes=size, becomes=becomes, call=call)
+
+
+def piece_of(schema: AvroType) -> Piece:
+    """Return the piece of a whole schema, of which everything stays."""
+    return Lossless(definitions(schema)).of(schema)[1]
+
+
+def _labels(names: Sequence[str]) -> Sequence[bytes]:
+    """Return what stands before each field of a record in JSON."""
+    marks = [b"{", *[b","] * len(names)]
+    return [m + _JSON.encode(name) + b":" for m, name in zip(marks, names, strict=False)]
 
 
 def decimal_text(unscaled: int, scale: int) -> str:

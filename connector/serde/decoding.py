@@ -9,9 +9,9 @@ from typing import Any
 import fastavro
 
 from headrace.connector.serde.large import ClaimLostError, resolved
-from headrace.connector.serde.schemas import SchemaUnknownError
+from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.plugins import BadRecordError, Document, Stored
-from headrace.plugins.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
+from headrace.plugins.records.codecs import CLAIM_HEADER, SCHEMA_ID_HEADER
 
 
 class UndecodableError(BadRecordError):

@@ -9,15 +9,16 @@ from typing import Final
 
 import msgspec
 
-from headrace.connector.serde.avro import AvroCodec
-from headrace.connector.serde.framing import Framing
+from headrace.connector.serde.codecs.avro import AvroCodec
+from headrace.connector.serde.codecs.json import JsonCodec
+from headrace.connector.serde.codecs.records import ShapedRecord, codec
 from headrace.connector.serde.headers import ConstantHeaders
-from headrace.connector.serde.json import JsonCodec
 from headrace.connector.serde.large import LargeValues
-from headrace.connector.serde.records import ShapedRecord, codec
+from headrace.connector.serde.schemas.framing import Framing
 from headrace.connector.serde.shaping import DocumentRecord, Shaper
 from headrace.connector.serde.transforms.chain import Chain
 from headrace.plugins import (
+    NO_ORIGIN,
     BadRecordError,
     Batch,
     ClaimStore,
@@ -26,13 +27,14 @@ from headrace.plugins import (
     Encoding,
     Notice,
     NumberPosition,
+    Origin,
     Quarantined,
     Record,
     RecordBatch,
     RecordSchema,
     SinkOptions,
 )
-from headrace.plugins.codecs import CONTROL_HEADER, CONTROL_TABLE
+from headrace.plugins.records.codecs import CONTROL_HEADER, CONTROL_TABLE
 
 _AVRO: Final = "avro"
 _JSON: Final = msgspec.json.Encoder()
@@ -44,6 +46,7 @@ class Encoder:
     def __init__(  # noqa: PLR0913 (each is about something else)
         self,
         wanted: Encoding,
+        origin: Origin = NO_ORIGIN,
         *,
         framing: Framing | None = None,
         chain: Chain | None = None,
@@ -52,7 +55,7 @@ class Encoder:
         claims: ClaimStore | None = None,
         joined: bool = False,
     ) -> None:
-        """Load the codecs that *wanted* names.
+        """Load the codecs that *wanted* names; *origin* is that of the source whose batches come.
 
         *framing* is about a schema store, *chain* what is done to records, and *topic_of* says
         where a table's records go, which transforms may change. *options* say what becomes of
@@ -64,19 +67,22 @@ class Encoder:
 
         """
         self._joined = joined
-        self._shaper = Shaper(wanted)
+        self._shaper = Shaper(wanted, origin)
         self._framing = framing
         self._chain = chain
         self._topic_of = topic_of
         values = codec(wanted.codec)
         self._avro = values if wanted.codec == _AVRO else codec(_AVRO)
         keys = codec(wanted.key_codec) if wanted.key_codec else values
-        plain = self._shaper.idle and keys is values and not chain
-        self._own = wanted.codec if plain else ""
         self._codec = values if keys is values else _PairCodec(keys, values)
         self._json: JsonCodec | None = None  # Where all of a batch can be written at once.
         if isinstance(values, JsonCodec) and isinstance(keys, JsonCodec | AvroCodec):
             self._json = values
+        # What a batch may give that needs no shaping: as it is, or to be written as JSON.
+        whole = self._shaper.encoding if not chain else ""
+        self._own = whole if keys is values and whole.partition(".")[0] == wanted.codec else ""
+        self._by_codec = self._own == wanted.codec
+        self._whole = whole if self._json is not None and whole.startswith(_AVRO) else ""
         self._json_keys = keys is values
         self._constant = ConstantHeaders(wanted.headers)
         self._large: LargeValues | None = None
@@ -152,8 +158,13 @@ class Encoder:
         if self._own in batch.encodings:
             made = batch.joined(self._own) if self._joined else batch.encode(self._own)
             return self._accepted(self._completed(made))
-        if self._own:
+        if self._by_codec:
             return self._accepted(self._codec.encode(batch))
+        if self._json is not None and self._whole in batch.encodings:
+            given = self._accepted(self._completed(batch.encode(self._whole)))
+            if self._shaper.knows(batch, given):
+                with contextlib.suppress(BadRecordError):  # It is set aside alone below.
+                    return self._json.written(given, self._shaper.schemas, keys=self._json_keys)
         if _AVRO in batch.encodings:
             given = self._completed(batch.encode(_AVRO))
             if self._shaper.knows(batch, given):

@@ -11,7 +11,6 @@ import fastavro
 import msgspec
 
 from headrace import __version__
-from headrace.connector.serde import octets
 from headrace.connector.serde.avro_types import (
     AvroType,
     definitions,
@@ -25,8 +24,18 @@ from headrace.connector.serde.conversion import (
     DebeziumTypes,
     Lossless,
 )
-from headrace.connector.serde.walk import BadAvroError, Piece
-from headrace.plugins import Document, Operation, RecordSchema
+from headrace.connector.serde.transcode import octets
+from headrace.connector.serde.transcode.walk import BadAvroError, Piece
+from headrace.plugins import (
+    ConfigError,
+    DebeziumSource,
+    Document,
+    Operation,
+    Origin,
+    Problem,
+    RecordSchema,
+    SourceField,
+)
 
 TYPES: Final = ("lossless", "cep44")
 _JSON: Final = msgspec.json.Encoder()
@@ -35,8 +44,6 @@ _ROLES: Final = ("partitionKey", "clustering", "static")
 FACTS: Final = {
     "timestampMicros": octets.TIMESTAMP,
     "operationType": octets.OPERATION,
-    "sourceKeyspace": octets.KEYSPACE,
-    "sourceTable": octets.TABLE,
     "expires": octets.EXPIRES,
     "updateFields": octets.UPDATED,
     "cells": octets.NOTES,
@@ -44,16 +51,14 @@ FACTS: Final = {
     "mutation": octets.MUTATION,
     "index": octets.INDEX,
     "of": octets.OF,
-    "copies": octets.COPIES,
-    "node": octets.NODE,
-    "segment": octets.SEGMENT,
-    "position": octets.POSITION,
 }
+_SIMPLE: Final = ("int", "long", "string")
+_ALWAYS: Final = ("payload", "sourceKeyspace", "sourceTable", *FACTS)
 
 
 def is_change(schema: RecordSchema) -> bool:
     """Say whether records of *schema* are changes as the envelope `cep44` describes them."""
-    return all(field_of(schema.value, name) for name in ("payload", *FACTS))
+    return all(field_of(schema.value, name) for name in _ALWAYS)
 
 
 class Columns:
@@ -87,8 +92,9 @@ class Envelope:
 
     number = octets.OWN
 
-    def __init__(self, schema: RecordSchema, types: str) -> None:
-        """Prepare for changes of *schema*."""
+    def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
+        """Prepare for changes of *schema*, which have the fields of *origin* besides."""
+        del origin  # They stand where they stood.
         columns = Columns(schema)
         fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         self.schema: Document = schema.value
@@ -135,20 +141,17 @@ class Flat(Envelope):
         "__mutation": "mutation",
         "__index": "index",
         "__of": "of",
-        "__copies": "copies",
-        "__node": "node",
-        "__segment": "segment",
-        "__position": "position",
     }
 
-    def __init__(self, schema: RecordSchema, types: str) -> None:
-        """Prepare for changes of *schema*."""
+    def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
+        """Prepare for changes of *schema*, which have the fields of *origin* besides."""
         columns = Columns(schema)
         fields, self.pieces = columns.converted(_KINDS[types](columns.known))
         defined = set(definitions({"type": "record", "name": "", "fields": fields}))
         places = {field["name"]: i for i, field in enumerate(schema.value["fields"])}
         self._runs: list[tuple[int, int]] = []
-        for name, fact in self._TAKEN.items():
+        own = {f"__{name}": name for name in origin.fields if name in places}
+        for name, fact in {**self._TAKEN, **own}.items():
             place = places[fact]
             field = schema.value["fields"][place]
             made = standalone(field["type"], columns.known, defined)
@@ -177,9 +180,14 @@ class Debezium(Envelope):
 
     number = octets.DEBEZIUM
 
-    def __init__(self, schema: RecordSchema, types: str) -> None:
+    def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
         """Prepare for changes of *schema*; its types are Debezium's, whatever *types* says."""
         del types
+        self._told = origin.debezium
+        named = SourceField(name="name", of=self._told.name, as_text=True)
+        taken = [_taken(schema, field) for field in (named, *self._told.fields)]
+        self._taken = [(place, digits) for place, digits, _ in taken]
+        kinds = [kind for _, _, kind in taken[1:]]
         self._columns = columns = Columns(schema)
         made, self.pieces = columns.converted(DebeziumTypes(columns.known))
         self._range = _RangeTexts(schema, columns)
@@ -190,7 +198,7 @@ class Debezium(Envelope):
         fields = [
             {"name": "ts_ms", "type": "long"},
             {"name": "op", "type": "string"},
-            {"name": "source", "type": _SOURCE},
+            {"name": "source", "type": _source_record(self._told, kinds)},
             _optional("after", {"type": "record", "name": "Value", "fields": after}),
         ]
         self.schema = {
@@ -203,15 +211,33 @@ class Debezium(Envelope):
     def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
         """Say which columns are always written, and what is the same in all messages."""
         names = self._columns.names
-        before_times = _texts(__version__, "cassandra")
+        told = self._told
         return super().plan(operations) | {
             "names": names,
             "key_columns": [names.index(name) for name in self._columns.key],
             # The last of the second: that `sequence` is not null.
-            "constants": [before_times, _texts("false", "NULL") + octets.long_bytes(1), _texts("")],
+            "constants": [
+                _texts(__version__, told.connector),
+                _texts("false", told.db) + octets.long_bytes(1),
+            ],
             "marks": [_texts(_OPS[operation]) for operation in operations],
             "range_of": self._range.bounds,
+            "source": self._taken,
         }
+
+
+def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:
+    """Return which field of a change a field of `source` is, whether as digits, and its type."""
+    if not field.of:
+        return -1, False, "string"
+    for place, given in enumerate(schema.value["fields"]):
+        kind = given["type"]
+        if given["name"] == field.of and kind in _SIMPLE:
+            is_digits = field.as_text and kind != "string"
+            return place, is_digits, "string" if is_digits else kind
+    said = f"the source wants {field.of!r} in {field.name!r}, which its changes do not have"
+    hint = f"a field that is {', '.join(_SIMPLE)}"
+    raise ConfigError([Problem("envelope", said, hint)], place=schema.table)
 
 
 class _RangeTexts:
@@ -256,7 +282,7 @@ class _RangeTexts:
 
 
 _KINDS: Final[Mapping[str, type[Conversion]]] = {"lossless": Lossless, "cep44": CepTypes}
-ENVELOPES: Final[Mapping[str, Callable[[RecordSchema, str], Envelope]]] = {
+ENVELOPES: Final[Mapping[str, Callable[[RecordSchema, str, Origin], Envelope]]] = {
     "": Envelope,
     "cep44": Envelope,
     "debezium": Debezium,
@@ -311,23 +337,21 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a clustering value)
 
 
 _BOUND_VALUE: Final = _record("BoundValue", dict.fromkeys(("name", "value", "type"), "string"))
-_SOURCE: Final = _record(
-    "Source",
-    {
-        "version": "string",
-        "connector": "string",
-        "name": "string",
-        "ts_ms": "long",
-        "snapshot": "string",
-        "db": "string",
-        "sequence": ["null", "string"],
-        "ts_us": ["null", "long"],
-        "ts_ns": ["null", "long"],
-        "cluster": "string",
-        "file": "string",
-        "pos": "long",
-        "keyspace": "string",
-        "table": "string",
-    },
-    namespace="io.debezium.connector.cassandra",
-)
+# What `source` has of every connector.
+_SOURCE: Final[Mapping[str, AvroType]] = {
+    "version": "string",
+    "connector": "string",
+    "name": "string",
+    "ts_ms": "long",
+    "snapshot": "string",
+    "db": "string",
+    "sequence": ["null", "string"],
+    "ts_us": ["null", "long"],
+    "ts_ns": ["null", "long"],
+}
+
+
+def _source_record(told: DebeziumSource, kinds: Sequence[str]) -> Document:
+    own = {field.name: kind for field, kind in zip(told.fields, kinds, strict=True)}
+    fields = {**_SOURCE, **own}
+    return _record("Source", fields, namespace=f"io.debezium.connector.{told.connector}")

@@ -8,16 +8,16 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headrace.plugins import Document, Headers, Record
-from headrace.plugins.codecs import (
+from headrace.plugins import Headers, Origin, Record
+from headrace.plugins.records.codecs import (
     CHUNK_COUNT_HEADER,
     CHUNK_ID_HEADER,
     CHUNK_INDEX_HEADER,
     CLAIM_HEADER,
     CONSTANT_HEADERS,
     CONTROL_HEADER,
-    RECORD_HEADERS,
     SCHEMA_ID_HEADER,
+    record_headers,
 )
 
 # What messages get behind the transforms of their records, so that no transform sees it.
@@ -86,9 +86,13 @@ class ConstantHeaders:
 class RecordHeaders:
     """Makes the wanted headers that differ from record to record."""
 
-    def __init__(self, wanted: Sequence[str]) -> None:
-        """Make those of *wanted* that are facts of one record."""
-        self._makers = [(name, _MAKERS[name]) for name in RECORD_HEADERS if name in wanted]
+    def __init__(self, wanted: Sequence[str], origin: Origin) -> None:
+        """Make those of *wanted* that are facts of one record, of a source of *origin*."""
+        self._makers = [
+            (name, _MAKERS.get(name) or _stated(name))
+            for name in record_headers(origin)
+            if name in wanted
+        ]
 
     def __bool__(self) -> bool:
         """Say whether any is wanted."""
@@ -100,22 +104,14 @@ class RecordHeaders:
         return tuple((name, content) for name, content in made if content is not None)
 
 
-def _stated(place: Callable[[Record], Document], name: str) -> "_Maker":
+def _stated(name: str) -> "_Maker":
     def make(record: Record) -> bytes | None:
-        fact = place(record).get(name)
+        fact = record.origin.get(name, record.value.get(name))
         if fact is None:
             return None
         return (fact.hex() if isinstance(fact, bytes) else str(fact)).encode()
 
     return make
-
-
-def _in_value(record: Record) -> Document:
-    return record.value
-
-
-def _in_origin(record: Record) -> Document:
-    return record.origin
 
 
 def _traceparent(record: Record) -> bytes | None:
@@ -130,8 +126,6 @@ def _traceparent(record: Record) -> bytes | None:
 
 _Maker = Callable[[Record], bytes | None]
 _MAKERS: Final[Mapping[str, _Maker]] = {
-    **{name: _stated(_in_value, name) for name in ("mutation", "index", "of", "copies")},
-    **{name: _stated(_in_origin, name) for name in ("node", "segment", "position")},
     "op": lambda record: record.operation.value.encode(),
     "timestamp": lambda record: b"%d" % record.timestamp_us,
     "traceparent": _traceparent,

@@ -30,7 +30,7 @@ from headrace.plugins import (
     Stored,
     option,
 )
-from headrace.plugins.codecs import (
+from headrace.plugins.records.codecs import (
     CHUNK_COUNT_HEADER,
     CHUNK_ID_HEADER,
     CHUNK_INDEX_HEADER,
@@ -71,10 +71,10 @@ class BrokenChunkError(BadRecordError):
 class DirectoryConfig:
     """Options of the claim store `directory`."""
 
-    path: str = option("The folder; it is made if it is not there.", writes=True)
+    path: str = option("The folder; created if it does not exist.", writes=True)
     retention_hours: int | None = option(
-        "Values that were kept longer ago are removed: give more than the topics' retention. By "
-        "default nothing is.",
+        "Values that were stored longer ago are removed: set it above the topics' "
+        "retention. By default none is.",
         name="retention.hours",
         default=None,
         minimum=1,

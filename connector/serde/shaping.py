@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.connector.serde import octets
 from headrace.connector.serde.avro_types import definitions, field_of, standalone
+from headrace.connector.serde.codecs.records import ShapedRecord, ShapedSchema, origin_of
 from headrace.connector.serde.conversion import CepTypes, Lossless
 from headrace.connector.serde.envelopes import ENVELOPES, FACTS, TYPES, Columns, is_change
 from headrace.connector.serde.headers import RecordHeaders
-from headrace.connector.serde.records import ShapedRecord, ShapedSchema, origin_of
-from headrace.connector.serde.reshape import Reshaper, Shape
+from headrace.connector.serde.transcode import octets
+from headrace.connector.serde.transcode.reshape import Reshaper, Shape
 from headrace.plugins import (
+    NO_ORIGIN,
     BadRecordError,
     Batch,
     ConfigError,
@@ -24,27 +25,23 @@ from headrace.plugins import (
     Encoding,
     Headers,
     Operation,
+    Origin,
     Problem,
     Quarantined,
     Record,
     RecordSchema,
 )
-from headrace.plugins.codecs import RECORD_HEADERS
+from headrace.plugins.records.codecs import record_headers
 
 KEYS: Final = ("partition", "primary")
 _STAGE: Final = "VALUE_CONVERTER"
+# Headers that are not simply a field of the change, by the numbers that `reshape` knows them by.
 _HEADERS: Final = {
     "mutation": octets.MUTATION,
-    "index": octets.INDEX,
-    "of": octets.OF,
     "op": octets.OPERATION,
-    "timestamp": octets.TIMESTAMP,
-    "copies": octets.COPIES,
-    "node": octets.NODE,
-    "segment": octets.SEGMENT,
-    "position": octets.POSITION,
     "traceparent": octets.TRACE,
 }
+_FIELDS: Final = {"timestamp": "timestampMicros"}
 
 
 class DocumentRecord(Record):
@@ -101,8 +98,8 @@ class _Plan:
 class Shaper:
     """Makes records into what *wanted* asks for; for one thread."""
 
-    def __init__(self, wanted: Encoding) -> None:
-        """Make no plan yet.
+    def __init__(self, wanted: Encoding, origin: Origin = NO_ORIGIN) -> None:
+        """Make no plan yet; *origin* is that of the source whose records come.
 
         Raises:
             ConfigError: there is no such envelope, or no such key.
@@ -122,19 +119,24 @@ class Shaper:
         self._wanted = wanted
         # In JSON a change without an envelope is its own document.
         self._enveloped = bool(wanted.envelope) or wanted.codec != "json"
-        self._headers = RecordHeaders(wanted.headers)
-        named = [name for name in RECORD_HEADERS if name in wanted.headers]
-        self._reshaper = Reshaper([(name, _HEADERS[name]) for name in named])
+        self._origin = origin
+        self._headers = RecordHeaders(wanted.headers, origin)
+        self._reshaper = Reshaper()
         self._plans: dict[bytes, _Plan] = {}
         self._shapes: dict[bytes, Shape] = {}  # Of changes.
 
     @property
-    def idle(self) -> bool:
-        """Whether the records' own form is wanted."""
+    def encoding(self) -> str:
+        """Which encoding of a batch needs no shaping, whether it has it or not; "" if none can be.
+
+        It is Avro, or without an envelope that of the codec: `Batch.encode` has the names.
+        """
         wanted = self._wanted
-        own = not wanted.envelope or (wanted.envelope == "cep44" and wanted.codec == "avro")
-        own = own and wanted.types == TYPES[0]
-        return own and wanted.key == KEYS[0] and not wanted.tombstones and not self._headers
+        is_lossless = wanted.types == TYPES[0] and wanted.envelope != "debezium"
+        if not is_lossless or wanted.tombstones or self._headers:
+            return ""
+        envelope = f"avro.{wanted.envelope}".removesuffix(".cep44") if wanted.envelope else ""
+        return (envelope or wanted.codec) + (".primary" if wanted.key == KEYS[1] else "")
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
         """Return *schema* as its records are encoded; its id stays."""
@@ -240,15 +242,15 @@ class Shaper:
         if plan is None:
             plan = _Plan(schema)
             if self._enveloped and is_change(schema):
-                plan, self._shapes[schema.schema_id] = _planned(schema, self._wanted)
+                plan, self._shapes[schema.schema_id] = _planned(schema, self._wanted, self._origin)
             self._plans[schema.schema_id] = plan
         return plan
 
 
-def _planned(schema: RecordSchema, wanted: Encoding) -> tuple[_Plan, Shape]:
+def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_Plan, Shape]:
     """Plan for the changes of *schema*."""
     columns = Columns(schema)
-    envelope = ENVELOPES[wanted.envelope](schema, wanted.types)
+    envelope = ENVELOPES[wanted.envelope](schema, wanted.types, origin)
     clustering: Sequence[str] = ()
     key = schema.key
     if wanted.key == "primary":
@@ -271,11 +273,27 @@ def _planned(schema: RecordSchema, wanted: Encoding) -> tuple[_Plan, Shape]:
         key=key_piece.parts[:count],
         clustering=[columns.names.index(name) for name in clustering],
         clustering_pieces=key_piece.parts[count:],
+        headers=_header_places(schema, wanted.headers, origin),
         buried=[number for number, operation in enumerate(operations) if operation in buried],
         **envelope.plan(operations),
     )
     made = RecordSchema(schema.table, schema.text, schema.schema_id, made_key, envelope.schema)
     return _Plan(made, operations), shape
+
+
+def _header_places(
+    schema: RecordSchema, wanted: Sequence[str], origin: Origin
+) -> Sequence[tuple[str, int, int]]:
+    """Return the headers of a change: name, how `reshape` makes it, the field that it is in."""
+    made = []
+    places = {field["name"]: place for place, field in enumerate(schema.value["fields"])}
+    for name in record_headers(origin):
+        place = places.get(_FIELDS.get(name, name), -1)
+        if name not in wanted or (place < 0 and name not in _HEADERS):
+            continue
+        is_text = origin.fields.get(name) == "string"
+        made.append((name, _HEADERS.get(name, octets.TEXT if is_text else octets.NUMBER), place))
+    return made
 
 
 def _with_clustering(schema: RecordSchema, columns: Columns, clustering: Sequence[str]) -> Document:

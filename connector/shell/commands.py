@@ -1,17 +1,15 @@
-"""The shell's own commands, with the words that cqlsh's users know for their answers."""
+"""The shell's own commands, with answers as in cqlsh."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from headrace import __version__
-from headrace.connector.shell.errors import ShellError
-from headrace.connector.shell.help import overview, topic_text
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.rendering import FORMATS
-from headrace.connector.shell.scanning import Kind, units
-from headrace.connector.shell.session import PAGE_ROWS, LeaveShell, Session
-from headrace.connector.shell.statements import (
+from headrace.connector.language.errors import ShellError
+from headrace.connector.language.help import overview, topic_text
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.rendering import FORMATS
+from headrace.connector.language.statements import (
     DescribeSink,
     DescribeSinks,
     DescribeSource,
@@ -19,6 +17,8 @@ from headrace.connector.shell.statements import (
     PreviewSource,
     Show,
 )
+from headrace.connector.shell.scanning import Kind, units
+from headrace.connector.shell.session import PAGE_ROWS, Command, LeaveShell, Session
 
 PAGE_ROWS_MAX: Final = 10_000
 HISTORY_SHOWN: Final = 50
@@ -34,18 +34,6 @@ _READING: Final = (
     Show,
 )
 _READING_CQL: Final = ("SELECT", "DESCRIBE", "DESC", "LIST")
-
-
-def run_command(session: Session, text: str) -> None:
-    """Execute one command.
-
-    Raises:
-        ShellError: it cannot be done, or is none.
-        LeaveShell: it was EXIT.
-
-    """
-    name, *rest = text.split(maxsplit=1)
-    _COMMANDS[name.upper()](session, rest[0].strip() if rest else "")
 
 
 def _help(session: Session, argument: str) -> None:
@@ -246,7 +234,7 @@ def _improper(command: str) -> ShellError:
     return ShellError(f"Improper {command} command.")
 
 
-_COMMANDS: Final[Mapping[str, Callable[[Session, str], None]]] = {
+SHELL_COMMANDS: Final[Mapping[str, Command]] = {
     "?": _help,
     "CAPTURE": _capture,
     "CLEAR": _clear,

@@ -1,4 +1,4 @@
-"""What may be typed next: from what the parser expects there, and from what there is.
+"""Completion: from what the parser expects, and from what exists.
 
 Pure but for the plugins that it asks for their schemes and options.
 """
@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.connector.control.plugin_search import sink_of_scheme, sink_schemes, source_words
-from headrace.connector.shell.formatting import format_name, format_table
-from headrace.connector.shell.help import COMMAND_TOPICS, STATEMENT_TOPICS
-from headrace.connector.shell.parser import Outlook, outlook
-from headrace.connector.shell.rendering import FORMATS
+from headrace.connector.control.plugins.search import sink_of_scheme, sink_schemes, source_words
+from headrace.connector.language.formatting import format_table
+from headrace.connector.language.help import COMMAND_TOPICS, STATEMENT_TOPICS
+from headrace.connector.language.parser import Outlook, outlook
+from headrace.connector.language.rendering import FORMATS
+from headrace.connector.language.statements import TableName
 from headrace.connector.shell.scanning import COMMANDS, Kind, Unit, units
-from headrace.connector.shell.statements import TableName
 from headrace.plugins import ConfigError, Option, declared_options
+from headrace.plugins.cql_text import TokenKind, pieces, quote_name
 
 _WORD: Final = re.compile(r'[A-Za-z_?][A-Za-z0-9_]*\Z|"[^"]*\Z')
 _CQL_STARTS: Final = (
@@ -98,11 +99,8 @@ def _last_unit(before: str) -> Unit | None:
 
 def _open_quote(text: str) -> int:
     """Return where the string begins that *text* ends in, or -1."""
-    at, opened = 0, -1
-    for at, character in enumerate(text):
-        if character == "'":
-            opened = at if opened < 0 else -1
-    return opened
+    opened = (token for token in pieces(text) if token.kind is TokenKind.OPEN)
+    return next((token.start for token in opened if token.value[0] == "'"), -1)
 
 
 def _after(head: str, kind: Kind, known: Known) -> Iterable[Suggestion]:
@@ -126,7 +124,7 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
     if what.isupper() or (what == ";" and not head.endswith(";")):
         yield Suggestion(what)
     elif what == "sink name" and not head.upper().lstrip().startswith("CREATE DATA_SINK"):
-        yield from (Suggestion(format_name(name), meaning=uri) for name, uri in known.sinks.items())
+        yield from (Suggestion(quote_name(name), meaning=uri) for name, uri in known.sinks.items())
     elif what == "source name":
         yield from map(Suggestion, source_words())
     elif what == "table name":
@@ -150,7 +148,7 @@ def _tables(head: str, known: Known) -> Iterator[Suggestion]:
             meaning = "" if known.tables.get(table, True) else "CDC is off"
             yield Suggestion(format_table(table), meaning=meaning)
         elif table.keyspace == keyspace:
-            yield Suggestion(format_name(table.name))
+            yield Suggestion(quote_name(table.name))
 
 
 def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
@@ -205,7 +203,7 @@ def _without_last(found: Outlook) -> Outlook:
 
 
 def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
-    """Yield what may go on inside a string that was opened after *head*."""
+    """Yield what may continue a string that was opened after *head*."""
     expected = outlook(head).expected
     offered: Sequence[str] = ()
     if "quoted position" in expected:

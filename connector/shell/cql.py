@@ -1,10 +1,9 @@
-"""The shell's connection to Cassandra, where everything is executed that is not ours.
+"""The shell's connection to Cassandra, which executes all CQL.
 
 All calls block, bounded by the time-outs of the connection and of a request.
 """
 
 import contextlib
-import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +22,15 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.protocol import ErrorMessage
 from cassandra.query import SimpleStatement, tuple_factory
 
+from headrace.connector.language.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.connector.shell.cql_values import Value, cql_style, cql_text
-from headrace.connector.shell.rendering import STATEMENT_COLUMN, ResultTable
 from headrace.plugins import HeadraceError
+from headrace.plugins.cql_text import Cursor
 
 PROTOCOL_VERSION: Final = 5  # Of every version from 4.0 on.
 TRACE_SECONDS_MAX: Final = 10
 
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
-_TABLE: Final = re.compile(r'(?i)\bfrom\s+(?:(\w+|"[^"]+")\s*\.\s*)?(\w+|"[^"]+")')
 
 
 class CqlError(HeadraceError):
@@ -50,7 +49,7 @@ class CqlError(HeadraceError):
 
 
 class CqlUnreachableError(CqlError):
-    """No connection: nobody answers, or the name and the password are not known there."""
+    """No connection: no node answers, or it does not accept the name and the password."""
 
     code = "cql_unreachable"
 
@@ -183,10 +182,7 @@ class CqlConnection:
         return ResultTable(names, cells, styles)
 
     def _head_styles(self, text: str) -> dict[str, str]:
-        found = _TABLE.search(text)
-        if found is None:
-            return {}
-        keyspace, name = (_folded(part or "") for part in found.groups())
+        keyspace, name = table_read(text)
         known = self._cluster.metadata.keyspaces.get(keyspace or self.keyspace)
         table = known and known.tables.get(name)
         if not table:
@@ -196,8 +192,13 @@ class CqlConnection:
         return styles | {column.name: "partition_key" for column in table.partition_key}
 
 
-def _folded(name: str) -> str:
-    return name[1:-1] if name.startswith('"') else name.lower()
+def table_read(text: str) -> tuple[str, str]:
+    """Return the keyspace and the name behind FROM, each empty where there is none."""
+    cursor = Cursor(text)
+    while not cursor.at_end and not cursor.accept("from"):
+        cursor.advance()
+    name = cursor.advance().folded
+    return (name, cursor.advance().folded) if cursor.accept(".") else ("", name)
 
 
 def _trace(found: ResultSet) -> ResultTable:

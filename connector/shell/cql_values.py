@@ -1,4 +1,4 @@
-"""CQL's values as texts, in the forms that cqlsh's users know. Pure."""
+"""CQL's values as strings, in the forms of cqlsh. Pure."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""What there is to be completed, and how everything fares: asked beside the shell, while it waits.
+"""Names for completion, and the state of sources: read in the background, while the shell waits.
 
-Opens the service anew on whatever thread it is called, because a connection belongs to one.
+Opens the service again on whatever thread it is called, because a connection belongs to one.
 """
 
 import contextlib
@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.connector.shell.completion import Known
-from headrace.connector.shell.parser import parse_statement
-from headrace.connector.shell.remote import Executes
-from headrace.connector.shell.rendering import STATEMENT_COLUMN
-from headrace.connector.shell.statements import (
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.parser import parse_statement
+from headrace.connector.language.rendering import STATEMENT_COLUMN
+from headrace.connector.language.statements import (
     CreateSink,
     CreateSource,
     DescribeSinks,
@@ -24,7 +23,8 @@ from headrace.connector.shell.statements import (
     Subject,
     TableName,
 )
-from headrace.connector.states import Observed
+from headrace.connector.shell.completion import Known
+from headrace.connector.shell.remote import Executes
 from headrace.plugins import HeadraceError
 
 KNOWN_SECONDS: Final = 2.0  # For so long an answer is good enough for completion.

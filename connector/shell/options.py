@@ -1,4 +1,4 @@
-"""What a shell is told at its start: flags, then the environment, then cqlsh's own file.
+"""The options of a shell at its start: flags, then the environment, then cqlsh's own file.
 
 `cqlshrc` is read, so that nothing about the connection is configured twice. What is ours stands in
 `headracerc`. No module named in either is ever imported.
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace import __version__
-from headrace.connector.shell.errors import ShellError
-from headrace.connector.shell.rendering import FORMATS
+from headrace.connector.language.errors import ShellError
+from headrace.connector.language.rendering import FORMATS
 
 RC_BYTES_MAX: Final = 256 * 1024
 _PORT: Final = 9042
@@ -116,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace shell",
         description="A shell for DATA_SINK and DATA_SOURCE statements, and for CQL.",
-        epilog="What cqlshrc says of connection, authentication, TLS and colours holds here too.",
+        epilog="The settings of cqlshrc for connection, authentication, TLS and colours apply "
+        "here too.",
     )
     add = parser.add_argument
     add("host", nargs="?", default="", help="the Cassandra node that CQL goes to (default: none)")
@@ -139,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--encoding", default="", help="of the output (default: utf-8)")
     add("--cqlshrc", metavar="FILE", default="", help="instead of ~/.cassandra/cqlshrc")
     add("--credentials", metavar="FILE", default="", help="instead of ~/.cassandra/credentials")
-    add("-t", "--tty", action="store_true", help="prompt even if this is no terminal")
+    add("-t", "--tty", action="store_true", help="prompt even if this is not a terminal")
     add("--disable-history", action="store_true", help="keep no history")
     add("--debug", action="store_true", help="show where errors come from")
     add("-v", "--version", action="version", version=f"headrace {__version__}")

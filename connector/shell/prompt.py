@@ -1,8 +1,13 @@
 """The shell at a terminal: editing, completion, colours, the toolbar, and questions."""
 
+import contextlib
+import json
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 from prompt_toolkit import PromptSession
@@ -10,13 +15,14 @@ from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
+from headrace.connector.language.places import has_secret
 from headrace.connector.shell.completion import Known, suggestions
-from headrace.connector.shell.history import ShellHistory
 from headrace.connector.shell.lookout import Lookout
 from headrace.connector.shell.scanning import highlighted, is_whole
 from headrace.connector.shell.session import LeaveShell, Session
@@ -38,6 +44,64 @@ _STYLE: Final = Style.from_dict({
     "open": "ansired",
     "bottom-toolbar": "reverse",
 })  # fmt: skip
+ENTRIES_MAX: Final = 5_000  # Of the history, read back; older ones stay in the file.
+FILE_BYTES_MAX: Final = 8 * 1024 * 1024
+_CQL_SECRET: Final = re.compile(
+    r"(?i)\bidentified\b|^\s*login\b|(?<![.\w])password\s*=\s*'(?!\$\{)"
+)
+
+
+class ShellHistory(History):
+    """What was entered before, one JSON text a line, so that line ends stay.
+
+    Secrets never go in. A statement that gives a secret a literal is refused when it is executed;
+    it is not kept either. Without a path nothing outlives the process.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Read nothing yet."""
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the entries, the newest first."""
+        if self._path is None:
+            return []
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, self._path.stat().st_size - FILE_BYTES_MAX))
+                lines = file.read(FILE_BYTES_MAX).splitlines()
+        except OSError:  # It does not exist yet, or cannot be read: then there is none.
+            return []
+        return list(filter(None, map(_entry, reversed(lines[-ENTRIES_MAX:]))))
+
+    def store_string(self, string: str) -> None:
+        """Add an entry to the file."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError):  # Without the right to write it there is none.
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(json.dumps(string) + "\n")
+
+    def append_string(self, string: str) -> None:
+        """Add an entry, unless it may hold a secret."""
+        if not is_secret(string):
+            super().append_string(string)
+
+
+def is_secret(text: str) -> bool:
+    """Say whether *text* may hold a secret: a literal where one belongs, or a user's password."""
+    return has_secret(text) or _CQL_SECRET.search(text) is not None
+
+
+def _entry(line: bytes) -> str:
+    try:
+        text = json.loads(line)
+    except ValueError:
+        return ""
+    return text if isinstance(text, str) else ""
 
 
 class Prompt:
@@ -107,7 +171,7 @@ class _Toolbar:
     """The line at the bottom: parts that are kept up to date by threads, so that none can block."""
 
     def __init__(self, *parts: tuple[Callable[[], str], float]) -> None:
-        """Each part is asked for anew after so many seconds."""
+        """Each part is asked for again after this number of seconds."""
         self._parts = parts
         self._texts = [""] * len(parts)
         self._ended = threading.Event()

@@ -1,6 +1,6 @@
 """The control service of another machine, asked over HTTP: what `--rest URL` means.
 
-Statements are parsed here and executed there, as whoever is logged in there. Nothing is followed
+Statements are parsed here and executed there, as the user logged in there. Nothing is followed
 elsewhere, and no password goes over a connection that others can read.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
+from headrace.connector.control.access.permission import UnauthorizedError
 from headrace.connector.control.errors import StatementError
-from headrace.connector.control.permission import UnauthorizedError
-from headrace.connector.shell.errors import ShellError
-from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.shell.statements import Statement
+from headrace.connector.language.errors import ShellError
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.rendering import ResultTable, StatementWarning
+from headrace.connector.language.statements import Statement
 from headrace.plugins import ConfigError, HeadraceError, Problem
 
 PATH: Final = "/api/v1/statements"
@@ -50,7 +50,7 @@ class Executes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteTarget:
-    """Where the other machine is asked, and as whom. Without a user and a token, as nobody."""
+    """Where the other machine is asked, and as whom. Without a user and a token, anonymously."""
 
     url: str
     username: str = ""
@@ -82,14 +82,18 @@ class RemoteService:
 
         Raises:
             ConfigError: it was refused, as it would be here.
-            UnauthorizedError: whoever is logged in may not do that, or nobody is.
+            UnauthorizedError: the user may not do that, or no user is logged in.
             RemoteError: there is no answer.
 
         """
         status, document = self._ask({"statement": format_statement(statement)})
         if status == http.HTTPStatus.OK:
             rows = tuple(tuple(map(str, row)) for row in document["rows"])
-            return ResultTable(tuple(map(str, document["columns"])), rows)
+            warnings = tuple(
+                StatementWarning(str(w["code"]), str(w["message"]), str(w["hint"]))
+                for w in document["warnings"]
+            )
+            return ResultTable(tuple(map(str, document["columns"])), rows, warnings=warnings)
         message = str(document.get("message", ""))
         if status in (_UNAUTHORIZED, _FORBIDDEN):
             raise UnauthorizedError(message.removeprefix("Unauthorized: "))

@@ -1,8 +1,8 @@
-"""Input to units: which piece of it is whole, and who is to have it.
+"""Splits input into units, and says which part of the shell executes each.
 
 A unit is one of our statements, a command to the shell itself, or CQL. A statement ends at a
-semicolon, a command also at the end of its line. Quotes and comments are read as in CQL, and a
-bare URI as in our own lexer; nothing else is looked at, so that CQL passes through as it stands.
+semicolon, a command also at the end of its line. Nothing else is looked at, so that CQL passes
+through as it stands.
 """
 
 import re
@@ -11,23 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from headrace.connector.shell.formatting import RESERVED_WORDS
-from headrace.connector.shell.parser import outlook
-from headrace.connector.shell.statements import Subject
+from headrace.connector.language.parser import outlook
+from headrace.connector.language.statements import Subject
+from headrace.plugins.cql_text import RESERVED_WORDS, Token, TokenKind, pieces
 
-_PIECE: Final = re.compile(
-    r"""
-    (?P<space>   [ \t\r\n]++ )
-  | (?P<uri>     [A-Za-z][A-Za-z0-9+.\-]*+://[^\s;'"]*+ )
-  | (?P<comment> --[^\n]*+ | //[^\n]*+ | /\*(?s:.*?)\*/ )
-  | (?P<word>    [A-Za-z_][A-Za-z0-9_]*+ )
-  | (?P<quoted>  '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+" | \$\$(?s:.*?)\$\$ )
-  | (?P<open>    ['"] | /\* | \$\$ )
-  | (?P<end>     ; )
-  | (?P<other>   (?s:.) )
-    """,
-    re.VERBOSE,
-)
 _NEXT_WORD: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)?")
 
 COMMANDS: Final = (
@@ -42,7 +29,14 @@ _WORDS_LOOKED_AT: Final = 2
 _WORD_CHARS_MAX: Final = 16  # Longer words mean nothing here.
 _LINES_LOOKED_AT: Final = 64  # Beyond, only a semicolon ends a statement of ours.
 
-_STYLES: Final = {"quoted": "string", "uri": "string", "comment": "comment", "open": "open"}
+_STYLES: Final = {
+    TokenKind.STRING: "string",
+    TokenKind.NAME: "string",
+    TokenKind.URI: "string",
+    TokenKind.NUMBER: "number",
+    TokenKind.COMMENT: "comment",
+    TokenKind.OPEN: "open",
+}
 _KEYWORDS: Final = frozenset({
     *COMMANDS, *_OUR_VERBS, *_SHARED_VERBS, *Subject, *(word.upper() for word in RESERVED_WORDS),
     "AS", "CONFIG", "DATA_SINK", "DATA_SINKS", "DATA_SOURCE", "DATA_SOURCES", "DRY", "EXISTS",
@@ -86,32 +80,30 @@ def is_whole(text: str) -> bool:
 
 def highlighted(text: str) -> Iterator[tuple[str, str]]:
     """Yield the pieces of *text*, all of it, each with the name of its colour or none."""
-    for found in _PIECE.finditer(text):
-        group, piece = found.lastgroup or "", found[0]
-        style = _STYLES.get(group, "")
-        if group == "word" and piece.upper() in _KEYWORDS:
+    for token in pieces(text):
+        style = _STYLES.get(token.kind, "")
+        if token.kind is TokenKind.WORD and token.value.upper() in _KEYWORDS:
             style = "keyword"
-        elif group == "other" and piece.isdigit():
-            style = "number"
-        yield style, piece
+        yield style, text[token.start : token.end]
 
 
 def _next_unit(text: str, at: int) -> tuple[Unit, int] | None:
     """Return the unit that begins at or after *at*, and where it ends."""
     seen = _Seen()
-    while found := _PIECE.match(text, at):
-        group, at = found.lastgroup, found.end()
-        if seen.start >= 0 and (group == "end" or (group == "space" and "\n" in found[0])):
+    for token in pieces(text, at):
+        kind, is_end = token.kind, token.keyword == ";"
+        if seen.start >= 0 and (is_end or (kind is TokenKind.SPACE and "\n" in token.value)):
             seen.lines += 1
-            if seen.ended_by_semicolon() if group == "end" else seen.ended_by_line(text, found):
-                return seen.unit(text, found.start(), whole=True), at
-        if group == "open":
-            at, seen.quote_open = len(text), True
-        if group not in ("space", "comment") and (group != "end" or seen.start >= 0):
-            seen.add(found)
+            if seen.ended_by_semicolon() if is_end else seen.ended_by_line(text, token):
+                return seen.unit(text, token.start, whole=True), token.end
+        if kind is TokenKind.OPEN:
+            seen.quote_open = True
+        if kind not in (TokenKind.SPACE, TokenKind.COMMENT) and (not is_end or seen.start >= 0):
+            seen.add(text, token)
     if seen.start < 0:
         return None
-    return seen.unit(text, len(text), whole=not seen.quote_open and seen.ended_by_line(text)), at
+    whole = not seen.quote_open and seen.ended_by_line(text)
+    return seen.unit(text, len(text), whole=whole), len(text)
 
 
 @dataclass(slots=True)
@@ -124,9 +116,9 @@ class _Seen:
     lines: int = 0
     quote_open: bool = False
 
-    def add(self, found: re.Match[str]) -> None:
-        self.start = found.start() if self.start < 0 else self.start
-        word = found[0][:_WORD_CHARS_MAX].upper()
+    def add(self, text: str, token: Token) -> None:
+        self.start = token.start if self.start < 0 else self.start
+        word = text[token.start : token.end][:_WORD_CHARS_MAX].upper()
         if len(self.first) < _WORDS_LOOKED_AT:
             self.first += (word,)
         self.last = (self.last[1], word)
@@ -147,14 +139,14 @@ class _Seen:
         """Say whether a semicolon ends the unit: one inside a batch does not."""
         return self.first[0] != "BEGIN" or self.last == ("APPLY", "BATCH")
 
-    def ended_by_line(self, text: str, line_end: re.Match[str] | None = None) -> bool:
+    def ended_by_line(self, text: str, line_end: Token | None = None) -> bool:
         """Say whether a line end, or the end of *text*, ends the unit as a semicolon would."""
         kind = self.kind
         if kind is Kind.COMMAND or self.first[0] not in _ENDED_BY_LINE:
             return kind is Kind.COMMAND
         if kind is Kind.CQL or self.lines > _LINES_LOOKED_AT:
             return kind is Kind.CQL
-        expected = outlook(text[self.start : line_end.start() if line_end else None]).expected
-        following = _NEXT_WORD.match(text, line_end.end() if line_end else len(text))
+        expected = outlook(text[self.start : line_end.start if line_end else None]).expected
+        following = _NEXT_WORD.match(text, line_end.end if line_end else len(text))
         next_word = following[1].upper() if following and following[1] else ""
         return not expected or (";" in expected and next_word not in expected)

@@ -1,7 +1,7 @@
 """A session of the shell: units of input are executed one by one, and answered on a screen.
 
-The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: whoever reads the input
-lends the screen. Belongs to one thread.
+The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: the reader of the
+input passes the screen. Belongs to one thread.
 """
 
 import contextlib
@@ -9,17 +9,16 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from headrace.connector.control.exec import describe_error
-from headrace.connector.shell.errors import ShellError, StatementSyntaxError
-from headrace.connector.shell.lexer import TEXT_BYTES_MAX
-from headrace.connector.shell.parser import ParsedStatement, parse_script
-from headrace.connector.shell.remote import Executes
-from headrace.connector.shell.rendering import (
+from headrace.connector.control.errors import describe_error
+from headrace.connector.language.cursor import TEXT_BYTES_MAX
+from headrace.connector.language.errors import ShellError, StatementSyntaxError
+from headrace.connector.language.parser import ParsedStatement, parse_script
+from headrace.connector.language.rendering import (
     FORMATS,
     MONOCHROME,
     Palette,
@@ -27,17 +26,17 @@ from headrace.connector.shell.rendering import (
     ResultTable,
     printable,
 )
-from headrace.connector.shell.scanning import Kind, Unit, units
-from headrace.connector.shell.statements import (
+from headrace.connector.language.statements import (
     DropSink,
     DropSource,
-    OfSource,
     SetPosition,
     Show,
     SourceName,
     Statement,
     TableName,
 )
+from headrace.connector.shell.remote import Executes
+from headrace.connector.shell.scanning import Kind, Unit, units
 from headrace.plugins import ConfigError, HeadraceError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 SOURCE_DEPTH_MAX: Final = 8  # Files that execute files.
 PAGE_ROWS: Final = 100
-FETCHED_ROWS: Final = 1_000  # At once, where nobody turns pages.
+FETCHED_ROWS: Final = 1_000  # At once, where there is no paging.
 JOINED_ROWS_MAX: Final = 100_000  # A longer answer is shown as several.
 
 _CQL_DESTRUCTIVE: Final = ("DROP", "TRUNCATE")
@@ -83,7 +82,7 @@ class Screen:
     pause: Callable[[float], None] = time.sleep
 
 
-class LeaveShell(Exception):  # noqa: N818 (no error: somebody said EXIT)
+class LeaveShell(Exception):  # noqa: N818 (not an error: the user entered EXIT)
     """The session is over."""
 
 
@@ -96,13 +95,15 @@ class Session:
     def __init__(
         self,
         service: Executes,
+        commands: Mapping[str, "Command"],
         settings: Settings,
         screen: Screen,
         *,
         login: "Callable[[str, str], CqlConnection] | None" = None,
     ) -> None:
-        """Execute nothing yet."""
+        """Execute nothing yet. *commands* are the shell's own, by their names in capitals."""
         self.service = service
+        self._commands = commands
         self.settings = settings
         self.screen = screen
         self.login = login
@@ -125,7 +126,7 @@ class Session:
         file ends with a semicolon, or at least is one of ours.
 
         Raises:
-            LeaveShell: the session was told to end.
+            LeaveShell: the session was asked to end.
 
         """
         succeeded, line, at = True, 1, 0
@@ -171,7 +172,7 @@ class Session:
                 self.screen.out.flush()
 
     def say(self, text: str) -> None:
-        """Write a line that is no answer."""
+        """Write a line that is not an answer."""
         self.screen.out.write(f"{text}\n")
         self.screen.out.flush()
 
@@ -216,7 +217,7 @@ class Session:
                 case Kind.OURS:
                     self._run_ours(unit)
                 case Kind.COMMAND:
-                    self._run_command(unit.text)
+                    self.run_command(unit.text)
                 case Kind.CQL:
                     self._run_cql(unit)
         except StatementSyntaxError as error:
@@ -243,7 +244,9 @@ class Session:
             )
             if question and not self._sure(unit.text):
                 return
-            self.show(self.execute(parsed, statement))
+            result = self.execute(parsed, statement)
+            self.show(result)
+            self._warn(result)
 
     def execute(self, parsed: ParsedStatement, statement: Statement) -> ResultTable:
         """Execute one of our statements; *parsed* is what it was read from."""
@@ -252,10 +255,16 @@ class Session:
         except ConfigError as error:
             raise _ShownError(describe_error(parsed, error)) from error
 
-    def _run_command(self, text: str) -> None:
-        from headrace.connector.shell.commands import run_command  # noqa: PLC0415 (it needs us)
+    def run_command(self, text: str) -> None:
+        """Execute one command.
 
-        run_command(self, text)
+        Raises:
+            ShellError: it cannot be done.
+            LeaveShell: it was EXIT.
+
+        """
+        name, *rest = text.split(maxsplit=1)
+        self._commands[name.upper()](self, rest[0].strip() if rest else "")
 
     def _run_cql(self, unit: Unit) -> None:
         words = unit.text.split(maxsplit=2)
@@ -290,7 +299,7 @@ class Session:
         if isinstance(statement, Show) and statement.source is not None:
             table = self._whole(statement.source.table)
             return dataclasses.replace(statement, source=SourceName(statement.source.word, table))
-        if isinstance(statement, OfSource):
+        if isinstance(statement, SourceName):
             return dataclasses.replace(statement, table=self._whole(statement.table))
         return statement
 
@@ -307,12 +316,21 @@ class Session:
                 return
             yield dataclasses.replace(result, rows=result.rows[start : start + size])
 
+    def _warn(self, result: ResultTable) -> None:
+        self.screen.out.flush()
+        for warning in result.warnings:
+            self.screen.err.write(f"{warning}\n")
+        self.screen.err.flush()
+
     def _fail(self, text: str) -> None:
         self.failed = True
         self.screen.out.flush()
         shown = "\n".join(printable(line) for line in text.split("\n"))
         self.screen.err.write(f"{self.screen.palette.paint('error', shown)}\n")
         self.screen.err.flush()
+
+
+Command = Callable[[Session, str], None]  # Is given what follows its name.
 
 
 def joined(pages: Iterable[ResultTable]) -> Iterator[ResultTable]:
@@ -338,7 +356,7 @@ def read_script(path: Path) -> str:
     """Return the text of a file of statements.
 
     Raises:
-        ShellError: it cannot be read, is no text, or too long.
+        ShellError: it cannot be read, is not text, or too long.
 
     """
     try:

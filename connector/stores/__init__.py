@@ -1,18 +1,10 @@
 """Everything durable the framework keeps: the stores of jobs, and the board beside them.
 
-What a store is, and what it keeps, is the contract of `headrace.plugins.stores`.
+What a store is, and what it keeps, is the contract of `headrace.plugins.stores.contract`.
 """
 
 from headrace.plugins import MissingRequirementError
-from headrace.plugins.notes import (
-    ALL_JOBS,
-    Notes,
-    Publication,
-    Publications,
-    PublicationState,
-    Seen,
-)
-from headrace.plugins.stores import (
+from headrace.plugins.stores.contract import (
     QUARANTINE_BYTES_MAX,
     Commit,
     Counters,
@@ -33,6 +25,14 @@ from headrace.plugins.stores import (
     TableCounts,
     WorkerRow,
     add_counters,
+)
+from headrace.plugins.stores.control_store import (
+    ALL_JOBS,
+    Notes,
+    Publication,
+    Publications,
+    PublicationState,
+    Seen,
 )
 
 __all__ = [

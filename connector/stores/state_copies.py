@@ -36,7 +36,7 @@ class StateCopies(ABC):
 
     @abstractmethod
     def prepare(self, commit: Commit) -> tuple[bool, HeadraceError | None]:
-        """Put away the losses of a commit that is decided elsewhere; nobody sees them yet.
+        """Store the losses of a commit that is decided elsewhere; they are not visible yet.
 
         Returns whether the copy says that it was applied, and why it must not be.
         """
@@ -56,7 +56,7 @@ class StateCopies(ABC):
 
     @abstractmethod
     def cover(self, split: str, token: int, seq: int) -> None:
-        """Go on from *seq*: the losses up to it are seen, those of later ones are forgotten.
+        """Continue from *seq*: the losses up to it are seen, those of later ones are forgotten.
 
         From here on the head may be behind; see `released`.
         """
@@ -67,7 +67,7 @@ class StateCopies(ABC):
 
     @abstractmethod
     def outrank(self, split: str, token: int, moved: int) -> None:
-        """Let the head of a job that has parted go before what is kept elsewhere as *moved*."""
+        """Let the head of a forked job take precedence over what is kept elsewhere as *moved*."""
 
     @abstractmethod
     def raise_token(self, split: str, token: int) -> None:
@@ -77,7 +77,7 @@ class StateCopies(ABC):
     def behind(self) -> frozenset[str]:
         """Return the splits of which the sink may have a newer state than the copy.
 
-        Those that somebody owns, or whose owner died: perhaps between commit and copy.
+        Those that have an owner, or whose owner died: perhaps between commit and copy.
         """
 
     @abstractmethod
@@ -91,3 +91,6 @@ class CopyingStore(Store):
     @abstractmethod
     def state_copies(self) -> StateCopies:
         """Return those of the job."""
+
+    def keep_key(self) -> None:
+        """Put the job's key where the loss of the store's last commits leaves it."""

@@ -1,8 +1,8 @@
 """The store of a job whose sink keeps the states of its splits, in the transactions of its records.
 
-What the sink has is the truth. The store has a copy of it, for those who look, and keeps the
-leases, the schemas and what was set aside; a position set there by command goes before the sink's.
-A lease is claimed before the sink is asked to keep out its former owner, and looked at again after.
+The sink's state is authoritative. The store has a copy of it for inspection, and keeps the leases,
+the schemas and the quarantine; a position set there by command takes precedence over the sink's. A
+lease is claimed before the sink fences its former owner, and checked again after.
 """
 
 import base64
@@ -101,6 +101,7 @@ class TransactionalStore(CopyingStore):
         self._clock = clock
         self._copies = self.state_copies()
         self._key = hashlib.sha256(b"headrace.job_key:" + self.job_key()).hexdigest()[:16]
+        self.keep_key()  # Before the sink has anything under it.
         self._chunks: dict[str, frozenset[str]] = {}  # What the sink keeps, by split.
         self._moved: dict[str, int] = {}
         self._loaded: dict[str, int] = {}  # Under which token.
@@ -112,7 +113,7 @@ class TransactionalStore(CopyingStore):
 
         Raises:
             StoreUnavailableError: the sink has not answered yet. Call again.
-            FencedError: the split must be claimed anew.
+            FencedError: the split must be claimed again.
 
         """
         self._copies.load(split, token)  # Else the owner of today would be the one kept out.
@@ -134,7 +135,7 @@ class TransactionalStore(CopyingStore):
         return chosen
 
     def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
-        """See `Store.release`. Whoever finds the copy is told whether it can be relied on."""
+        """See `Store.release`. The copy says whether it is reliable."""
         if self._loaded.get(split) == token and split not in self._doubtful:
             self._copies.released(split, token)
         super().release(owner, split, token, problem)  # type: ignore[safe-super]
@@ -158,7 +159,7 @@ class TransactionalStore(CopyingStore):
         return refused
 
     def _chosen(self, mine: SplitState, kept: _Kept | None, place: str) -> SplitState:
-        """Return the state to go on from: the sink's, or that of the store where it is newer."""
+        """Return the state to continue from: the sink's, or that of the store where it is newer."""
         split, token = mine.split, mine.token
         copied = self._copies.copied(split)
         if copied.kept_in == PARTED and (kept is None or kept.token <= token):
@@ -171,14 +172,19 @@ class TransactionalStore(CopyingStore):
                     "the sink no longer has the state of this split, which was kept with the "
                     f"records; the store has a copy, of commit {mine.seq}",
                     place=f"{place}, split {split}",
-                    hint="restore it; or go on from the copy, after which at most one commit is "
+                    hint="restore it; or continue from the copy, after which at most one commit is "
                     "delivered again: set offsets.storage.topic to the name of a new topic",
                 )
             self._copies.cover(split, token, mine.seq)
             return mine
         if kept.key != self._key:
-            what = "the key is another job's of this name, or this job's of another store"
-            raise _lost(f"{place}, split {split}", what)
+            raise StateLostError(
+                "of the state kept with the records, the key is another job's of this name, or "
+                "this job's from another state: one that was lost, or not restored whole",
+                place=f"{place}, split {split}",
+                hint="restore that state; or continue without it: set offsets.storage.topic to the "
+                "name of a new topic, and what the logs still hold is delivered again",
+            )
         if kept.token > token:
             self._copies.raise_token(split, kept.token)
             raise FencedError(

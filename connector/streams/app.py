@@ -15,13 +15,13 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 from faust.web import Request, Response, View
 
-from headrace.connector.serde.schemas import JobSchemas
+from headrace.connector.serde.schemas.lookup import JobSchemas
 from headrace.connector.streams.latest import LatestRows, Schemas
 from headrace.plugins import MissingRequirementError
 
 
 class TopicUnknownError(MissingRequirementError):
-    """The topic to follow is not there."""
+    """The topic to follow does not exist."""
 
     code = "topic_unknown"
 
@@ -63,14 +63,20 @@ def latest_rows(app: faust.App, topic: str, schemas: Schemas, partitions: int) -
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Follow a topic until it is told to stop."""
+    """Follow a topic until it is asked to stop."""
     parser = argparse.ArgumentParser(prog="headrace.connector.streams.app")
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--state", type=Path, required=True, help="the job's, with the schemas")
-    parser.add_argument("--name", default="headrace-rows", help="of the app and its consumer group")
+    parser.add_argument(
+        "--state", type=Path, required=True, help="the job's state file, with the schemas"
+    )
+    parser.add_argument(
+        "--name", default="headrace-rows", help="the name of the app and its consumer group"
+    )
     parser.add_argument("--folder", type=Path, default=Path("rows"), help="Faust's own files")
-    parser.add_argument("--port", type=int, default=6066, help="where rows are shown, on loopback")
+    parser.add_argument(
+        "--port", type=int, default=6066, help="the port that shows rows, on loopback"
+    )
     given = parser.parse_args(arguments)
     partitions = asyncio.run(partitions_of(given.bootstrap_servers, given.topic))
     app = faust.App(

@@ -273,7 +273,7 @@ def _sort_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401 (what compar
         unscaled = int.from_bytes(value["unscaled"], "big", signed=True)
         return Fraction(unscaled) / Fraction(10) ** value["scale"]
     if isinstance(value, float):
-        return value != value, value  # noqa: PLR0124 (what is no number comes last)
+        return value != value, value  # noqa: PLR0124 (NaN comes last)
     return value if isinstance(value, int | bytes) else _text_key(value)
 
 

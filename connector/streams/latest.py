@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from headrace.connector.serde.avro_types import is_complex
-from headrace.connector.serde.records import reader_of
-from headrace.connector.serde.schemas import SchemaUnknownError
+from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.streams.folding import (
     TableView,
     add,
@@ -24,7 +24,7 @@ from headrace.connector.streams.folding import (
     static_row,
 )
 from headrace.plugins import Document, RecordSchema
-from headrace.plugins.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
@@ -51,7 +51,7 @@ class LatestRows:
         """Fold one message; a tombstone says nothing that the message before it did not.
 
         Raises:
-            SchemaUnknownError: it names no schema, or one that nobody knows.
+            SchemaUnknownError: it names no schema, or an unknown one.
 
         """
         if content is None:

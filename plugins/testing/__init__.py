@@ -1,7 +1,8 @@
 """The conformance suites: what every source, sink and store must do, as pytest classes.
 
 Subclass one of them, give it a fixture `driver`, and its tests are yours. A sink that writes
-exactly once has `TransactionalSuite` besides.
+exactly once has `TransactionalSuite` besides; a source has the suite of each capability that it
+offers. `KeyValueSuite` is for the backends of stores.
 `doubles` has stand-ins for tests of your own. Needs pytest, so nothing else imports this package.
 """
 
@@ -10,11 +11,31 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{suite}_suite"
-        for suite in ("sink", "source", "store", "note", "plan", "transactional")
+        for suite in ("key_value", "sink", "source", "store", "note", "plan", "transactional")
     ),
+    f"{__name__}.capability_suites",
     f"{__name__}.store_driver",
 )
 
+from headrace.plugins.testing.capability_suites import (  # noqa: E402 (as below)
+    BulkReadingSuite,
+    JobTracesSuite,
+    LocalitySuite,
+    LogArchiveSuite,
+    LogSearchSuite,
+    MicroBatchesSuite,
+    PartialReadingSuite,
+    RelocationSuite,
+    ResplittingSuite,
+    SidecarServiceSuite,
+    TableChecksSuite,
+    TablesSuite,
+    TokenRangesSuite,
+    TypedColumnsSuite,
+)
+from headrace.plugins.testing.key_value_suite import (  # noqa: E402 (after the rewrite)
+    KeyValueSuite,
+)
 from headrace.plugins.testing.sink_suite import (  # noqa: E402 (after the rewrite is registered)
     SinkDriver,
     SinkSuite,
@@ -35,12 +56,27 @@ from headrace.plugins.testing.transactional_suite import (  # noqa: E402 (as abo
 )
 
 __all__ = [
+    "BulkReadingSuite",
+    "JobTracesSuite",
+    "KeyValueSuite",
+    "LocalitySuite",
+    "LogArchiveSuite",
+    "LogSearchSuite",
+    "MicroBatchesSuite",
+    "PartialReadingSuite",
+    "RelocationSuite",
+    "ResplittingSuite",
+    "SidecarServiceSuite",
     "SinkDriver",
     "SinkSuite",
     "SourceDriver",
     "SourceSuite",
     "StoreDriver",
     "StoreSuite",
+    "TableChecksSuite",
+    "TablesSuite",
+    "TokenRangesSuite",
     "TransactionalDriver",
     "TransactionalSuite",
+    "TypedColumnsSuite",
 ]

@@ -1,6 +1,6 @@
 """Stand-ins for the outside world: a clock that is driven, a source in memory, a sink that errs.
 
-They obey the contract where they are not told otherwise, and the suites prove it of them. They are
+They obey the contract unless scripted otherwise, and the suites prove that. They are
 for tests of the framework and of plugins; nothing here is used when headrace runs.
 """
 
@@ -15,8 +15,8 @@ from typing import ClassVar, Final
 
 import structlog
 
-from headrace.plugins.codecs import Codec
-from headrace.plugins.config import option
+from headrace.plugins.check_results import Failure
+from headrace.plugins.config.options import option
 from headrace.plugins.context import Context
 from headrace.plugins.contract import (
     CloseReason,
@@ -31,15 +31,16 @@ from headrace.plugins.contract import (
     Writer,
 )
 from headrace.plugins.errors import Disposition, FatalError, RetriableError
-from headrace.plugins.findings import Failure
 from headrace.plugins.positions import NumberPosition, Position
-from headrace.plugins.records import Batch, Delivery, Operation, Record, RecordBatch, RecordSchema
+from headrace.plugins.records.batches import Batch, Delivery, RecordBatch
+from headrace.plugins.records.codecs import Codec
+from headrace.plugins.records.record import Operation, Record, RecordSchema
 
 Mutation = Sequence[Record]
 
 
 class DrivenClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that stops until a test moves it."""
 
     def __init__(self, monotonic_ms: int = 1_000) -> None:
         """Start at *monotonic_ms*; the wall shows half a century more."""
@@ -59,7 +60,7 @@ class DrivenClock:
 
 
 def context(clock: DrivenClock | None = None, *, job: str = "test") -> Context:
-    """Return what a plugin is lent, for tests; its log writes nothing."""
+    """Return the context of a plugin, for tests; its log writes nothing."""
     return Context(
         job=job,
         clock=clock or DrivenClock(),
@@ -175,7 +176,7 @@ class MemoryReader(Reader):
 
 
 class MemorySource(Source):
-    """A source that holds its mutations, remembers what it was told, and fails on demand."""
+    """A source that holds its mutations, records its calls, and fails on demand."""
 
     word = "memory"
     config_class = MemoryConfig
@@ -232,7 +233,7 @@ _FAILED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosConfig:
-    """The verdicts on the next deliveries; after the last one everything is delivered."""
+    """The results of the next deliveries; after the last one everything is delivered."""
 
     script: deque[Verdict] = field(default_factory=deque)
 

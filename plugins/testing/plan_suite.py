@@ -8,7 +8,7 @@ import pytest
 
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
-from headrace.plugins.stores import SplitState, Store, Successor
+from headrace.plugins.stores.contract import SplitState, Store, Successor
 from headrace.plugins.testing.store_driver import (
     COUNTS,
     LEASE_MS,
@@ -26,7 +26,7 @@ class PlanSuite:
     """See the module."""
 
     def test_a_plan_is_announced_once(self, driver: StoreDriver) -> None:
-        """Everybody sees it; a second announcement, or one after another plan, changes nothing."""
+        """Every process sees it; a second one, or one after another plan, changes nothing."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             assert (1, ("a", "b")) == (store.plans().in_force.number, store.plans().in_force.splits)
             assert None is store.plans().announced
@@ -40,7 +40,7 @@ class PlanSuite:
             assert ["a", "b"] == [row.split for row in store.leases()]
 
     def test_a_plan_takes_the_place_of_another(self, driver: StoreDriver) -> None:
-        """Its splits begin where they are told to, above all tokens; the old books are kept."""
+        """Its splits begin where the successor says, above all tokens; the old books are kept."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             old = claim(other, "w0")
             token = claim(store, "w1")
@@ -107,7 +107,7 @@ class PlanSuite:
     def test_a_change_of_plan_that_ends_halfway_is_taken_up_again(
         self, driver: StoreDriver
     ) -> None:
-        """The plan stays announced, the states are what they were, and another one goes on."""
+        """The plan stays announced, the states are what they were, and another one continues."""
 
         def dies(states: Sequence[SplitState]) -> Successor:
             raise ZeroDivisionError(len(states))

@@ -1,4 +1,4 @@
-"""What every sink must do. Version 1: begun, not complete; a later version only adds tests."""
+"""What every sink must do. Version 1: not complete; a later version only adds tests."""
 
 import dataclasses
 import threading
@@ -9,12 +9,14 @@ from typing import ClassVar, Final
 
 import pytest
 
-from headrace.plugins.config import declared_options
+from headrace.plugins.check_results import CheckResult, Failure
+from headrace.plugins.config.options import declared_options
+from headrace.plugins.config.sink_options import SinkOptions
 from headrace.plugins.contract import Demand, Sink, Writer
 from headrace.plugins.errors import ConfigError, Disposition
-from headrace.plugins.findings import CheckResult, Failure
-from headrace.plugins.records import Batch, Delivery, EncodedRecords, Record
-from headrace.plugins.sink_options import SinkOptions
+from headrace.plugins.records.batches import Batch, Delivery
+from headrace.plugins.records.encoded import EncodedRecords
+from headrace.plugins.records.record import Record
 from headrace.plugins.testing.doubles import (
     DocumentCodec,
     MemoryConfig,
@@ -28,7 +30,7 @@ Pair = tuple[bytes | None, bytes]
 
 
 class SinkDriver(ABC):
-    """What the suite must be told about a sink."""
+    """What the suite must know about a sink."""
 
     @abstractmethod
     def sink(self) -> Sink:
@@ -59,12 +61,12 @@ class Verdicts:
         self._settled = threading.Event()
 
     def __call__(self, delivered: int, failures: Sequence[Failure] = ()) -> None:
-        """Remember the verdict."""
+        """Record the result."""
         self.calls.append((delivered, tuple(failures)))
         self._settled.set()
 
     def wait(self) -> tuple[int, tuple[Failure, ...]]:
-        """Return the one verdict."""
+        """Return the only result."""
         assert self._settled.wait(DRAIN_MS / 1000), "never settled"
         assert 1 == len(self.calls), "settled more than once"
         return self.calls[0]
@@ -81,7 +83,7 @@ class SinkSuite:
         raise NotImplementedError("a subclass of SinkSuite has a fixture named driver")
 
     def test_settles_once_and_adds_up(self, driver: SinkDriver) -> None:
-        """Every delivery is settled exactly once, and the verdict accounts for all of it (R6)."""
+        """Every delivery is settled exactly once, and the result accounts for all of it (R6)."""
         sizes = (1, 7, 0, 100)
         writer = driver.sink().open()
         verdicts = [_submit(driver, writer, sample_records(size)) for size in sizes]
@@ -168,7 +170,7 @@ class SinkSuite:
         assert Counter(expected) == Counter(value for _, value in driver.written())
 
     def test_resumes_after_torn_output(self, driver: SinkDriver) -> None:
-        """What a dead process wrote by half is no record, and spoils none (I7)."""
+        """What a dead process wrote in part is not a record, and damages none (I7)."""
         before, after = sample_records(3), sample_records(3, first=3)
         for records in (before, after):
             writer = driver.sink().open()

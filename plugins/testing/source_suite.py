@@ -1,17 +1,19 @@
-"""What every source must do. Version 1: begun, not complete; a later version only adds tests."""
+"""What every source must do. Version 2: not complete; a later version only adds tests."""
 
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 
-from headrace.plugins.codecs import Codec
 from headrace.plugins.contract import CloseReason, Demand, Done, Idle, Reader, Source
-from headrace.plugins.records import Batch, Record, RecordSchema
+from headrace.plugins.origin import CHANGE_FIELDS
+from headrace.plugins.records.batches import Batch
+from headrace.plugins.records.encoded import EncodedRecords
+from headrace.plugins.records.record import Record, RecordSchema
 
 if TYPE_CHECKING:
     from headrace.plugins.positions import Position
@@ -27,7 +29,7 @@ LARGE: Final = Demand(records_max=1_000_000, bytes_max=1 << 30)
 
 
 class SourceDriver(ABC):
-    """What the suite must be told about a source.
+    """What the suite must know about a source.
 
     The input holds at least three mutations in some split. `ordered` says that a reader which
     resumes returns records in the order in which the first reader did; `counts_records` that a
@@ -53,20 +55,41 @@ class SourceDriver(ABC):
         """Return what all records cut from one mutation share; here each is alone."""
         return self.identity(record)
 
-    def codec(self, encoding: str) -> Codec:
-        """Return the framework's codec of that name; only asked if batches can encode it."""
+    def other_splits(self) -> Sequence[str]:
+        """Return other splits that the source can have; only asked if it offers `Resplitting`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def options(self) -> Mapping[str, Any]:  # Any: as a job file has them.
+        """Return the options of the source; only asked if it offers to change them."""
+        raise NotImplementedError(type(self).__name__)
+
+    def encoded(self, encoding: str, batch: Batch) -> EncodedRecords:
+        """Return what the framework makes of the records; only asked if batches encode it."""
         raise NotImplementedError(encoding)
+
+
+class CapabilitySuite:
+    """A part of the suite for sources that offer `capability`: inherit it besides `SourceSuite`."""
+
+    capability: ClassVar[type]
 
 
 class SourceSuite:
     """Subclass it, and give it a fixture `driver` that returns a `SourceDriver`."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 3
 
     @pytest.fixture
     def driver(self) -> SourceDriver:
         """Return what to test."""
         raise NotImplementedError("a subclass of SourceSuite has a fixture named driver")
+
+    def test_every_capability_is_tested(self, driver: SourceDriver) -> None:
+        """The test class of a source inherits the parts for all capabilities that it offers."""
+        source, parts = driver.source(), CapabilitySuite.__subclasses__()
+        wanted = {part.__name__ for part in parts if isinstance(source, part.capability)}
+
+        assert wanted == {part.__name__ for part in parts if isinstance(self, part)}
 
     def test_plan_is_deterministic(self, driver: SourceDriver) -> None:
         """Two processes with one configuration plan the same splits, each id once."""
@@ -77,34 +100,34 @@ class SourceSuite:
 
     def test_honours_bounds(self, driver: SourceDriver) -> None:
         """A batch exceeds a bound by no more than its last mutation, and loses nothing by it."""
-        expected = Counter(_identities(driver, _read(driver, LARGE)))
-        few, small = _read(driver, FEW), _read(driver, Demand(bytes_max=1))
+        expected = Counter(identities(driver, read_all(driver, LARGE)))
+        few, small = read_all(driver, FEW), read_all(driver, Demand(bytes_max=1))
         if driver.counts_records:
             assert all(sum(_mutations(driver, b)[:-1]) < FEW.records_max for b in few)
 
         assert all(len(_mutations(driver, batch)) <= 1 for batch in small)
-        assert expected == Counter(_identities(driver, few))
-        assert expected == Counter(_identities(driver, small))
+        assert expected == Counter(identities(driver, few))
+        assert expected == Counter(identities(driver, small))
 
     def test_ends_on_mutation_boundary(self, driver: SourceDriver) -> None:
         """All records of a mutation that a split has are in one batch (R5)."""
         seen: set[tuple[str, Hashable]] = set()
-        for batch in _read(driver, SMALL):
+        for batch in read_all(driver, SMALL):
             found = {(batch.split, driver.mutation(record)) for record in batch.records()}
             assert not seen & found
             seen |= found
 
     def test_records_can_be_made_again(self, driver: SourceDriver) -> None:
         """A batch makes the same records each time, and knows its split."""
-        batches = _read(driver, LARGE)
+        batches = read_all(driver, LARGE)
 
         assert {b.split for b in batches} <= {s.split_id for s in driver.source().plan()}
-        assert _identities(driver, batches) == _identities(driver, batches)
+        assert identities(driver, batches) == identities(driver, batches)
 
     def test_schemas_come_first(self, driver: SourceDriver) -> None:
         """Before or with its first record a schema is announced; its id is the MD5 of its text."""
         announced: dict[bytes, RecordSchema] = {}
-        for batch in _read(driver, SMALL):
+        for batch in read_all(driver, SMALL):
             announced |= {schema.schema_id: schema for schema in batch.schemas()}
             for record in batch.records():
                 text = record.schema.text.encode()
@@ -112,10 +135,20 @@ class SourceSuite:
                 assert digest == record.schema.schema_id
                 assert record.schema == announced.get(digest)
 
+    def test_fields_of_its_own_are_declared(self, driver: SourceDriver) -> None:
+        """What its changes have besides what all changes have is its `Origin`, types too."""
+        declared = list(driver.source().origin.fields.items())
+        for batch in read_all(driver, LARGE):
+            for schema in batch.schemas():
+                fields = {each["name"]: each["type"] for each in schema.value.get("fields", ())}
+                if "payload" in fields:
+                    own = [(n, kind) for n, kind in fields.items() if n not in CHANGE_FIELDS]
+                    assert declared == own
+
     def test_positions_round_trip(self, driver: SourceDriver) -> None:
         """A position that was stored is the position that was issued."""
         source = driver.source()
-        for batch in _read(driver, SMALL):
+        for batch in read_all(driver, SMALL):
             decoded = source.decode_position(batch.end.encode())
             assert batch.end.encode() == decoded.encode()
             assert list(batch.end.describe()) == list(decoded.describe())
@@ -124,27 +157,27 @@ class SourceSuite:
     def test_backlog_ends_with_the_log(self, driver: SourceDriver) -> None:
         """Behind the last position nothing is left to read, as far as a source can tell."""
         source = driver.source()
-        ends = {batch.split: batch.end for batch in _read(driver, LARGE)}
+        ends = {batch.split: batch.end for batch in read_all(driver, LARGE)}
         for split in source.plan():
             if split.split_id in ends:
                 left = source.backlog(split, ends[split.split_id])
                 assert not any(part.size_bytes for part in left)
 
     def test_resumes_without_gap(self, driver: SourceDriver) -> None:
-        """Whoever resumes at a batch's end reads all that follows it, and nothing before it."""
+        """A reader that resumes at a batch's end reads all that follows it, and nothing before."""
         for split in driver.source().plan():
-            batches = [batch for batch in _read(driver, SMALL) if split.split_id == batch.split]
+            batches = [batch for batch in read_all(driver, SMALL) if split.split_id == batch.split]
             for index in range(0, len(batches), max(1, len(batches) // RESUMES_MAX)):
                 source = driver.source()
                 resume = source.decode_position(batches[index].end.encode())
-                expected = _identities(driver, batches[index + 1 :])
-                found = _identities(driver, _exhaust([source.open(split, resume)], LARGE))
+                expected = identities(driver, batches[index + 1 :])
+                found = identities(driver, exhaust([source.open(split, resume)], LARGE))
                 assert Counter(expected) == Counter(found), f"{split}, batch {index}"
                 assert not driver.ordered or expected == found, f"{split}, batch {index}"
 
     def test_gives_ends_when_they_are_due(self, driver: SourceDriver) -> None:
         """A batch without an end has more behind it; an end that is asked for is of all read."""
-        expected = Counter(_identities(driver, _read(driver, LARGE)))
+        expected = Counter(identities(driver, read_all(driver, LARGE)))
         source = driver.source()
         for split in source.plan():
             reader, read = source.open(split, None), list[Batch]()
@@ -152,12 +185,12 @@ class SourceSuite:
                 read.append(batch)
                 assert batch.has_end or batch.more
             assert not read or read[-1].has_end
-            expected.subtract(_identities(driver, read))
+            expected.subtract(identities(driver, read))
         assert not any(expected.values())
 
         source = driver.source()
         for split in source.plan():
-            whole = _exhaust([driver.source().open(split, None)], LARGE)
+            whole = exhaust([driver.source().open(split, None)], LARGE)
             reader = source.open(split, None)
             read = [each for each in (reader.read(ENDLESS),) if isinstance(each, Batch)]
             if read and not read[0].has_end:
@@ -166,13 +199,13 @@ class SourceSuite:
                 read.append(asked)
             if read:
                 resume = driver.source().decode_position(read[-1].end.encode())
-                read += _exhaust([driver.source().open(split, resume)], LARGE)
-            assert Counter(_identities(driver, whole)) == Counter(_identities(driver, read))
+                read += exhaust([driver.source().open(split, resume)], LARGE)
+            assert Counter(identities(driver, whole)) == Counter(identities(driver, read))
 
     def test_comes_to_rest(self, driver: SourceDriver) -> None:
         """After the last batch a reader says so, every time it is asked."""
         readers = _readers(driver)
-        _exhaust(readers, LARGE)
+        exhaust(readers, LARGE)
         answers = [reader.read(LARGE) for _ in range(IDLE_READS) for reader in readers]
 
         assert all(isinstance(answer, Idle | Done) for answer in answers)
@@ -180,19 +213,19 @@ class SourceSuite:
     def test_follows_growth(self, driver: SourceDriver) -> None:
         """What is appended is read, once, by the readers that had come to rest."""
         readers = _readers(driver)
-        _exhaust(readers, LARGE)
+        exhaust(readers, LARGE)
         grown = driver.grow()
 
-        assert grown == len(_identities(driver, _exhaust(readers, SMALL)))
+        assert grown == len(identities(driver, exhaust(readers, SMALL)))
 
     def test_release_is_idempotent(self, driver: SourceDriver) -> None:
         """Releasing twice, or less than before, disturbs neither this reader nor the next."""
-        expected = Counter(_identities(driver, _read(driver, SMALL)))
+        expected = Counter(identities(driver, read_all(driver, SMALL)))
         readers = _readers(driver)
         ends: dict[int, Position] = {}
         found: list[Hashable] = []
         for reader, batch in _rounds(readers, SMALL):
-            found += _identities(driver, [batch])
+            found += identities(driver, [batch])
             first = ends.setdefault(id(reader), batch.end)
             for position in (batch.end, batch.end, first):
                 reader.release(position)
@@ -211,11 +244,11 @@ class SourceSuite:
         source.close()
         source.close()
 
-    def test_fast_encoding_is_the_codec(self, driver: SourceDriver) -> None:
-        """A batch that encodes itself makes the very bytes that the codec makes (capability)."""
-        for batch in _read(driver, LARGE):
+    def test_fast_encoding_is_the_frameworks(self, driver: SourceDriver) -> None:
+        """A batch that encodes itself makes the bytes that the framework makes (capability)."""
+        for batch in read_all(driver, LARGE):
             for encoding in sorted(batch.encodings):
-                fast, slow = batch.encode(encoding), driver.codec(encoding).encode(batch)
+                fast, slow = batch.encode(encoding), driver.encoded(encoding, batch)
                 assert list(slow.keys) == list(fast.keys), encoding
                 assert list(slow.values) == list(fast.values), encoding
                 assert list(slow.headers) == list(fast.headers), encoding
@@ -223,7 +256,7 @@ class SourceSuite:
 
     def test_is_silent(self, driver: SourceDriver, capfd: pytest.CaptureFixture[str]) -> None:
         """Nothing is written to standard output, which belongs to the command."""
-        _read(driver, LARGE)
+        read_all(driver, LARGE)
 
         assert "" == capfd.readouterr().out
 
@@ -233,12 +266,13 @@ def _readers(driver: SourceDriver) -> list[Reader]:
     return [source.open(split, None) for split in source.plan()]
 
 
-def _read(driver: SourceDriver, demand: Demand) -> list[Batch]:
-    """Read everything with a new source."""
-    return _exhaust(_readers(driver), demand)
+def read_all(driver: SourceDriver, demand: Demand) -> list[Batch]:
+    """Return everything, as a new source reads it."""
+    return exhaust(_readers(driver), demand)
 
 
-def _exhaust(readers: Sequence[Reader], demand: Demand) -> list[Batch]:
+def exhaust(readers: Sequence[Reader], demand: Demand) -> list[Batch]:
+    """Return what *readers* have until none has anything more."""
     return [batch for _, batch in _rounds(readers, demand)]
 
 
@@ -253,7 +287,8 @@ def _rounds(readers: Sequence[Reader], demand: Demand) -> Iterator[tuple[Reader,
     pytest.fail(f"still reading after {ROUNDS_MAX} rounds")
 
 
-def _identities(driver: SourceDriver, batches: Sequence[Batch]) -> list[Hashable]:
+def identities(driver: SourceDriver, batches: Sequence[Batch]) -> list[Hashable]:
+    """Return what tells the records of *batches* from all others."""
     return [driver.identity(record) for batch in batches for record in batch.records()]
 
 

@@ -1,12 +1,11 @@
-"""What the suites of stores are told, and what they do again and again."""
+"""The driver of the suites of stores, and steps that they share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from headrace.plugins.notes import Notes
 from headrace.plugins.positions import EncodedPosition
-from headrace.plugins.stores import (
+from headrace.plugins.stores.contract import (
     QUARANTINE_BYTES_MAX,
     Commit,
     LeaseRow,
@@ -15,6 +14,7 @@ from headrace.plugins.stores import (
     Store,
     TableCounts,
 )
+from headrace.plugins.stores.control_store import Notes
 
 LEASE_MS: Final = 1_000
 COUNTS: Final = {"ks.t": TableCounts(cut=5, delivered=3, dead_lettered=1, quarantined=1)}
@@ -33,18 +33,18 @@ LOSS: Final = Loss(
 
 
 class StoreDriver(ABC):
-    """What the suite must be told about a store."""
+    """What the suite must know about a store."""
 
     job: str
     """A job that the store holds nothing of yet."""
 
     @abstractmethod
     def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> Store:
-        """Connect once more, as another process would."""
+        """Connect again, as another process would."""
 
-    def open_notes(self) -> Notes | None:
-        """Connect once more to the notes of all jobs; None where a state file has them."""
-        return None
+    @abstractmethod
+    def open_notes(self) -> Notes:
+        """Connect again to the notes of all jobs."""
 
     @abstractmethod
     def set_head_token(self, split: str, token: int) -> None:

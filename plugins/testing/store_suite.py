@@ -8,8 +8,8 @@ import pytest
 
 from headrace.plugins.errors import LeaseLostError
 from headrace.plugins.positions import EncodedPosition
-from headrace.plugins.records import RecordSchema
-from headrace.plugins.stores import (
+from headrace.plugins.records.record import RecordSchema
+from headrace.plugins.stores.contract import (
     PlanChangedError,
     QuarantineFullError,
     StateLostError,
@@ -108,7 +108,7 @@ class StoreSuite(PlanSuite, NoteSuite):
                 store.load("a", old)
 
     def test_a_successor_goes_on(self, driver: StoreDriver) -> None:
-        """Whoever takes over commits on top of what the former owner committed."""
+        """A worker that takes over commits on top of what the former owner committed."""
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             commit(store, commit_of(claim(store), chunks={"one": b"1", "two": b"2"}))
             token = claim(other, "w2")
@@ -184,7 +184,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert EncodedPosition(b"head", {"two": b"2"}) == store.load("a", again).position
 
     def test_a_named_chunk_that_is_missing_is_refused(self, driver: StoreDriver) -> None:
-        """What the store has not got is lost: the state that is there stays as it is (I2)."""
+        """What the store does not have is lost: the state that is there stays as it is (I2)."""
         with closing(registered(driver)) as store:
             token, mine = claim(store, split="a"), claim(store, split="b")
             commit(store, commit_of(token, chunks={"one": b"1", "two": b"2"}))
@@ -213,7 +213,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert large.position == store.load("a", token).position
 
     def test_commit_must_follow_the_previous_one(self, driver: StoreDriver) -> None:
-        """A commit that skips one is refused: somebody wrote with this token, or state is lost."""
+        """A commit that skips one is refused: another wrote with this token, or state is lost."""
         with closing(registered(driver)) as store:
             refused = store.commit([commit_of(claim(store), previous=3, seq=4)])
 
@@ -230,7 +230,7 @@ class StoreSuite(PlanSuite, NoteSuite):
 
     @pytest.mark.parametrize("what", ["head", "chunks", "position"])
     def test_lost_state_is_named(self, driver: StoreDriver, what: str) -> None:
-        """A split without its head, or a head that lacks something, is lost: nobody starts over."""
+        """A split without its head, or with an incomplete head, is lost: it does not start over."""
         with closing(registered(driver)) as store:
             commit(store, commit_of(claim(store), chunks={"one": b"1"}))
             driver.remove(what, "a")
@@ -259,7 +259,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert 2 == caught.value.exit_status
 
     def test_state_before_the_firstcommit(self, driver: StoreDriver) -> None:
-        """A split that nobody committed for has no position, and its first number is above 0."""
+        """A split without a commit has no position, and its first number is above 0."""
         with closing(registered(driver)) as store:
             state = store.load("a", claim(store))
 
@@ -279,7 +279,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert worker.owner == store.workers()[0].owner
 
     def test_a_claim_moves_the_beat_of_its_worker(self, driver: StoreDriver) -> None:
-        """A worker whose row stands still for a lease has no lease that was given meanwhile."""
+        """A worker whose row did not change for a lease time got no lease in that time."""
         with closing(registered(driver)) as store:
             store.enroll(owner())
             before = store.workers()[0].beat
@@ -288,7 +288,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert before != store.workers()[0].beat
 
     def test_a_renewal_tells_rates(self, driver: StoreDriver) -> None:
-        """Bytes a second stay with the lease until others are told, whoever claims it."""
+        """Bytes a second stay with the lease until others are reported, also for new owners."""
         with closing(registered(driver)) as store:
             store.enroll(owner())
             tokens = {"a": claim(store, "w1", "a"), "b": claim(store, "w1", "b")}
@@ -352,7 +352,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert ([], None) == (list(store.workers()), lease(store).owner)
 
     def test_losses_are_told_and_forgotten(self, driver: StoreDriver) -> None:
-        """What was set aside is found by its number, is sent once, and can be removed."""
+        """What was dead-lettered is found by its number, is sent once, and can be removed."""
         with closing(registered(driver)) as store:
             token = claim(store)
             second = replace(LOSS, kind="quarantined", key=None, content=b"6" * 10)
@@ -388,7 +388,7 @@ class StoreSuite(PlanSuite, NoteSuite):
             assert [LOSS, LOSS] == [kept.loss for kept in store.losses()]
 
     def test_schemas_are_found_by_id(self, driver: StoreDriver) -> None:
-        """What was announced is found by its id, whoever asks; an unknown id is not."""
+        """What was announced is found by its id from every job; an unknown id is not."""
         schema = RecordSchema("ks.t", "CREATE", b"\1" * 16, {"type": "int"}, {"type": "string"})
         with closing(registered(driver)) as store, closing(driver.open(driver.job)) as other:
             store.put_schemas([schema])

@@ -1,4 +1,4 @@
-"""What a sink must do whose splits are written exactly once. Version 1: begun, not complete."""
+"""What a sink must do whose splits are written exactly once. Version 1: not complete."""
 
 import time
 from abc import ABC, abstractmethod
@@ -10,7 +10,8 @@ import pytest
 from headrace.plugins.contract import TransactionalWriter
 from headrace.plugins.errors import HeadraceError
 from headrace.plugins.positions import NumberPosition
-from headrace.plugins.records import Delivery, EncodedRecords, RecordBatch
+from headrace.plugins.records.batches import Delivery, RecordBatch
+from headrace.plugins.records.encoded import EncodedRecords
 from headrace.plugins.testing.sink_suite import Verdicts
 
 CALL_MS: Final = 60_000
@@ -19,7 +20,7 @@ PAUSE_SECONDS: Final = 0.1
 
 
 class TransactionalDriver(ABC):
-    """What the suite must be told about a sink."""
+    """What the suite must know about a sink."""
 
     @abstractmethod
     def writer(self) -> TransactionalWriter:
@@ -69,7 +70,7 @@ class TransactionalSuite:
         writer.close()
 
     def test_to_begin_again_drops_what_is_uncommitted(self, driver: TransactionalDriver) -> None:
-        """It is never seen, and the writer goes on."""
+        """It is never seen, and the writer continues."""
         writer = driver.writer()
         begun(driver, writer)
         submit(driver, writer, b"1")

@@ -17,7 +17,7 @@ from headrace.plugins import HeadraceError
 LOCK_SECONDS_MAX: Final = 5.0
 _PAUSE_SECONDS: Final = 0.001
 _FULL: Final = "is the disk full? Else name a file of whole lines, or a new one, in a folder that "
-_LOCKED: Final = "a process that writes to it is stopped: end it, or let it go on"
+_LOCKED: Final = "a process that writes to it is stopped: end it, or let it continue"
 
 
 def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:

@@ -1,6 +1,7 @@
-"""How large a batch each topic takes: what is larger is found before it is in a transaction."""
+"""The bounds of topics: a record that a topic refuses is found before it is in a transaction."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import cramjam
@@ -14,46 +15,72 @@ from headrace.plugins import Clock, Headers
 from headrace.sinks.kafka.config import MESSAGE_BYTES_MAX, KafkaConfig
 
 SETTING: Final = "max.message.bytes"
+CLEANUP: Final = "cleanup.policy"
 ASK_SECONDS_MAX: Final = 5.0
 KNOWN_MS: Final = 60_000  # Then it is asked for again,
 REFUSING_MS: Final = 1_000  # and earlier before a record is refused: it may have been raised.
 _BATCH_BYTES: Final = 61  # Of a batch's own fields, in Kafka's message format 2.
 _RECORD_BYTES: Final = 3  # Its attributes, and no difference of time and offset to the first.
-# What librdkafka compresses with, at its default level.
-_COMPRESSORS: Final[Mapping[str, Callable[[bytes], cramjam.Buffer]]] = {
-    "gzip": cramjam.gzip.compress,
-    "lz4": cramjam.lz4.compress_block,
-    "snappy": cramjam.snappy.compress_raw,
+_GZIP_LEVEL_MAX: Final = 9  # librdkafka takes higher ones for it.
+
+
+# What librdkafka compresses with, at a level or at its default.
+_COMPRESSORS: Final[Mapping[str, Callable[[bytes, int | None], cramjam.Buffer]]] = {
+    "gzip": lambda content, level: cramjam.gzip.compress(
+        content, level if level is None else min(level, _GZIP_LEVEL_MAX)
+    ),
+    "lz4": lambda content, level: cramjam.lz4.compress(content, level or 0),
+    "snappy": lambda content, _level: cramjam.snappy.compress_raw(content),
     "zstd": cramjam.zstd.compress,
 }
+_DEFAULT_LEVEL: Final = -1
 _MARGIN: Final = 1.25  # By so much another implementation of a codec may be better than ours.
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """The configuration of a topic."""
+
+    bytes_max: int | None = None
+    """Of a batch; None where the brokers do not say."""
+    is_compacted: bool = False
+
+
+_UNKNOWN: Final = _Limits()
+
+
 class TopicBounds:
-    """The bounds of topics that take less than the client sends. For one thread."""
+    """Which records topics refuse. For one thread.
+
+    All writers of a sink share it. Where the brokers do not report a topic's `max.message.bytes`,
+    it remembers for a while the smallest record that they refused.
+    """
 
     def __init__(self, config: KafkaConfig, clock: Clock) -> None:
         """Ask nothing yet."""
         self._config = config
         self._clock = clock
         self._sent_max = int(config.librdkafka.get("message.max.bytes", MESSAGE_BYTES_MAX))
-        self._found: dict[str, tuple[int, int | None]] = {}  # When it was asked for, and what.
+        self._found: dict[str, tuple[int, _Limits]] = {}  # When the brokers were asked, and what.
+        self._refused: dict[str, tuple[int, int]] = {}  # When it was, and the least size.
         self._admin: AdminClient | None = None
 
     def least_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """Return what a batch of this record alone has for brokers at the least, in bytes.
 
-        With compression that is judged by compressing it here; 0 where that cannot be told.
+        With compression, it is compressed here to find out; 0 if that is impossible.
         """
         given = self._config.librdkafka
         kind = str(given.get("compression.type", given.get("compression.codec", "none")))
         if kind == "none":
             return size_of(key, value, headers)
         compress = _COMPRESSORS.get(kind)
-        if compress is None or "compression.level" in given:
+        if compress is None:
             return 0
+        level = int(given.get("compression.level", _DEFAULT_LEVEL))
+        wanted = None if level == _DEFAULT_LEVEL else level
         content = [key, value, *(part for name, each in headers for part in (name.encode(), each))]
-        return int(len(compress(b"".join(part or b"" for part in content))) / _MARGIN)
+        return int(len(compress(b"".join(part or b"" for part in content), wanted)) / _MARGIN)
 
     def narrow(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the bounds of those of *topics* that take less than the client would send.
@@ -71,19 +98,56 @@ class TopicBounds:
         again = self._bound(topic, REFUSING_MS)
         return again is not None and size > again
 
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of *topics* that refuse records without a key, because they are compacted.
+
+        A topic whose configuration the brokers do not report is not among them.
+        """
+        return frozenset(topic for topic in topics if self._limits(topic, KNOWN_MS).is_compacted)
+
+    def needs_key(self, topic: str) -> bool:
+        """Say whether *topic* refuses records without a key, by what the brokers say by now."""
+        return bool(self.compacted([topic])) and self._limits(topic, REFUSING_MS).is_compacted
+
+    def refuse(self, topic: str, least: int) -> None:
+        """Note that brokers took no batch of one record, which has *least* by `least_size`."""
+        if least:
+            known = self.refused([topic]).get(topic, least)
+            self._refused[topic] = self._clock.monotonic_ms(), min(known, least)
+
+    def refused(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Return the least size by `least_size` that was refused recently, for each topic with one.
+
+        It is not a bound: smaller records may be too large as well. After a while it is dropped, as
+        the bound may have been raised. A topic whose bound is known has none.
+        """
+        if not self._refused:
+            return {}
+        since_ms = self._clock.monotonic_ms() - KNOWN_MS
+        found = ((topic, *self._refused.get(topic, (since_ms, 0))) for topic in topics)
+        return {
+            topic: least
+            for topic, noted_ms, least in found
+            if noted_ms > since_ms and self._found.get(topic, (0, _UNKNOWN))[1].bytes_max is None
+        }
+
     def close(self) -> None:
         """Give back the connections."""
         self._admin = None
 
     def _bound(self, topic: str, known_ms: int) -> int | None:
-        now_ms = self._clock.monotonic_ms()
-        asked_ms, bound = self._found.get(topic, (now_ms - known_ms - 1, None))
-        if now_ms - asked_ms > known_ms:
-            bound = self._asked(topic)
-            self._found[topic] = now_ms, bound
+        bound = self._limits(topic, known_ms).bytes_max
         return bound if bound is not None and bound < self._sent_max else None
 
-    def _asked(self, topic: str) -> int | None:
+    def _limits(self, topic: str, known_ms: int) -> _Limits:
+        now_ms = self._clock.monotonic_ms()
+        asked_ms, limits = self._found.get(topic, (now_ms - known_ms - 1, _UNKNOWN))
+        if now_ms - asked_ms > known_ms:
+            limits = self._asked(topic)
+            self._found[topic] = now_ms, limits
+        return limits
+
+    def _asked(self, topic: str) -> _Limits:
         if self._admin is None:
             self._admin = AdminClient(self._config.admin_config())
         seconds = min(ASK_SECONDS_MAX, self._config.connect_timeout_ms / 1000)
@@ -92,9 +156,11 @@ class TopicBounds:
             asked: dict[Any, Any] = self._admin.describe_configs(  # Any: its stubs say nothing.
                 [resource], request_timeout=seconds
             )
-            return int(asked[resource].result(seconds)[SETTING].value)
+            found = asked[resource].result(seconds)
+            policies = found[CLEANUP].value.split(",")
+            return _Limits(int(found[SETTING].value), "compact" in policies)
         except (KafkaException, KeyError, TimeoutError, ValueError):
-            return None  # This user may not ask, say.
+            return _UNKNOWN  # This user may not ask, say.
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
 
 SECONDS_MAX: Final = 5.0  # For each question.
-_MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless it is told otherwise.
+_MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless configured.
 
 
 class ClusterCheck:
@@ -68,7 +68,7 @@ class ClusterCheck:
     def _of_topic(self, topic: str, known: Mapping[str, int]) -> Iterator[Finding]:
         if topic not in known:
             if self._config.topic_creation_enable:
-                yield Finding("topic", _PASSED, f"{topic} is not there, and will be made")
+                yield Finding("topic", _PASSED, f"{topic} is missing, and will be created")
             else:
                 hint = "create it, or set topic.creation.enable to true"
                 yield Finding("topic", _FAILED, f"there is no topic {topic}", hint)

@@ -1,19 +1,18 @@
-"""Options of the Kafka sink, and what librdkafka is told.
+"""Options of the Kafka sink, and the options of librdkafka.
 
 librdkafka's keys pass by an allow-list: some of the others load libraries, run programs, or switch
 off what the sink promises (`acks`, idempotence, the partitioner).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.plugins import ConfigError, Encoding, Problem, SinkOptions, option
-from headrace.plugins.codecs import header_problems
 from headrace.plugins.discovery import names
 from headrace.plugins.hosts import host_problem
-from headrace.sinks.kafka.stated import STATED_KEYS, STATED_PATTERN, stated_problems
+from headrace.plugins.records.codecs import header_problems
 
 _KNOWN: Final = (
     "security.protocol",
@@ -64,13 +63,56 @@ _SERVER: Final = re.compile(
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PORT_MAX: Final = 65535
 
+# Of Kafka's clients' options some are not left open. Configurations of other producers have them:
+# the value that says what the sink does in any case is accepted, another one is refused with the
+# reason, and so is an option that has another name here.
+_EVERY_REPLICA: Final = "a record counts as delivered when all in-sync replicas have it"
+_PATIENCE: Final = "delivery.timeout.ms says how long a record is tried"
+_BYTES: Final = (
+    "org.apache.kafka.common.serialization.ByteArraySerializer",
+    "org.apache.kafka.common.serialization.BytesSerializer",
+    "org.apache.kafka.common.serialization.ByteBufferSerializer",
+)
+_ACCEPTED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "acks": (("all", "-1"), _EVERY_REPLICA),
+    "request.required.acks": (("all", "-1"), _EVERY_REPLICA),
+    "enable.idempotence": (("true",), "without it a retry could change the order, or double"),
+    "retries": (("2147483647",), _PATIENCE),
+    "message.send.max.retries": (("2147483647",), _PATIENCE),
+    "partitioner": (("murmur2_random",), "keys are placed as Java's producers place them"),
+    "key.serializer": (_BYTES, "format and key.format say how keys are encoded"),
+    "value.serializer": (_BYTES, "format says how values are encoded"),
+}
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "key.converter": "give key.format (avro, json, text), and schema.framing for a registry's ids",
+    "value.converter": "give format (avro, json), and schema.framing for a registry's ids",
+    "transactional.id": "give exactly.once: true; transactional.id.prefix begins all ids",
+    "max.request.size": "give message.max.bytes",
+    "sasl.jaas.config": "give sasl.username, and sasl.password as a reference: '${env:NAME}'",
+    "ssl.truststore.location": "give ssl.ca.location, a file in PEM",
+    "ssl.keystore.type": "give ssl.certificate.location and ssl.key.location, files in PEM",
+}
+STATED_KEYS: Final = tuple(_ACCEPTED)
+STATED_PATTERN: Final = "|".join(map(re.escape, (*_ACCEPTED, *_ELSEWHERE)))
+
+
+def stated_problems(given: Mapping[str, str]) -> Iterator[Problem]:
+    """Say of each of the keys *given* why it is not accepted. No value is repeated."""
+    for key, value in given.items():
+        if key in _ELSEWHERE:
+            yield Problem(key, "has another name here", _ELSEWHERE[key])
+            continue
+        accepted, reason = _ACCEPTED[key]
+        if value not in accepted:
+            yield Problem(key, f"can only be {accepted[0]} here: {reason}", "leave it out")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig(SinkOptions):
     """Options of the Kafka sink; keys of librdkafka stand beside them."""
 
     bootstrap_servers: str = option(
-        "Where to find the cluster: host:port, more than one with commas.",
+        "The brokers: host:port, separated by commas.",
         name="bootstrap.servers",
     )
     topic: str = option(
@@ -81,35 +123,35 @@ class KafkaConfig(SinkOptions):
         keys_allowed=r"topic\.map\.[^.]+\.[^.]+",
     )
     topic_creation_enable: bool = option(
-        "Make topics that are missing.", name="topic.creation.enable", default=False
+        "Create missing topics.", name="topic.creation.enable", default=False
     )
     topic_creation_partitions: int = option(
-        "Partitions of a topic that is made; -1: as the brokers have it.",
+        "Partitions of a topic that headrace creates; -1: the brokers' default.",
         name="topic.creation.default.partitions",
         default=-1,
         minimum=-1,
     )
     topic_creation_replication: int = option(
-        "Replication of a topic that is made; -1: as the brokers have it.",
+        "Replication factor of a topic that headrace creates; -1: the brokers' default.",
         name="topic.creation.default.replication.factor",
         default=-1,
         minimum=-1,
     )
     topic_creation_config: Mapping[str, str] = option(
-        "`topic.creation.default.<setting>`: any setting of a topic that is made.",
+        "`topic.creation.default.<setting>`: any setting of a topic that headrace creates.",
         keys_allowed=r"topic\.creation\.default\.[a-z][a-z.]*",
     )
     format: str = option("How values are encoded: `avro`, `json`, or a plugin's.", default="avro")
     envelope: str = option(
-        "What stands around a change.", default="cep44", choices=("cep44", "debezium", "flat")
+        "The fields around a change.", default="cep44", choices=("cep44", "debezium", "flat")
     )
     key: str | None = option(
-        "The columns of the key: those of the partition key, whose order is kept, or of the whole "
-        "primary key, as compaction wants them: `partition`, or `primary`, which debezium has.",
+        "The columns of the key: `partition`, which keeps the order of a partition, or "
+        "`primary`, which compaction needs and debezium has.",
         default=None,
     )
     types: str = option(
-        "`lossless`, or the table of types in CEP-44's text, `cep44`, which loses values.",
+        "`lossless`, or `cep44`, the table of types of CEP-44, which loses values.",
         default="lossless",
         choices=("lossless", "cep44"),
     )
@@ -119,24 +161,24 @@ class KafkaConfig(SinkOptions):
         default=None,
     )
     tombstones_on_delete: bool = option(
-        "Send a tombstone after a deletion of all that is under its key.",
+        "Send a tombstone after a deletion of everything under its key.",
         name="tombstones.on.delete",
         default=False,
     )
     headers: tuple[str, ...] = option(
         "The headers of a message: schemaId, table, keyspace and token cost next to nothing; "
-        "those of one record cost much: mutation, index, of, op, timestamp, copies, node, segment, "
-        "position, traceparent.",
+        "those of one record cost much: mutation, index, of, op, timestamp, traceparent, and the "
+        "fields of the source's origin; Cassandra's are copies, node, segment and position.",
         default=("schemaId", "table", "token"),
     )
     exactly_once: bool = option(
-        "Write in transactions that have the positions in them, too: a consumer that reads what is "
-        "committed gets every change once.",
+        "Write in transactions that include the positions: a consumer that reads "
+        "committed messages gets every change once.",
         name="exactly.once",
         default=False,
     )
     offsets_topic: str = option(
-        "The compacted topic that keeps the positions, exactly once; it is made if missing.",
+        "The compacted topic that keeps the positions, exactly once; created if missing.",
         name="offsets.storage.topic",
         default="headrace-offsets",
     )
@@ -153,7 +195,7 @@ class KafkaConfig(SinkOptions):
         maximum=600_000,
     )
     submit_timeout_ms: int = option(
-        "How long a full queue may hold up a batch before the batch is retried.",
+        "How long a full queue may delay a batch before the batch is retried.",
         name="submit.timeout.ms",
         default=5_000,
         minimum=0,
@@ -169,14 +211,14 @@ class KafkaConfig(SinkOptions):
         "Password of the key store.", name="ssl.keystore.password", default=None, secret=True
     )
     librdkafka: Mapping[str, str] = option(
-        "Keys that librdkafka knows: security, compression, batching, time-outs.",
+        "Options of librdkafka: security, compression, batching, time-outs.",
         keys_allowed=CLIENT_KEYS,
         keys_known=_KNOWN,
     )
     stated: Mapping[str, str] = option(
-        "Options of Kafka's clients that have one value here: `acks=all`, "
-        "`enable.idempotence=true`, `retries=2147483647`, `partitioner=murmur2_random`, and "
-        "serializers of bytes.",
+        "Options of Kafka's clients that have a fixed value here: `acks=all`, "
+        "`enable.idempotence=true`, `retries=2147483647`, `partitioner=murmur2_random`, "
+        "and serializers of bytes.",
         keys_allowed=STATED_PATTERN,
         keys_known=STATED_KEYS,
     )
@@ -288,7 +330,7 @@ def _topic_problem(key: str, topic: str) -> Problem | None:
     if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return None
     hint = "use letters, digits, . _ -, and {keyspace} and {table}"
-    return Problem(key, f"{topic!r} is no topic name", hint)
+    return Problem(key, f"{topic!r} is not a topic name", hint)
 
 
 def _is_number(given: str) -> bool:

@@ -1,4 +1,4 @@
-"""What librdkafka's errors mean to the framework, and the errors the sink raises itself."""
+"""Maps librdkafka's errors to the framework's; the errors that the sink raises itself."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -33,7 +33,17 @@ _FATAL: Final = frozenset(
 )
 
 
-# What says that nobody answered.
+# Codes for a topic that no longer exists.
+GONE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+
+
+# Codes for a missing answer.
 UNANSWERED: Final = frozenset(
     {
         KafkaError.REQUEST_TIMED_OUT,
@@ -73,6 +83,11 @@ def code_of(error: KafkaError) -> str:
     return "kafka_" + error.name().strip("_").lower()
 
 
+# Codes of permanent refusals. librdkafka gives one to all records of a batch; it does not say which
+# record it was.
+REFUSED: Final = frozenset(code_of(KafkaError(code)) for code in _REJECT)
+
+
 def hint_of(error: KafkaError | None) -> str:
     """Say what to look at when no broker answered and *error* was the last thing heard."""
     name = error.name() if error else ""
@@ -104,7 +119,7 @@ class TopicMissingError(MissingRequirementError):
 
 
 class OffsetsTopicError(MissingRequirementError):
-    """The topic that keeps the states, exactly once, is not there, not for us, or forgets."""
+    """The topic of the states, exactly once, is missing, not authorized, or not compacted."""
 
     code = "kafka_offsets_topic"
 

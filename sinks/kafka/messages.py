@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.plugins import EncodedRecords, Headers
-from headrace.plugins.codecs import (
+from headrace.plugins.records.codecs import (
     CHUNK_COUNT_HEADER,
     CHUNK_ID_HEADER,
     CHUNK_INDEX_HEADER,

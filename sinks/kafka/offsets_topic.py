@@ -1,4 +1,4 @@
-"""The compacted topic that keeps the states of splits, exactly once: where, and reading it.
+"""The compacted topic of the states of splits, exactly once, and how it is read.
 
 All entries of a split are in one partition, so that its owner reads no other's.
 """
@@ -181,7 +181,7 @@ class OffsetsTopic:
             self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
 
     def _refuse(self, error: KafkaError, hint: str, what: str = "") -> None:
-        """Fail for an answer; that there was none yet is no failure."""
+        """Fail for an error in an answer; a missing answer is not a failure."""
         if error.code() not in UNANSWERED:
             self._fail(f"{what}{error.str()}", hint)
 
@@ -201,7 +201,7 @@ class _Reading:
         self._consumer = Consumer(
             {
                 **config.admin_config(),
-                "group.id": f"{config.transactional_id_prefix}-states",  # Joined by nobody.
+                "group.id": f"{config.transactional_id_prefix}-states",  # No consumer joins it.
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
@@ -225,6 +225,8 @@ class _Reading:
     def _take(self, message: Message) -> None:
         error = message.error()
         if error is not None:
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return  # No group is joined: librdkafka looks for its coordinator all the same.
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's own)
                 raise KafkaException(error)
             self._done |= (message.offset() or 0) >= self._end
@@ -241,7 +243,7 @@ class _Reading:
             self._found[name] = bytes(value)
 
     def _name_in(self, key: bytes) -> str | None:
-        """Return the name that *key* was made of; None: it is none of ours, whoever wrote it."""
+        """Return the name that *key* was made of; None: another program wrote it."""
         try:
             name = json.loads(key)[-1]
         except ValueError:

@@ -1,4 +1,4 @@
-"""The messages of one delivery that have not come back yet, and the verdict on its records."""
+"""The messages of one delivery that are not acknowledged yet, and the result of its records."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -7,15 +7,24 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from headrace.plugins import Disposition, Failure
+from headrace.plugins import Disposition, Failure, Headers
 from headrace.sinks.kafka.failures import code_of, disposition
 from headrace.sinks.kafka.messages import Messages
 
 TOO_LARGE: Final = "kafka_msg_size_too_large"
+INVALID: Final = "kafka_invalid_record"
 Arrived = Callable[[KafkaError | None, Message], None]
 Finish = Callable[["Outstanding", int, list[Failure]], None]
+Judge = Callable[[int, KafkaError, str], Failure]
+Pair = tuple[bytes | None, bytes | None]  # Key and value, which identify a message.
 # What to do about a record of several messages is what the worst of their failures asks for.
 _SEVERITY: Final = (Disposition.REJECT, Disposition.RETRY, Disposition.FATAL)
+
+
+def failure_of(index: int, error: KafkaError, topic: str = "") -> Failure:
+    """Return what to tell the framework about record *index*, which was sent to *topic*."""
+    del topic  # Said by those who know more of it.
+    return Failure(index, disposition(error), code_of(error), error.str())
 
 
 class Outstanding:
@@ -25,25 +34,32 @@ class Outstanding:
     is looked up by content, and only when something failed.
     """
 
-    __slots__ = ("_failed", "_failures", "_finish", "_left", "_messages", "_untaken", "singly")
+    __slots__ = (
+        *("_failed", "_failures", "_finish", "_judge"),
+        *("_left", "_messages", "_untaken", "alone", "singly"),
+    )
 
-    def __init__(self, messages: Messages, finish: Finish, *, singly: bool) -> None:
+    def __init__(
+        self, messages: Messages, finish: Finish, *, singly: bool, judge: Judge = failure_of
+    ) -> None:
         """*finish* is called once, with the number of records delivered and the failures.
 
-        *singly* says that every message travels alone, so that "too large" means this one.
+        *singly* says that every message travels alone, so that a refusal means this one.
         """
         self._messages = messages
         self._finish = finish
+        self._judge = judge
         self.singly = singly
+        self.alone: set[Pair] = set()  # They travel alone, too.
         self._left = len(messages.values)
-        self._failed: list[tuple[KafkaError, bytes | None, bytes | None]] = []
+        self._failed: list[tuple[KafkaError, str, bytes | None, bytes | None]] = []
         self._failures: dict[int, Failure] = {}
         self._untaken: set[int] = set()
 
     def arrived(self, error: KafkaError | None, message: Message) -> None:
         """Count one message that came back. Called by librdkafka, in a poll."""
         if error is not None:
-            self._failed.append((error, message.key(), message.value()))
+            self._failed.append((error, message.topic() or "", message.key(), message.value()))
         self._left -= 1
         if not self._left:
             self._end()
@@ -56,9 +72,25 @@ class Outstanding:
         if not self._left:
             self._end()
 
-    def returned(self) -> Sequence[tuple[bytes | None, bytes | None, Failure]]:
-        """Return key, value and failure of each message that came back undelivered."""
-        return [(key, value, self._judged(0, error)) for error, key, value in self._failed]
+    def returned(self) -> Sequence[tuple[str, bytes | None, bytes | None, Failure]]:
+        """Return topic, key, value and failure of each message that came back undelivered."""
+        return [
+            (topic, k, v, self.blamed(self._judge(0, error, topic), k, v))
+            for error, topic, k, v in self._failed
+        ]
+
+    def headers_of(self, key: bytes | None, value: bytes | None) -> Sequence[Headers]:
+        """Return the headers of each message with that key and value."""
+        messages = self._messages
+        rows = zip(messages.keys, messages.values, messages.headers, strict=True)
+        return [headers for k, v, headers in rows if (k, v) == (key, value)]
+
+    def blamed(self, failure: Failure, key: bytes | None, value: bytes | None) -> Failure:
+        """Return *failure* of a message, to be tried again where another one may be the cause."""
+        alone = self.singly or (key, value) in self.alone
+        if failure.disposition is Disposition.REJECT and not alone:
+            return replace(failure, disposition=Disposition.RETRY)
+        return failure
 
     def _end(self) -> None:
         for failure in self._resolved():
@@ -75,22 +107,14 @@ class Outstanding:
         if not self._failed:
             return ()
         messages = self._messages
-        places: dict[tuple[bytes | None, bytes | None], list[int]] = defaultdict(list)
+        places: dict[Pair, list[int]] = defaultdict(list)
         for number in reversed(range(len(messages.values))):
             if number not in self._untaken:
                 places[messages.keys[number], messages.values[number]].append(number)
-        return [self._judged(places[key, value].pop(), error) for error, key, value in self._failed]
-
-    def _judged(self, number: int, error: KafkaError) -> Failure:
-        failure = failure_of(self._messages.owner(number), error)
-        if failure.code == TOO_LARGE and not self.singly:
-            return replace(failure, disposition=Disposition.RETRY)
-        return failure
-
-
-def failure_of(index: int, error: KafkaError) -> Failure:
-    """Return what to tell the framework about record *index*."""
-    return Failure(index, disposition(error), code_of(error), error.str())
+        return [
+            self.blamed(self._judge(messages.owner(places[k, v].pop()), error, topic), k, v)
+            for error, topic, k, v in self._failed
+        ]
 
 
 def _severity(failure: Failure) -> int:

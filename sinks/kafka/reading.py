@@ -1,7 +1,7 @@
 """Reads topics back, partition by partition, to their ends: for comparing, not for following.
 
 A throwaway consumer is assigned a partition and joins no group. The end is what the broker calls
-the end of the partition: offsets are no count, since transactions and compaction leave gaps.
+the end of the partition: offsets do not count messages, as transactions and compaction leave gaps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def partitions(config: KafkaConfig, topics: Sequence[str]) -> Sequence[str]:
 
     Raises:
         BrokerUnreachableError: no broker answers.
-        TopicMissingError: a topic is not there.
+        TopicMissingError: a topic does not exist.
 
     """
     consumer = _consumer(config)
@@ -36,7 +36,7 @@ def partitions(config: KafkaConfig, topics: Sequence[str]) -> Sequence[str]:
     found = []
     for topic in topics:
         if topic not in known or known[topic].error is not None:
-            raise TopicMissingError("is not there", place=f"topic {topic}")
+            raise TopicMissingError("does not exist", place=f"topic {topic}")
         found += [f"{topic}:{number}" for number in sorted(known[topic].partitions)]
     return found
 
@@ -96,7 +96,7 @@ def _consumer(config: KafkaConfig) -> Consumer:
             "group.id": "headrace-reading",  # It is asked for; nothing is joined or committed.
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # An end is told when a fetch has found nothing for so long.
+            "fetch.wait.max.ms": 10,  # A fetch that finds nothing for this time shows the end.
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }

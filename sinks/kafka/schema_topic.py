@@ -24,12 +24,14 @@ class SchemaTopicError(RetriableError):
 class SchemaTopicConfig:
     """Options of the schema store `topic`, each after `schema.store.`."""
 
-    bootstrap_servers: str = option("Where the cluster is.", name="bootstrap.servers")
+    bootstrap_servers: str = option(
+        "The brokers: host:port, separated by commas.", name="bootstrap.servers"
+    )
     topic: str = option("The topic; it should be compacted.")
     sasl_password: str | None = option(
         "Password for SASL.", name="sasl.password", default=None, secret=True
     )
-    librdkafka: Mapping[str, str] = option("As for the sink.", keys_allowed=CLIENT_KEYS)
+    librdkafka: Mapping[str, str] = option("As in the sink.", keys_allowed=CLIENT_KEYS)
 
 
 class TopicSchemaStore(SchemaStore):

@@ -1,6 +1,7 @@
 """The Kafka sink as the framework sees it."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from confluent_kafka import KafkaException
 
@@ -13,10 +14,12 @@ from headrace.plugins import (
     Sink,
     Stored,
 )
+from headrace.sinks.kafka.bounds import TopicBounds
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import EgressError, check_hosts
 from headrace.sinks.kafka.topics import Topics
 from headrace.sinks.kafka.transactions import KafkaTransactions
+from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import KafkaWriter
 
 
@@ -72,7 +75,7 @@ class KafkaSink(Sink):
 
         """
         check_hosts(self.config.hosts)  # Before librdkafka connects, which it does at once.
-        writer = KafkaWriter(self.config, self.context)
+        writer = KafkaWriter(self.config, self.context, self._watch)
         try:
             writer.connect()
         except BaseException:
@@ -94,7 +97,17 @@ class KafkaSink(Sink):
 
         """
         check_hosts(self.config.hosts)
-        return KafkaTransactions(self.config, self.context, split)
+        return KafkaTransactions(self.config, self.context, split, self._watch, self._bounds)
+
+    @cached_property
+    def _watch(self) -> TopicWatch:
+        """What all writers of this sink share."""
+        return TopicWatch(self.config, self.context)
+
+    @cached_property
+    def _bounds(self) -> TopicBounds:
+        """What the writers of all splits share."""
+        return TopicBounds(self.config, self.context.clock)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:

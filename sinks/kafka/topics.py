@@ -1,4 +1,4 @@
-"""Which topic a table's records go to; whether it is there; making it where that is allowed."""
+"""The topic of a table's records: its name, whether it exists, and its creation if allowed."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
@@ -16,6 +16,7 @@ from headrace.sinks.kafka.failures import (
     check_hosts,
     hint_of,
 )
+from headrace.sinks.kafka.watch import TopicWatch, tool
 
 _PATIENCE_MS: Final = 100
 # Answers about a topic that is being made.
@@ -28,9 +29,12 @@ _MAP_PREFIX: Final = "topic.map."
 class Topics:
     """The topics of one writer; called on its thread."""
 
-    def __init__(self, config: KafkaConfig, clock: Clock, place: str) -> None:
-        """Look at nothing yet; *place* is said in errors."""
+    def __init__(
+        self, config: KafkaConfig, clock: Clock, place: str, watch: TopicWatch | None = None
+    ) -> None:
+        """Look at nothing yet; errors have *place*; *watch* gets the topics in use."""
         self._config = config
+        self._watch = watch
         self._clock = clock
         self._place = place
         self._ready: set[str] = set()
@@ -54,7 +58,7 @@ class Topics:
         return name
 
     def find_broker(self, producer: Producer, heard: Heard) -> None:
-        """Wait until a broker answers, and judge all that it tells of.
+        """Wait until a broker answers, and check all that it reports.
 
         Raises:
             BrokerUnreachableError: none answers.
@@ -83,13 +87,15 @@ class Topics:
         Raises:
             BrokerUnreachableError: no broker answered.
             EgressError: one of them is where nothing of ours may go.
-            TopicMissingError: a topic is not there and is not made.
+            TopicMissingError: a topic is missing and is not created.
 
         """
         for topic in topics:
             if topic not in self._ready:
                 self._await(topic, producer, heard)
                 self._ready.add(topic)
+                if self._watch is not None:
+                    self._watch.add(topic)
 
     def _await(self, topic: str, producer: Producer, heard: Heard) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._config.connect_timeout_ms
@@ -119,21 +125,17 @@ class Topics:
                 f"topic {topic} is there, but had no leader for "
                 f"{self._config.connect_timeout_ms} ms",
                 place=self._place,
-                hint=f"start the brokers that have its replicas (`{self._tool} --describe --topic "
-                f"{topic}` names them), then start again. Nothing is lost: what was not delivered "
-                "is read again",
+                hint=f"start the brokers that have its replicas (`{tool(self._config)} --describe "
+                f"--topic {topic}` names them), then start again. Nothing is lost: what was not "
+                "delivered is read again",
             )
         raise TopicMissingError(
             f"no topic {topic} within {self._config.connect_timeout_ms} ms",
             place=self._place,
-            hint=f"create it (`{self._tool} --create --topic {topic}`), or set "
+            hint=f"create it (`{tool(self._config)} --create --topic {topic}`), or set "
             "topic.creation.enable to true, then start again. Nothing is lost: what was not "
             "delivered is read again",
         )
-
-    @property
-    def _tool(self) -> str:
-        return f"kafka-topics --bootstrap-server {self._config.bootstrap_servers}"
 
     def _fail_unreachable(self, last: KafkaError | None) -> NoReturn:
         said = f": {last.str()}" if last else ""

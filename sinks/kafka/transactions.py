@@ -29,13 +29,15 @@ from headrace.plugins import (
 from headrace.sinks.kafka.bounds import SETTING, TopicBounds, size_of
 from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import (
+    REFUSED,
     TRANSACTION_REFUSALS,
     StateTooLargeError,
     TransactionsRefusedError,
 )
 from headrace.sinks.kafka.messages import Messages
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
-from headrace.sinks.kafka.outstanding import TOO_LARGE, Outstanding, failure_of
+from headrace.sinks.kafka.outstanding import INVALID, TOO_LARGE, Outstanding, Pair, failure_of
+from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import POLL_MS, HeaderList, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
@@ -43,14 +45,15 @@ BEGIN_MS_MAX: Final = 1_000  # So long a call of `begin` holds up the other spli
 ABORT_SECONDS_AT_CLOSE: Final = 1.0
 _NUMBERED: Final = re.compile(r"[0-9]+-of-[0-9]+", re.ASCII)
 _NO_BOUND: Final = 1 << 62
-Pair = tuple[bytes | None, bytes | None]
+_LOOK_MS: Final = 100
+_PURGED: Final = frozenset({"kafka_purge_queue", "kafka_purge_inflight"})
 
 
 def _id_of(job: str, split: str) -> str:
     """Return what no other job and split have: joined by a dash or, with others in it, marked.
 
     Readable first, so that a right by prefix is one to all of a job. What is unmarked may never
-    become marked: under another id, brokers do not keep out who lived under the old one.
+    become marked: under another id, brokers do not fence a producer with the old one.
     """
     joined = f"{job}-{split}"
     if joined.count("-") == 1 or _NUMBERED.fullmatch(split):  # Where the split begins is seen.
@@ -61,7 +64,7 @@ def _id_of(job: str, split: str) -> str:
 
 class _Phase(Enum):
     NEW = "new"
-    """Nobody is kept out yet."""
+    """No former writer is fenced yet."""
     READY = "ready"
     OPEN = "open"
     BROKEN = "broken"
@@ -74,8 +77,17 @@ class _Phase(Enum):
 class KafkaTransactions(KafkaWriter, TransactionalWriter):
     """See the module. Every method is called on one thread."""
 
-    def __init__(self, config: KafkaConfig, context: Context, split: str) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        context: Context,
+        split: str,
+        watch: TopicWatch | None = None,
+        bounds: TopicBounds | None = None,
+    ) -> None:
         """Make the producer; it connects in the background.
+
+        *watch* and *bounds* are shared with the other splits of a sink.
 
         Raises:
             ConfigError: librdkafka refuses a value.
@@ -88,10 +100,11 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._end: HeadraceError | None = None
         self._refused: dict[Pair, Failure] = {}
         self._spent = False  # Whether the producer is of no use for another transaction.
-        self._refusing = False  # Whether the open transaction goes on without some records.
-        self._bounds = TopicBounds(config, context.clock)
+        self._refusing = False  # Whether the open transaction continues without some records.
+        self._bounds = bounds or TopicBounds(config, context.clock)
+        self._looked_ms = 0
         self._entered: set[str] = set()  # The entries that the open transaction has by now.
-        super().__init__(config, context)
+        super().__init__(config, context, watch)
         self.place = self._offsets.place
         self._timeout_ms = int(config.librdkafka.get("transaction.timeout.ms", TIMEOUT_MS))
         self.window_ms = self._timeout_ms
@@ -100,7 +113,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         """See `TransactionalWriter.begin`.
 
         Raises:
-            FencedError: a later writer has begun.
+            FencedError: a later writer has started.
             OffsetsTopicError: the topic of states cannot be used.
             TransactionsRefusedError: the brokers refuse transactions to this user.
 
@@ -127,11 +140,18 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
 
         Raises:
             AbortedError: the transaction is broken.
-            FencedError: a later writer has begun.
+            FencedError: a later writer has started.
 
         """
         self._open()
         super().submit(delivery, settle)
+
+    def drain(self, deadline_ms: int) -> bool:
+        """See `Writer.drain`."""
+        settled = super().drain(deadline_ms)
+        if not settled:
+            self._call_back()
+        return settled
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
         """See `TransactionalWriter.commit`."""
@@ -169,9 +189,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return {**options, "transactional.id": self._id}
 
     def _replace_producer(self) -> None:
-        """Go on with a new producer, which is yet to keep out the old one.
+        """Continue with a new producer, which has yet to fence the old one.
 
-        After an abort librdkafka goes on counting behind a message that the brokers refused, and so
+        After an abort librdkafka counts on after a message that the brokers refused, and so
         breaks the next transaction, too.
         """
         self._producer.purge()
@@ -276,29 +296,47 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             if self._clock.monotonic_ms() >= deadline_ms:
                 return False
             self._poll(POLL_MS)
+            self._call_back()
         return True
+
+    def _call_back(self) -> None:
+        """Have what a broken transaction does not send come back now, not when it times out.
+
+        librdkafka keeps also the record that brokers refused, and only says why it broke.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._phase is not _Phase.OPEN or now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        if self._reason().txn_requires_abort():
+            self._producer.purge(blocking=False)
 
     def _produce_all(self, messages: Messages, outstanding: Outstanding) -> None:
         places = set(messages.places)
         topics = places if messages.routed else {self._topics.of(place) for place in places}
-        narrow = self._bounds.narrow(topics)
-        if narrow or self._singly or self._refused:
-            self._produce_carefully(messages, outstanding, narrow)
+        narrow, beyond = self._bounds.narrow(topics), self._bounds.refused(topics)
+        without_key = None in messages.keys and self._bounds.compacted(topics)
+        if narrow or beyond or without_key or self._singly or self._refused:
+            self._produce_carefully(messages, outstanding, narrow, beyond)
         else:
             super()._produce_all(messages, outstanding)
 
     def _produce_carefully(
-        self, messages: Messages, outstanding: Outstanding, narrow: Mapping[str, int]
+        self,
+        messages: Messages,
+        outstanding: Outstanding,
+        narrow: Mapping[str, int],
+        beyond: Mapping[str, int],
     ) -> None:
         """Produce so that brokers refuse no batch for a record of it that has nothing wrong.
 
         What they are known to refuse is not sent. What is on its way together fits into one batch
-        of the topic that takes least; where that is not known and they refused one, each record
-        travels alone.
+        of the topic that takes least; when they refused a batch all the same, each record travels
+        alone.
         """
-        most = 0 if self._singly and not narrow else min(narrow.values(), default=_NO_BOUND)
-        outstanding.singly |= bool(narrow)  # What is too large was alone, or it is not sent.
-        self._flush()  # What is still on its way of another delivery.
+        most = 0 if self._singly else min(narrow.values(), default=_NO_BOUND)
+        if most < _NO_BOUND:
+            self._flush()  # What is still on its way of another delivery.
         under_way = 0
         columns = zip(
             messages.values, messages.keys, messages.headers, messages.places, strict=True
@@ -307,16 +345,23 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             topic = place if messages.routed else self._topics.of(place)
             size = size_of(key, value, headers)
             known = self._refused.get((key, value))
-            if known is None and self._bounds.is_beyond(topic, size):
-                known = self._beyond(topic, self._bounds.least_size(key, value, headers), size)
+            self._refusing |= known is not None
+            refused = beyond.get(topic, _NO_BOUND)
+            if known is None and (size >= refused or self._bounds.is_beyond(topic, size)):
+                least = self._bounds.least_size(key, value, headers)
+                known = self._beyond(topic, least, size, refused)
+            if known is None and key is None and self._bounds.needs_key(topic):
+                text = f"topic {topic} is compacted, and takes no record without a key"
+                known = Failure(0, Disposition.REJECT, INVALID, text)
             if known is not None:
-                self._refusing = True
                 outstanding.fail(number, known)
                 continue
             if under_way and under_way + size > most:
                 self._flush()
                 under_way = 0
             under_way += size
+            if size > most:
+                outstanding.alone.add((key, value))
             if not self._produced(messages, number, outstanding, topic):
                 return
 
@@ -341,37 +386,57 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             return self._passed_over(messages, number, outstanding, error)
         return True
 
-    def _beyond(self, topic: str, least: int, size: int) -> Failure | None:
-        """Return why a record of *size* cannot be sent, which has *least* bytes for brokers."""
-        if not self._bounds.is_beyond(topic, least):
-            return None
+    def _beyond(self, topic: str, least: int, size: int, refused: int) -> Failure | None:
+        """Return why a record of *size* is not sent, which has *least* bytes for brokers.
+
+        They refused one of *refused* bytes.
+        """
         text = f"a record of {size} bytes is larger than {SETTING} of topic {topic}"
+        if not self._bounds.is_beyond(topic, least):
+            if least < refused:
+                return None
+            packed = "" if least == size else f" (at least {least} compressed)"
+            text = f"a record of {size} bytes{packed} is not sent: "
+            text += f"topic {topic} refused one of {refused} bytes within the last minute"
         return Failure(0, Disposition.REJECT, TOO_LARGE, text)
 
     def _settle(self, outstanding: Outstanding, delivered: int, failures: list[Failure]) -> None:
-        """Tell the verdict; what failed on its way broke the transaction."""
+        """Report the result; a failure on the way broke the transaction."""
         settle = self._outstanding.pop(outstanding, None)
         if settle is None:
             return
-        for key, value, failure in outstanding.returned():
+        returned = outstanding.returned()
+        for topic, key, value, found in returned:
+            failure = found
+            if found.code in _PURGED and self._phase is _Phase.OPEN:
+                failure = outstanding.blamed(failure_of(0, self._reason()), key, value)
+            if failure.code not in REFUSED:
+                continue
+            self._spent = True
             if failure.disposition is Disposition.REJECT:
                 self._refused[key, value] = failure
-                self._spent = True
                 self.window_ms = 0  # What comes again is committed soon: less comes again after it.
-            self._singly |= failure.code == TOO_LARGE
-        if outstanding.returned():
+                if failure.code == TOO_LARGE:
+                    alike = outstanding.headers_of(key, value)
+                    sizes = [self._bounds.least_size(key, value, headers) for headers in alike]
+                    self._bounds.refuse(topic, max(sizes))
+            else:
+                self._singly = True  # Which one it was is seen next time.
+        if returned:
             failures = self._broken(failures)
         settle(delivered=delivered, failures=failures)
 
     def _broken(self, failures: list[Failure]) -> list[Failure]:
-        """Return what is told when a message failed: all of the transaction is sent again."""
+        """Return the result after a failure: all of the transaction is sent again."""
         reason = failure_of(0, self._reason()) if self._phase is _Phase.OPEN else failures[0]
+        reason = next((f for f in failures if f.code == reason.code), reason)  # It says more.
         if reason.disposition is Disposition.FATAL:
             return [replace(reason, index=f.index) for f in failures]
+        at_once = reason.code in REFUSED  # It is found, or looked for, when it comes again.
         return [
-            replace(f, disposition=Disposition.RETRY, at_once=True)
-            if f.disposition is Disposition.REJECT
-            else f
+            f
+            if f.disposition is Disposition.FATAL
+            else replace(f, disposition=Disposition.RETRY, at_once=at_once)
             for f in failures
         ]
 
@@ -382,7 +447,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
             return error
-        raise AssertionError("a transaction began within another")
+        raise AssertionError("a transaction started within another")
 
     def _on_error(self, error: KafkaError) -> None:
         super()._on_error(error)

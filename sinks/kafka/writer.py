@@ -1,12 +1,14 @@
 """Producing: one `produce` per message, one callback object per delivery, no thread of our own.
 
 Callbacks run where this writer polls, on the thread that calls `submit` and `drain`: a second
-thread would fight for the interpreter once per record. So whoever waits calls `drain`, with a
+thread would fight for the interpreter once per record. So a thread that waits calls `drain`, with a
 deadline in the past if it does not want to wait.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import length_hint
+from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -23,10 +25,18 @@ from headrace.plugins import (
     Writer,
 )
 from headrace.sinks.kafka.config import KafkaConfig
-from headrace.sinks.kafka.failures import QueueFullError, WriterClosedError, code_of, hint_of
+from headrace.sinks.kafka.failures import (
+    GONE,
+    REFUSED,
+    QueueFullError,
+    WriterClosedError,
+    code_of,
+    hint_of,
+)
 from headrace.sinks.kafka.messages import Messages, messages_of
-from headrace.sinks.kafka.outstanding import TOO_LARGE, Arrived, Outstanding, failure_of
+from headrace.sinks.kafka.outstanding import Arrived, Outstanding, failure_of
 from headrace.sinks.kafka.topics import Topics
+from headrace.sinks.kafka.watch import TopicWatch, gone_hint
 
 POLL_MS: Final = 100
 _TOO_LARGE: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "exceeds large.bytes")
@@ -50,8 +60,12 @@ def new_producer(options: Mapping[str, object], *, place: str) -> Producer:
 class KafkaWriter(Writer):
     """Writes deliveries. Every method is called on one thread."""
 
-    def __init__(self, config: KafkaConfig, context: Context) -> None:
+    def __init__(
+        self, config: KafkaConfig, context: Context, watch: TopicWatch | None = None
+    ) -> None:
         """Make the producer; it connects in the background.
+
+        *watch* is shared with the other writers of a sink, of which this one calls it.
 
         Raises:
             ConfigError: librdkafka refuses a value.
@@ -61,7 +75,8 @@ class KafkaWriter(Writer):
         self._clock = context.clock
         self._log = context.log
         self._place = f"kafka://{config.bootstrap_servers}?topic={config.topic}"
-        self._topics = Topics(config, context.clock, self._place)
+        self._watch = watch or TopicWatch(config, context)
+        self._topics = Topics(config, context.clock, self._place, self._watch)
         self._outstanding: dict[Outstanding, Settle] = {}
         self._last_error: KafkaError | None = None
         self._heard: set[int] = set()
@@ -75,7 +90,7 @@ class KafkaWriter(Writer):
 
         Raises:
             BrokerUnreachableError: no broker answered.
-            TopicMissingError: the topic is not there and is not made.
+            TopicMissingError: the topic is missing and is not created.
 
         """
         topic = self._topics.fixed
@@ -92,8 +107,8 @@ class KafkaWriter(Writer):
 
         Raises:
             QueueFullError: there was no room for the first record.
-            BrokerUnreachableError: no broker told of a table's topic.
-            TopicMissingError: it is not there and is not made.
+            BrokerUnreachableError: no broker reported a table's topic.
+            TopicMissingError: it is missing and is not created.
 
         """
         if self._closed:
@@ -108,7 +123,9 @@ class KafkaWriter(Writer):
         messages = messages_of(
             encoded, chunk_bytes=self._config.value_bytes_max, is_chunked=self._config.is_chunked
         )
-        outstanding = Outstanding(messages, self._settle, singly=self._singly)
+        outstanding = Outstanding(
+            messages, self._settle, singly=self._singly, judge=self._failure_of
+        )
         self._outstanding[outstanding] = settle
         self._produce_all(messages, outstanding)
         self._poll(0)
@@ -117,12 +134,14 @@ class KafkaWriter(Writer):
         """Poll until all is settled or the clock says *deadline_ms*; say whether all is."""
         if self._closed:
             return True
+        self._watch.look()
         self._poll(0)
         while self._outstanding:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 break
             self._poll(min(left_ms, POLL_MS))
+        self._watch.look()  # Before this, what it asked for had time to come.
         return not self._outstanding
 
     def close(self) -> None:
@@ -130,6 +149,7 @@ class KafkaWriter(Writer):
         if self._closed:
             return
         self._closed = True
+        self._watch.close()
         self._outstanding.clear()
         self._producer.purge()
         del self._producer  # Now, not when memory is collected: it has threads and connections.
@@ -177,12 +197,23 @@ class KafkaWriter(Writer):
         self, messages: Messages, number: int, outstanding: Outstanding, error: KafkaException
     ) -> bool:
         """Fail message *number*, which was not taken; say whether the next may be tried."""
-        failure = failure_of(0, error.args[0])
+        place = messages.places[number]
+        topic = place if messages.routed else self._topics.of(place)
+        failure = self._failure_of(0, error.args[0], topic)
         if failure.disposition is not Disposition.REJECT:
             self._give_up(messages, number, outstanding, failure)
             return False
         outstanding.fail(number, failure)
         return True
+
+    def _failure_of(self, index: int, error: KafkaError, topic: str) -> Failure:
+        if error.code() not in GONE and self._watch.is_missing(topic):
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)  # Why it timed out.
+        failure = failure_of(index, error)
+        if error.code() not in GONE:
+            return failure
+        text = f"topic {topic} was deleted while the job ran: {failure.message}"
+        return replace(failure, message=text, hint=gone_hint(self._config, topic))
 
     def _produce_patiently(
         self,
@@ -223,13 +254,14 @@ class KafkaWriter(Writer):
             return
         if delivered:
             self._heard.clear()
-        # A broker refuses a whole batch as too large, innocent records too: retried one by one,
-        # only the guilty fail again.
-        if any(f.code == TOO_LARGE and f.disposition is Disposition.RETRY for f in failures):
+        # A broker refuses a whole batch, with its valid records: sent again one by one, only the
+        # bad ones fail again.
+        refused = [f for f in failures if f.code in REFUSED and f.disposition is Disposition.RETRY]
+        if refused:
             self._singly = self._renewal_due = True
-            self._log.warning("kafka_batch_too_large", place=self._place)
+            self._log.warning("kafka_batch_refused", place=self._place, error=refused[0].code)
         elif self._singly and outstanding.singly and not self._outstanding:
-            self._singly = False  # The guilty are found.
+            self._singly = False  # The bad records are found.
             self._renewal_due = True
         settle(delivered=delivered, failures=failures)
 
@@ -241,17 +273,15 @@ class KafkaWriter(Writer):
                 place=self._place,
                 hint=hint_of(self._last_error),
             )
-        self._producer = self._new_producer()
+        alone = {"batch.num.messages": 1} if self._singly else {}
+        self._producer = self._new_producer(alone)
         self._renewal_due = False
 
     def _producer_options(self) -> dict[str, object]:
-        options: dict[str, object] = {**self._config.producer_config(), "error_cb": self._on_error}
-        if self._singly:
-            options["batch.num.messages"] = 1
-        return options
+        return {**self._config.producer_config(), "error_cb": self._on_error}
 
-    def _new_producer(self) -> Producer:
-        return new_producer(self._producer_options(), place=self._place)
+    def _new_producer(self, more: Mapping[str, object] = MappingProxyType({})) -> Producer:
+        return new_producer({**self._producer_options(), **more}, place=self._place)
 
     def _last_heard(self) -> KafkaError | None:
         self._poll(0)
@@ -266,7 +296,7 @@ class KafkaWriter(Writer):
     def _on_error(self, error: KafkaError) -> None:
         """Remember what went wrong with the connection; log it when it is news."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (librdkafka's own)
-            return  # What happened to each of them was told before.
+            return  # Their results were reported before.
         self._last_error = error
         self._renewal_due |= error.fatal()
         if error.code() not in self._heard:

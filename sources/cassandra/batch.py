@@ -1,6 +1,6 @@
 """The agreed mutations of one split as a batch: records made lazily, or bytes made at once."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
@@ -9,7 +9,6 @@ import msgspec
 
 from headrace.plugins import (
     Batch,
-    Document,
     EncodedRecords,
     FactColumns,
     Headers,
@@ -19,65 +18,39 @@ from headrace.plugins import (
     Record,
     RecordSchema,
 )
-from headrace.plugins.columns import TableType, TypedChanges
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.avro import Provenance, avro_key, avro_value
-from headrace.sources.cassandra.change_json import change_document, provenance_document
-from headrace.sources.cassandra.changes import Change, Mutation
-from headrace.sources.cassandra.config import READ
-from headrace.sources.cassandra.deliveries import Deliveries, TableShape
-from headrace.sources.cassandra.errors import BadMutationError, UnknownTableError
-from headrace.sources.cassandra.intake import Intake, Outbox
-from headrace.sources.cassandra.lists import Lists, Reading
-from headrace.sources.cassandra.mutation_json import mutation_document
-from headrace.sources.cassandra.salvage import set_aside
-from headrace.sources.cassandra.state import CdcState
-from headrace.sources.cassandra.transcode import Transcoder
+from headrace.plugins.records.columns import TableType, TypedChanges
+from headrace.sources.cassandra.agreement.intake import Intake, Outbox
+from headrace.sources.cassandra.encode.avro_objects import Provenance
+from headrace.sources.cassandra.encode.change_record import (
+    ChangeRecord,
+    _document,
+    _origin,
+    _own_headers,
+)
+from headrace.sources.cassandra.encode.quarantine import set_aside
+from headrace.sources.cassandra.encode.transcode import Transcoder
+from headrace.sources.cassandra.mutation.changes import Change, Mutation
+from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.mutation.mutation_json import mutation_document
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.reading.deliveries import Deliveries, TableShape
+from headrace.sources.cassandra.reading.lists import Lists, Reading
+from headrace.sources.cassandra.state.cdc_state import CdcState
 
 T = TypeVar("T")
 
 MUTATIONS: Final = "mutations"  # A form: see `MutationBatch.encode`.
-FATE_HEADER: Final = "agreement"
-LISTS_HEADER: Final = "lists"
-_FATES: Final = {codes.LATE: "late", codes.ASSUMED: "assumed", codes.EXPIRED: "expired"}
+_FATES: Final = {constants.LATE: "late", constants.ASSUMED: "assumed", constants.EXPIRED: "expired"}
+_WITH_LISTS: Final = frozenset({"avro", "json"})  # Encodings whose lists may be read.
 _JSON: Final = msgspec.json.Encoder()
 
 
-class ChangeRecord(Record):
-    """A record that keeps its change, so that its document is the change's own."""
-
-    __slots__ = ("_change", "_provenance")
-
-    def __init__(self, change: Change, provenance: Provenance, schema: RecordSchema) -> None:
-        """Make key and value as Avro has them."""
-        super().__init__(
-            key=avro_key(change),
-            value=avro_value(change, provenance),
-            operation=change.operation,
-            timestamp_us=change.timestamp_us,
-            schema=schema,
-            headers=_own_headers(provenance),
-            origin=_origin(provenance),
-        )
-        self._change = change
-        self._provenance = provenance
-
-    @property
-    def change(self) -> Change:
-        """What was written."""
-        return self._change
-
-    def document(self) -> Document:
-        """Return the change as JSON has it."""
-        return _document(self._change, self._provenance)
-
-
 class MutationBatch(Batch):
-    """The mutations in an outbox. Every record made from one mutation is in the same batch."""
+    """Agreed mutations. All records made from one mutation are in the same batch."""
 
-    encodings: ClassVar[frozenset[str]] = frozenset({"avro", "json"})
+    encodings = _WITH_LISTS | {"avro.flat", "avro.primary", "avro.flat.primary"}
     forms: ClassVar[frozenset[str]] = frozenset({MUTATIONS})
-    _intake: Intake | None = None  # Until there is an outbox to give back.
+    _intake: Intake | None = None  # Until there is an `Outbox` to give back.
 
     def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
         self,
@@ -97,8 +70,8 @@ class MutationBatch(Batch):
     ) -> None:
         """Keep the parts; *nodes* gives the hosts' names.
 
-        *lost* is what leaves the state that `end` is without being agreed: what found no room in
-        it, and what is damaged. With *lists*, those that changes wrote are read from the table.
+        *lost* is what leaves the state `end` without agreement: what the state had no room for,
+        and what is damaged. With *lists*, the lists that changes wrote are read from the table.
         """
         self.split = split
         self.has_end = end is not None
@@ -115,13 +88,15 @@ class MutationBatch(Batch):
         self._lost = lost
         self._notices = notices
         self._lists = lists
+        if lists is not None:
+            self.encodings &= _WITH_LISTS
         self._reading: Reading | None = None
         self._in_avro: EncodedRecords | None = None
         self._written: list[tuple[int, Change, Provenance]] = []  # Records that wrote lists.
         self._unfit: list[Quarantined] | None = None
 
     def __del__(self) -> None:
-        """Let the outbox's memory be used again."""
+        """Give the memory of the `Outbox` back."""
         if self._intake is not None:
             self._intake.give_back(self._outbox)
 
@@ -130,11 +105,11 @@ class MutationBatch(Batch):
         return self._announced
 
     def notices(self) -> Sequence[Notice]:
-        """Return what consumers are told of gaps."""
+        """Return the notices for consumers about gaps."""
         return self._notices
 
     def ready(self) -> bool:
-        """Say whether the lists are read, if there are any to read."""
+        """Return whether the lists are read, if there are any to read."""
         if self._lists is None:
             return True
         if self._reading is None:
@@ -146,7 +121,7 @@ class MutationBatch(Batch):
         return True
 
     def _with_lists(self, encoded: EncodedRecords) -> Iterator[tuple[int, Change, Provenance]]:
-        """Yield the records that wrote lists, decoded; others of their tables only for that."""
+        """Yield the records that wrote lists, decoded."""
         listed, facts = self._deliveries.listed, encoded.facts
         if facts is None or listed.isdisjoint(encoded.tables):
             return
@@ -164,7 +139,7 @@ class MutationBatch(Batch):
                 yield number, change, provenance
 
     def _read(self, change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
-        """Return a change with its lists as they were read, where that is wanted."""
+        """Return a change with its lists as they were read, if they are to be read."""
         self._fetch()
         found = None if self._reading is None else self._reading.applied(change)
         return (change, provenance) if found is None else (found, replace(provenance, is_read=True))
@@ -176,14 +151,14 @@ class MutationBatch(Batch):
             self._reading.wait()
 
     def records(self) -> Iterator[Record]:
-        """Decode the mutations, but for those in `quarantined`."""
+        """Decode the mutations, except those in `quarantined`."""
         unfit: list[Quarantined] = []
         for made in self._made(self._record):
             if isinstance(made, Quarantined):
                 unfit.append(made)
             else:
                 yield from made
-        self._unfit = unfit  # Whoever asks next need not decode them all again.
+        self._unfit = unfit  # `quarantined` does not decode them again.
 
     def quarantined(self) -> Sequence[Quarantined]:
         """Return what is lost, and mutations that do not fit their schema; decodes them all."""
@@ -193,13 +168,13 @@ class MutationBatch(Batch):
         return [*self._lost, *self._unfit]
 
     def encode(self, encoding: str) -> EncodedRecords:
-        """Encode as Avro, straight from the mutations' bytes, or as JSON; or mutations whole.
+        """Encode as Avro, directly from the mutations' bytes, as JSON, or as whole mutations.
 
         A mutation has the table and the operation of its first delivered change, the partition key
         as it is logged, and the form of `mutation_json`.
         """
-        if encoding == "avro":
-            encoded = self._encoded()
+        if encoding.startswith("avro"):
+            encoded = self._encoded(encoding)
             self._fetch()
             return self._with_read(encoded) if self._written else encoded
         keys: list[bytes | None] = []
@@ -228,30 +203,31 @@ class MutationBatch(Batch):
         return EncodedRecords(keys, values, headers, tables, quarantined, facts=facts.facts())
 
     def joined(self, encoding: str) -> EncodedRecords:
-        """Encode into two columns of bytes; what waits for lists is encoded one by one."""
-        if encoding != "avro" or self._lists is not None:
+        """Encode into two columns of bytes; a batch that waits for lists is encoded by record."""
+        if encoding == "json" or self._lists is not None:
             return self.encode(encoding)
         writer = self._deliveries.message_columns
-        return self._with_lost(writer.joined(self._outbox, self._nodes))
+        return self._with_lost(writer.joined(self._outbox, self._nodes, *_shape(encoding)))
 
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
-        """Write typed columns straight from the mutations' bytes; lists are as the log has them."""
+        """Write typed columns directly from the mutations' bytes; lists are as the log has them."""
         writer = self._deliveries.column_writer(target, with_messages=with_messages)
-        encoded = self._with_lost(writer.write(self._outbox, self._nodes))
+        encoded = self._with_lost(writer.columns(self._outbox, self._nodes))
         assert encoded.facts is not None  # noqa: S101 (they were made in bulk)
         return writer.typed.changes(encoded.facts, encoded if with_messages else None)
 
-    def _encoded(self) -> EncodedRecords:
+    def _encoded(self, encoding: str = "avro") -> EncodedRecords:
         """Encode as Avro, with lists as the log has them."""
         if self._in_avro is not None:
             return self._in_avro
-        encoded = self._with_lost(self._transcoder.encode(self._outbox, self._nodes))
+        made = self._transcoder.encode(self._outbox, self._nodes, *_shape(encoding))
+        encoded = self._with_lost(made)
         if self._lists is not None:
-            self._in_avro = encoded  # It is asked for once more when the lists are there.
+            self._in_avro = encoded  # It is needed again when the lists are read.
         return encoded
 
     def _with_read(self, encoded: EncodedRecords) -> EncodedRecords:
-        """Leave records whose lists were read to the framework."""
+        """Let the framework encode the records whose lists were read."""
         headers = list(encoded.headers)
         left = {}
         for number, change, provenance in self._written:
@@ -296,8 +272,8 @@ class MutationBatch(Batch):
     ) -> Sequence[tuple[Change, Provenance]]:
         """Return the changes that are delivered.
 
-        They are numbered before those of other tables are left out: a job's tables change no
-        number.
+        They are numbered before those of other tables are left out: the numbers do not depend on
+        the job's tables.
         """
         changes = mutation.changes()
         return [
@@ -307,11 +283,11 @@ class MutationBatch(Batch):
                     mutation_id=mutation.mutation_id,
                     index=index,
                     of=len(changes),
-                    copies=mail[codes.MAIL_COPIES],
-                    node=self._nodes[mail[codes.MAIL_HOST]],
-                    segment_id=mail[codes.MAIL_SEGMENT],
-                    position=mail[codes.MAIL_POSITION],
-                    fate=_FATES.get(mail[codes.MAIL_FLAGS], ""),
+                    copies=mail[constants.MAIL_COPIES],
+                    node=self._nodes[mail[constants.MAIL_HOST]],
+                    segment_id=mail[constants.MAIL_SEGMENT],
+                    position=mail[constants.MAIL_POSITION],
+                    fate=_FATES.get(mail[constants.MAIL_FLAGS], ""),
                 ),
             )
             for index, change in enumerate(changes)
@@ -321,7 +297,7 @@ class MutationBatch(Batch):
     def _made(
         self, make: Callable[[Change, Provenance], T], mails: Iterable[int] | None = None
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield, for each mutation or those *mails*, what *make* makes of its delivered changes."""
+        """Yield what *make* returns for the delivered changes of each mutation, or of *mails*."""
         return self._each(
             lambda mutation, mail: [make(*each) for each in self._changes_of(mutation, mail)],
             mails,
@@ -332,34 +308,34 @@ class MutationBatch(Batch):
         make: Callable[[Mutation, Sequence[int]], Sequence[T]],
         mails: Iterable[int] | None = None,
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield what *make* makes of each mutation and its mail, or of those *mails*.
+        """Yield what *make* returns for each mutation and its metadata, or for those *mails*.
 
-        One that does not fit is yielded as Quarantined: all of its changes, or none (I8).
+        A mutation that does not fit is yielded as Quarantined: all of its changes, or none (I8).
         """
-        meta = memoryview(self._outbox.meta)[: self._outbox.count * codes.MAIL_WIDTH].tolist()
+        meta = memoryview(self._outbox.meta)[: self._outbox.count * constants.MAIL_WIDTH].tolist()
         for number in range(self._outbox.count) if mails is None else mails:
-            base = number * codes.MAIL_WIDTH
-            mail = meta[base : base + codes.MAIL_WIDTH]
-            raw = bytes(self._outbox.data[mail[codes.MAIL_START] : mail[codes.MAIL_END]])
+            base = number * constants.MAIL_WIDTH
+            mail = meta[base : base + constants.MAIL_WIDTH]
+            raw = bytes(self._outbox.data[mail[constants.MAIL_START] : mail[constants.MAIL_END]])
             try:
                 made = make(self._decoded(raw, mail), mail)
             except HeadraceError as error:
                 yield set_aside(
                     error.code,
                     str(error),
-                    node=self._nodes[mail[codes.MAIL_HOST]],
-                    segment=mail[codes.MAIL_SEGMENT],
-                    position=mail[codes.MAIL_POSITION],
-                    messaging=mail[codes.MAIL_MESSAGING],
-                    copies=mail[codes.MAIL_COPIES],
+                    node=self._nodes[mail[constants.MAIL_HOST]],
+                    segment=mail[constants.MAIL_SEGMENT],
+                    position=mail[constants.MAIL_POSITION],
+                    messaging=mail[constants.MAIL_MESSAGING],
+                    copies=mail[constants.MAIL_COPIES],
                     raw=raw,
                 )
             else:
                 yield made
 
     def _decoded(self, raw: bytes, mail: Sequence[int]) -> Mutation:
-        """Decode with the epoch of the mail; if it does not fit, with others, or what is known."""
-        number = mail[codes.MAIL_EPOCH]
+        """Decode with the epoch in *mail*; if it does not fit, with others, or the known part."""
+        number = mail[constants.MAIL_EPOCH]
         try:
             return self._decoded_in(number, raw, mail)
         except BadMutationError as error:
@@ -376,9 +352,9 @@ class MutationBatch(Batch):
     def _decoded_in(self, number: int, raw: bytes, mail: Sequence[int]) -> Mutation:
         return self._deliveries.epochs[number].decoder.decode(
             raw,
-            messaging=mail[codes.MAIL_MESSAGING],
-            segment_id=mail[codes.MAIL_SEGMENT],
-            position=mail[codes.MAIL_POSITION],
+            messaging=mail[constants.MAIL_MESSAGING],
+            segment_id=mail[constants.MAIL_SEGMENT],
+            position=mail[constants.MAIL_POSITION],
         )
 
 
@@ -386,47 +362,21 @@ def _pair(change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
     return change, provenance
 
 
-def _own_headers(provenance: Provenance) -> Headers:
-    """Return the headers of a record that is otherwise than others."""
-    fate = ((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else ()
-    return (*fate, (LISTS_HEADER, READ.encode())) if provenance.is_read else fate
-
-
-def _origin(provenance: Provenance) -> dict[str, str | int]:
-    return {
-        "node": provenance.node,
-        "segment": provenance.segment_id,
-        "position": provenance.position,
-    }
+def _shape(encoding: str) -> tuple[bool, bool]:
+    """Return whether this encoding has flat values, and whether it has primary keys."""
+    return ".flat" in encoding, ".primary" in encoding
 
 
 class FlaggedBatch(MutationBatch):
-    """A batch with mutations that did not agree as others do: each record of them says so.
+    """A batch with late, assumed or expired mutations: each record has a flag.
 
-    It is rare, so it is made record by record.
+    It is rare, so it is encoded record by record.
     """
 
-    encodings: ClassVar[frozenset[str]] = frozenset()
+    encodings = frozenset[str]()
     forms: ClassVar[frozenset[str]] = frozenset()
 
 
 def batch_class(outbox: Outbox) -> type[MutationBatch]:
-    """Return what a batch of *outbox* must be."""
+    """Return the class of a batch of *outbox*."""
     return FlaggedBatch if outbox.flags else MutationBatch
-
-
-def _document(change: Change, provenance: Provenance) -> Mapping[str, object]:
-    told = {name: content.decode() for name, content in _own_headers(provenance)}
-    return {
-        **change_document(change),
-        **provenance_document(
-            mutation_id=provenance.mutation_id,
-            index=provenance.index,
-            of=provenance.of,
-            segment_id=provenance.segment_id,
-            position=provenance.position,
-            copies=provenance.copies,
-            node=provenance.node,
-        ),
-        **told,
-    }

@@ -1,63 +1,68 @@
 """The options of the Cassandra source."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.plugins import ConfigError, Problem, option
-from headrace.plugins.config import shown
-from headrace.sources.cassandra.absence import GAP, PUBLISH, RETURNS, Patience
-from headrace.sources.cassandra.agent_protocol import AgentAccess
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.gaps import FAIL, POLICIES
-from headrace.sources.cassandra.hold_options import HoldOptions
-from headrace.sources.cassandra.keeper import Disposal
-from headrace.sources.cassandra.keys import KeyOptions
-from headrace.sources.cassandra.splits import SPLITS_MAX
-from headrace.sources.cassandra.topology import LEVELS
-from headrace.sources.cassandra.topology_file import node_problems
+from headrace.plugins import ConfigError, Problem, TableWarning, option
+from headrace.plugins.config.options import shown
+from headrace.sources.cassandra.agent.protocol import AgentAccess
+from headrace.sources.cassandra.encode.list_modes import CELLS, READ
+from headrace.sources.cassandra.keystore.keys import KeyOptions
+from headrace.sources.cassandra.retention.disposal import Disposal
+from headrace.sources.cassandra.retention.hold import HoldOptions
+from headrace.sources.cassandra.ring.splits import SPLITS_MAX
+from headrace.sources.cassandra.ring.topology import LEVELS
+from headrace.sources.cassandra.ring.topology_file import node_problems
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.tables import SYSTEM_KEYSPACES, Schema, TableSchema
+from headrace.sources.cassandra.schema.unlogged import Announcer, unlogged
+from headrace.sources.cassandra.state.gaps import FAIL, POLICIES
+from headrace.sources.cassandra.state.unavailable_logs import GAP, PUBLISH, RETURNS, Patience
 
 LIVE: Final = "live"
-CELLS, READ = "cells", "read"
 WAIT: Final = "wait"
+KEEP: Final = "keep"
 _MS: Final = 1_000  # In a second.
 _NODE_TEXTS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
+_CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CassandraConfig(HoldOptions):
+@dataclass(frozen=True, kw_only=True)
+class CassandraConfig(KeyOptions, HoldOptions):
     """Options of the Cassandra source."""
 
     nodes: Mapping[str, object] = option(
-        "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, rack: …, "
-        "commitlog: …, hold: …, host: …}; of a node elsewhere its agent: "
-        "{url: https://host:9142, …}."
+        "Each replica by name: its cdc_raw directory, or {path: …, tokens: […], dc: …, "
+        "rack: …, commitlog: …, hold: …, host: …}; for a node elsewhere its agent: {url: "
+        "https://host:9142, …}."
     )
     schema: str | None = option(
         "A schema.cql with table ids (DESCRIBE SCHEMA WITH INTERNALS).", default=None
     )
     contact_points: tuple[str, ...] = option(
-        "host:port of live nodes; their schema wins over the file for tables both have.",
+        "host:port of live nodes; their schema takes precedence over the file's.",
         default=(),
     )
-    username: str | None = option("Who asks the contact points.", default=None)
-    password: str | None = option("Who asks proves it with that.", default=None, secret=True)
+    username: str | None = option("The role that asks the contact points.", default=None)
+    password: str | None = option("The password of that role.", default=None, secret=True)
     tls_ca: str | None = option(
-        "Whose certificates the contact points may have, in PEM: they are asked by TLS.",
+        "Certificates that the contact points' must be signed by, in PEM; turns TLS on.",
         default=None,
     )
-    agent_token: str | None = option("What the agents ask for.", default=None, secret=True)
+    agent_token: str | None = option("The token of the agents.", default=None, secret=True)
     agent_ca: str | None = option(
-        "Whose certificates the agents may have, in PEM; default: the machine's.", default=None
+        "Certificates that the agents' must be signed by, in PEM; default: the machine's.",
+        default=None,
     )
     agent_certificate: str | None = option(
-        "The certificate to come to the agents with, in PEM.", default=None
+        "The client certificate for the agents, in PEM.", default=None
     )
     agent_key: str | None = option("Its key, in PEM.", default=None)
     consistency: str = option("How many copies must agree.", default="QUORUM", choices=LEVELS)
     datacenter: str | None = option(
-        "Which data centre LOCAL_ONE and LOCAL_QUORUM mean; default: the only one.", default=None
+        "The data centre of LOCAL_ONE and LOCAL_QUORUM; default: the only one.", default=None
     )
     topology: str | None = option(
         "live, which asks the contact points, or a YAML file of the ring: {node: {tokens: […], "
@@ -65,29 +70,29 @@ class CassandraConfig(HoldOptions):
         default=None,
     )
     max_hint_window_seconds: int = option(
-        "The nodes' max_hint_window: how long mutations are also judged by an older ring.",
+        "The nodes' max_hint_window: how long mutations are also checked against an older ring.",
         default=3 * 3600,
         minimum=0,
     )
     tables: tuple[str, ...] = option("ks.table, …; default: all with cdc = true.", default=())
     tables_missing: str = option(
-        "What is done when one of `tables` is not there or has no CDC: fail, or wait for it and "
-        "deliver the others.",
+        "What to do when one of `tables` is missing or has no CDC: fail, or wait for it "
+        "and deliver the others.",
         default=FAIL,
         choices=(FAIL, WAIT),
     )
     disposal: object = option(
-        "What becomes of finished segments: keep, delete or {archive: DIR}.", default="keep"
+        "What becomes of finished segments: keep, delete or {archive: DIR}.", default=KEEP
     )
     gaps: str = option(
-        "What is done when part of a log is lost before it was read: fail, expire (go on), or "
-        "assume (go on, and count the copies that it could have held).",
+        "What to do when part of a log is lost before it was read: fail, expire "
+        "(continue), or assume (continue, and count the copies that it could have had).",
         default=FAIL,
         choices=POLICIES,
     )
     absent_after_seconds: int | None = option(
-        "How long a log that cannot be read is waited for before split time goes on without it; "
-        "default: max_hint_window_seconds.",
+        "How long to wait for a log that cannot be read before split time continues "
+        "without it; default: max_hint_window_seconds.",
         default=None,
         minimum=1,
     )
@@ -95,14 +100,14 @@ class CassandraConfig(HoldOptions):
         "Nodes whose logs are not waited for while they cannot be read.", default=()
     )
     returned: str = option(
-        "What becomes of the part of a log that was away for longer than memory_seconds: gap, or "
-        "publish, also what was published before.",
+        "What becomes of the part of a log that was away for longer than dedup_window_seconds: "
+        "gap, or publish, also what was published before.",
         default=GAP,
         choices=RETURNS,
     )
     lists: str = option(
-        "What a change says of lists that are not frozen: cells, what the log has of them, or "
-        "read, all of the list, as a query at the contact points finds it.",
+        "What a change has of lists that are not frozen: cells, what the log has, or "
+        "read, the whole list, as a query at the contact points finds it.",
         default=CELLS,
         choices=(CELLS, READ),
     )
@@ -116,19 +121,19 @@ class CassandraConfig(HoldOptions):
         "How long one of them may take.", default=10.0, minimum=0.1, maximum=600
     )
     lists_unread: str = option(
-        "What becomes of changes whose lists cannot be read: fail, which tries again and then "
-        "stops the split, or cells, which publishes what the log has.",
+        "What becomes of changes whose lists cannot be read: fail, which retries and then"
+        " stops the split, or cells, which publishes what the log has.",
         default="fail",
         choices=("fail", CELLS),
     )
     splits: int | None = option(
-        "How many parts the ring is cut into; default: as suits its nodes and the workers.",
+        "The number of parts of the ring; default: by its nodes and the workers.",
         default=None,
         minimum=1,
         maximum=SPLITS_MAX,
     )
     segments_per_batch_max: int = option(
-        "Segments of one log begun in a micro-batch.", default=16, minimum=1
+        "Segments of one log started in a pass.", default=16, minimum=1
     )
     expiry_seconds: int = option(
         "Split time after which a mutation without enough copies expires.",
@@ -146,31 +151,18 @@ class CassandraConfig(HoldOptions):
         default=None,
         choices=("publish", "suppress"),
     )
-    memory_seconds: int = option(
-        "How long incomplete records are remembered; at least max_hint_window and an hour.",
+    dedup_window_seconds: int = option(
+        "How long incomplete records are kept; at least max_hint_window and an hour.",
         default=4 * 3600,
         minimum=1,
     )
     complete_seconds: int = option(
-        "How long records seen on all replicas are remembered.", default=600, minimum=0
+        "How long records seen on all replicas are kept.", default=600, minimum=0
     )
     records_max: int = option(
-        "Records remembered over all splits of the job; where `splits` is left open, by eight of "
-        "them.",
+        "Records kept over all splits of the job; without `splits`, by eight of them.",
         default=200_000,
         minimum=1_000,
-    )
-    keystore: str | None = option(
-        "A copy of the nodes' key store (JCEKS or PKCS12), for encrypted segments.", default=None
-    )
-    keystore_password: str | None = option("Opens the key store.", default=None, secret=True)
-    key_password: str | None = option(
-        "Opens the keys in it; default: keystore_password.", default=None, secret=True
-    )
-    raw_key: str | None = option(
-        "Instead of a key store: the AES key of all segments, in hexadecimal digits.",
-        default=None,
-        secret=True,
     )
 
     @property
@@ -180,42 +172,32 @@ class CassandraConfig(HoldOptions):
 
     @property
     def agent_access(self) -> AgentAccess:
-        """With what the agents are asked."""
+        """The credentials for the agents."""
         return AgentAccess(self.agent_token, self.agent_ca, self.agent_certificate, self.agent_key)
 
     @property
     def disposal_of(self) -> Disposal:
-        """What becomes of finished segments."""
+        """What happens to finished segments."""
         if isinstance(self.disposal, Mapping):
             return self.disposing(Path(str(self.disposal["archive"])))
-        return Disposal() if self.disposal == "keep" else self.disposing()
+        return Disposal() if self.disposal == KEEP else self.disposing()
 
     @property
     def contact(self) -> Contact:
-        """Which nodes are asked, and as whom."""
+        """Which nodes are queried, and with which role."""
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
 
     @property
     def patience(self) -> Patience:
-        """How long is waited for logs that cannot be read."""
+        """How long the source waits for logs that cannot be read."""
         after_s = self.absent_after_seconds
         after_s = self.max_hint_window_seconds if after_s is None else after_s
-        memory_ms, publishes = self.memory_seconds * _MS, self.returned == PUBLISH
+        memory_ms, publishes = self.dedup_window_seconds * _MS, self.returned == PUBLISH
         return Patience(after_s * _MS, memory_ms, self.absent, publishes=publishes)
 
-    @property
-    def key_options(self) -> KeyOptions:
-        """What is said of keys."""
-        return KeyOptions(
-            keystore=self.keystore,
-            keystore_password=self.keystore_password,
-            key_password=self.key_password,
-            raw_key=self.raw_key,
-        )
-
     def __post_init__(self) -> None:
-        """Check what one option's type cannot say."""
-        problems = self.key_options.problems()
+        """Check what the type of a single option cannot express."""
+        problems = self.key_problems()
         if not self.nodes:
             problems.append(Problem("nodes", "is empty", "name each replica and its cdc_raw"))
         for name, node in self.nodes.items():
@@ -238,9 +220,9 @@ class CassandraConfig(HoldOptions):
         if not _is_disposal(self.disposal):
             expected = f"expected keep, delete or {{archive: DIR}}, found {shown(self.disposal)}"
             problems.append(Problem("disposal", expected))
-        if self.expiry_seconds < self.memory_seconds:
+        if self.expiry_seconds < self.dedup_window_seconds:
             hint = "a late copy would count for a mutation already forgotten"
-            problems.append(Problem("expiry_seconds", "is less than memory_seconds", hint))
+            problems.append(Problem("expiry_seconds", "is less than dedup_window_seconds", hint))
         if problems:
             raise ConfigError(problems)
 
@@ -276,16 +258,86 @@ def _host_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
     owners: dict[str, str] = {}
     for name, node in nodes.items():
         host = _host(name, node)
-        if owners.setdefault(host, name) != name:  # One copy would count for two.
+        if owners.setdefault(host, name) != name:  # One copy would count as two.
             yield Problem(f"nodes.{name}.host", f"{host} is {owners[host]} already")
 
 
 def _host(name: str, node: object) -> str:
-    """Return what a live ring has for a node: an address or host id."""
+    """Return what a live ring calls a node: an address or host id."""
     return str(node.get("host", name)) if isinstance(node, Mapping) else name
 
 
 def _is_disposal(given: object) -> bool:
     if isinstance(given, Mapping):
         return set(given) == {"archive"} and isinstance(given["archive"], str)
-    return given in {"keep", "delete"}
+    return given in {KEEP, "delete"}
+
+
+def tables_with_cdc(schema: Schema, announcer: Announcer) -> Sequence[TableSchema]:
+    """Return all tables with CDC, also dropped ones: their changes can still be in the logs.
+
+    A table whose keyspace was dropped too is skipped: the number of its copies is unknown. So is
+    a table of which no log has a write that can be delivered; *announcer* reports it.
+
+    Raises:
+        ConfigError: there are none.
+
+    """
+    found = [
+        table
+        for table in schema.tables.values()
+        if table.cdc
+        and table.keyspace not in SYSTEM_KEYSPACES
+        and not (table.is_dropped and table.keyspace not in schema.keyspaces)
+    ]
+    if not found:
+        raise ConfigError([Problem("tables", "no table of the schema has CDC", _CDC_HINT)])
+    problems = {table.table_id: problem for table in found if (problem := _flaw(schema, table))}
+    if len(problems) == len(found):
+        raise ConfigError(problems.values())
+    for table in found:
+        announcer.tell(table, schema.keyspaces.get(table.keyspace))
+    return [table for table in found if table.table_id not in problems]
+
+
+def tables_named(
+    schema: Schema, names: Collection[str], announcer: Announcer, *, waits: bool
+) -> tuple[Sequence[TableSchema], Mapping[str, Problem]]:
+    """Return the tables in *names* that can be delivered, and the problems of the others.
+
+    Raises:
+        ConfigError: one has a problem or, if the job *waits* for tables, all have one.
+
+    """
+    named = {name: schema.table(name) for name in names}
+    lacking = {n: problem for n, table in named.items() if (problem := _problem(schema, n))}
+    if lacking and not (waits and len(lacking) < len(named)):
+        raise ConfigError(lacking.values())
+    found = [t for name, t in named.items() if t is not None and name not in lacking]
+    for table in found:
+        announcer.tell(table, schema.keyspaces.get(table.keyspace))
+    return found, lacking
+
+
+def warnings_of(schema: Schema, names: Collection[str]) -> Sequence[TableWarning]:
+    """Return what is not delivered of the tables in *names* that the schema has."""
+    tables = [table for name in names if (table := schema.table(name)) is not None]
+    found = [(t.qualified, unlogged(t, schema.keyspaces.get(t.keyspace))) for t in tables]
+    return [lost.warning(name) for name, lost in found if lost is not None]
+
+
+def _problem(schema: Schema, name: str) -> Problem | None:
+    table = schema.table(name)
+    if table is None:
+        return Problem("tables", f"{name} is not in the schema", "keyspace.table, as in the schema")
+    return _flaw(schema, table) or (
+        None if table.cdc else Problem("tables", f"{name} has no CDC", _CDC_HINT)
+    )
+
+
+def _flaw(schema: Schema, table: TableSchema) -> Problem | None:
+    """Return why nothing of a table can be delivered."""
+    found = unlogged(table, schema.keyspaces.get(table.keyspace))
+    if found is None or found.part:
+        return None
+    return found.problem(table.qualified)

@@ -1,12 +1,8 @@
-"""The named errors of the Cassandra source; each says where, what was found, what was expected."""
+"""The named errors of the Cassandra source; each says where, and what was found and expected."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from headrace.plugins import BadRecordError, FatalError, MissingRequirementError, RetriableError
-
-if TYPE_CHECKING:  # The decoder raises these errors.
-    from headrace.sources.cassandra.changes import Mutation
-    from headrace.sources.cassandra.state import StoredGap
+from headrace.plugins import FatalError, HeadraceError, MissingRequirementError, RetriableError
 
 END_OFFSET: Final = 0x7FFF_FFFF  # "To its end": no logical position in a segment is as large.
 DOES_NOT_OPEN: Final = "the password does not open it, or it is damaged"
@@ -27,7 +23,7 @@ class UnsupportedSegmentError(SegmentError):
 class CorruptSegmentError(SegmentError):
     """A checksum or length that disagrees with the bytes.
 
-    The logical positions from `begin` to `end` are unusable, and reading can go on at `end`;
+    The logical positions from `begin` to `end` are unusable, and reading can continue at `end`;
     `raw` is the same range as bytes of the file, when the two differ.
     """
 
@@ -61,9 +57,9 @@ class DamagedSectionError(CorruptSegmentError):
 
 
 class BadLengthError(DamagedSectionError):
-    """A section, or a block in it, that says a length which its bytes, or another one, contradict.
+    """A section, or a block in it, whose length contradicts its bytes or another length.
 
-    The positions behind it are counted as if the length were right, or were 0 if it cannot be.
+    The positions after it are counted as if the length were right, or 0 if it cannot be right.
     """
 
     code = "bad_length"
@@ -82,14 +78,14 @@ class BadCipherTextError(DamagedSectionError):
 
 
 class SegmentKeyError(FatalError):
-    """What is given to open encrypted segments does not open them. Never says any of it."""
+    """The configured keys do not open the encrypted segments. The message never contains them."""
 
     code = "segment_key"
     exit_status = 2
 
 
 class NoKeyError(SegmentKeyError):
-    """An encrypted segment, and no key or none of its name."""
+    """An encrypted segment without a key, or without one of its name."""
 
     code = "no_key"
 
@@ -107,7 +103,7 @@ class KeySizeError(SegmentKeyError):
 
 
 class KeyStoreError(SegmentKeyError):
-    """A key store that is damaged, or is of a kind or uses a way that we do not read."""
+    """A key store that is damaged, or of a format or encryption that is not supported."""
 
     code = "key_store"
 
@@ -118,47 +114,21 @@ class KeyStorePasswordError(SegmentKeyError):
     code = "key_store_password"
 
 
-class BadMutationError(BadRecordError):
-    """An entry with a good checksum whose bytes do not fit the schema."""
-
-    code = "bad_mutation"
-
-
-class UnknownTableError(BadMutationError):
-    """A table id that the schema does not have: dropped, or newer than the schema at hand.
-
-    `known` is what of the mutation stands before it, when that is anything: `known_bytes` of it.
-    """
-
-    code = "unknown_table"
-
-    def __init__(self, table_id: bytes, *, place: str = "") -> None:
-        """*table_id* is the 16 bytes found in the mutation."""
-        super().__init__(
-            f"table id {table_id.hex()} is not in the schema",
-            place=place,
-            hint="dropped tables are skipped; for a new table give the job a fresh schema",
-        )
-        self.table_id = table_id
-        self.known: Mutation | None = None
-        self.known_bytes = 0
-
-
 class NotCdcDirectoryError(MissingRequirementError):
-    """A path that is no readable `cdc_raw` directory."""
+    """A path that is not a readable `cdc_raw` directory."""
 
     code = "not_cdc_raw"
 
 
 class TopologyError(FatalError):
-    """Replicas that cannot be told from what is configured."""
+    """Replicas that cannot be determined from the configuration."""
 
     code = "topology"
     exit_status = 2
 
 
 class SplitTooWideError(FatalError):
-    """More nodes hold the tokens of one split than a record can tell apart."""
+    """More nodes hold the tokens of one split than a record can distinguish."""
 
     code = "split_too_wide"
     exit_status = 2
@@ -171,19 +141,19 @@ class StateError(FatalError):
 
 
 class LogUnreadableError(RetriableError):
-    """A file of a log that is there but cannot be read now."""
+    """A file of a log that exists but cannot be read now."""
 
     code = "log_unreadable"
 
 
 class NotAFileError(LogUnreadableError):
-    """Something under a segment's or an index's name that is no file; it is passed over."""
+    """Something with the name of a segment or an index that is not a file; it is skipped."""
 
     code = "not_a_file"
 
 
 class BadIndexError(RetriableError):
-    """An index file that says nothing, or nothing that can be true; its segment is not read on."""
+    """An index file that is empty or cannot be true; its segment is not read further."""
 
     code = "bad_index"
 
@@ -195,21 +165,17 @@ class AgentUnavailableError(LogUnreadableError):
 
 
 class AgentUntrustedError(AgentUnavailableError):
-    """TLS fails: one of us does not accept the other's certificate. Repeated, as the other is.
+    """TLS fails: the agent or the worker rejects the other's certificate. It is retried.
 
-    Who does not wait for somebody to mend it ends with status 3.
+    A process that does not wait for a correction exits with status 3.
     """
 
     code = "agent_untrusted"
     exit_status = 3
 
 
-class LogGapError(FatalError):
-    """Part of a log vanished before it was read (I10): `gap` says which."""
+class ScriptError(HeadraceError):
+    """A step of a forge script that cannot be written."""
 
-    code = "log_gap"
-
-    def __init__(self, message: str, *, place: str, gap: "StoredGap", hint: str) -> None:
-        """Stop before *gap*."""
-        super().__init__(message, place=place, hint=hint)
-        self.gap = gap
+    code = "forge_script"
+    exit_status = 2

@@ -1,41 +1,37 @@
-"""Reads commit log segments as values: the public way, for programs of your own.
+"""Reads commit log segments as values: the public API, for your own programs.
 
-Any binary stream will do: a file, a socket, `io.BytesIO`. A stream is read once, from its start,
+Any binary stream works: a file, a socket, `io.BytesIO`. A stream is read once, from its start,
 in windows; it need not be seekable. For directories that nodes still write to, see the source.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from headrace.sources.cassandra import codes, schema_tables
-from headrace.sources.cassandra.changes import Mutation
-from headrace.sources.cassandra.errors import (
-    END_OFFSET,
-    BadMutationError,
-    CorruptSegmentError,
-    UnknownTableError,
-)
-from headrace.sources.cassandra.frame import Framer
-from headrace.sources.cassandra.keys import KeyOptions, Keys
-from headrace.sources.cassandra.log_schema import LogSchema
-from headrace.sources.cassandra.opening import open_segment
-from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.values import BadValueError
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.commitlog.heads import first_table_id
+from headrace.sources.cassandra.commitlog.opening import open_segment
+from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
+from headrace.sources.cassandra.mutation.changes import Mutation
+from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.mutation.values import BadValueError
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.schema import system_schema
+from headrace.sources.cassandra.schema.tables import Schema
+from headrace.sources.cassandra.schema_versions.log_schema import LogSchema
 
-_MESSAGING_60: Final = 14
-_TABLE_ID_BYTES: Final = 16
-_PIECE_BYTES: Final = 1024 * 1024  # Read from a stream at once.
+_PIECE_BYTES: Final = 1024 * 1024  # Read from a stream in one call.
 
 
 class BinaryStream(Protocol):
-    """What a log is read from; `read` may return fewer bytes, none only at the end."""
+    """What a log is read from; `read` may return fewer bytes, but none only at the end."""
 
     def read(self, size: int, /) -> bytes:
         """Return at most *size* bytes."""
 
 
 class Span(NamedTuple):
-    """Part of a segment: the entries that end after *after*, and at *until* or before."""
+    """Part of a segment: the entries that end after *after* and not after *until*."""
 
     after: int = 0
     until: int = END_OFFSET
@@ -46,28 +42,28 @@ NOTHING: Final = Span(END_OFFSET, END_OFFSET)
 
 
 class LogHandler:
-    """What `read_log` calls, in log order. Subclass it; the methods here do the safe thing."""
+    """What `read_log` calls, in log order. Subclass it; the defaults are safe."""
 
     def on_mutation(self, mutation: Mutation) -> None:
-        """Take one mutation."""
+        """Handle one mutation."""
 
     def on_schema_change(self, mutation: Mutation) -> None:
-        """Learn of a change of tables or types; what follows in the log is read with it."""
+        """Handle a change of tables or types; the rest of the log is read with it."""
 
     def on_unknown_table(self, error: UnknownTableError) -> None:
-        """Learn of a mutation passed over: system tables, dropped ones, ones newer than the schema.
+        """Handle a skipped mutation: of a system table, a dropped one, one newer than the schema.
 
-        `error.place` says where, `error.table_id` which. What stood before it in the mutation,
-        `error.known`, was handed to `on_mutation`; what stands behind it cannot be told. The rest
-        of the log goes on.
+        `error.place` says where, `error.table_id` which table. The part of the mutation before it,
+        `error.known`, was passed to `on_mutation`; the part after it cannot be parsed. Reading
+        continues with the next mutation.
         """
 
     def on_bad_mutation(self, error: BadMutationError) -> None:
-        """Decide about an entry that does not fit the schema: raise to stop, return to go on."""
+        """Decide about an entry that does not fit the schema: raise to stop, return to continue."""
         raise error
 
     def on_damage(self, error: CorruptSegmentError) -> None:
-        """Decide about a damaged entry, section or rest: raise to stop, return to go on behind it.
+        """Decide about a damaged entry, section or rest: raise to stop, return to skip it.
 
         `error.place` says where, `error.begin` and `error.end` which logical positions are lost.
         """
@@ -117,13 +113,13 @@ class LogEntries:
 
         *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
         what is valid. A segment whose sections end before the position *told* is damaged. Entries
-        that end outside *span* are passed over. *keys* open encrypted segments. A compressed or
-        encrypted segment takes memory for one section at a time.
+        that end outside *span* are skipped. *keys* open encrypted segments. A compressed or
+        encrypted segment needs memory for one section at a time.
 
         Raises:
             CorruptSegmentError: the header is damaged, or of another segment.
             UnsupportedSegmentError: another version, compressor or cipher.
-            SegmentKeyError: it is encrypted, and *keys* have none for it.
+            SegmentKeyError: it is encrypted, and *keys* have no key for it.
 
         """
         self._until = span.until
@@ -140,23 +136,23 @@ class LogEntries:
 
     @property
     def position(self) -> int:
-        """The logical end of the entry that iterating gave last."""
+        """The logical end of the entry that was yielded last."""
         return int(self._framer.at)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield each entry's raw mutation.
 
         Raises:
-            CorruptSegmentError: a checksum is wrong; what came before is good. After `go_on`
-                iterate anew for what comes behind.
-            WrongKeyError: the key opens nothing of it.
+            CorruptSegmentError: a checksum is wrong; what came before is good. Call `go_on`
+                and iterate again for what follows.
+            WrongKeyError: the key opens no part of it.
 
         """
-        while self._framer.next_entry() == codes.ENTRY and self.position <= self._until:
+        while self._framer.next_entry() == constants.ENTRY and self.position <= self._until:
             yield self._framer.entry()
 
     def go_on(self, error: CorruptSegmentError) -> None:
-        """Leave what *error* says is unusable."""
+        """Skip what *error* says is unusable."""
         self._framer.go_on(error)
 
 
@@ -170,10 +166,10 @@ def read_mutations(
 ) -> Iterator[Mutation]:
     """Yield the mutations of the segment in *stream*, in log order, to the end of its valid data.
 
-    Each is decoded with the schema of its place: what the log itself says of tables moves the
-    *schema* on; give a `LogSchema` to go on with it in the next segment of the same log. Mutations
-    of tables that nothing tells of are passed over, and those of `system_schema`; what stands
-    before an unknown table in the same mutation is yielded. `read_log` reports all of them.
+    Each is decoded with the schema in force at its position: schema changes in the log update
+    *schema*. Pass a `LogSchema` to continue with it in the next segment of the same log. Mutations
+    of unknown tables and of `system_schema` are skipped; the part of a mutation before an unknown
+    table is yielded. `read_log` reports all of them.
 
     Raises:
         CorruptSegmentError: a checksum is wrong; what was yielded before is good.
@@ -206,13 +202,13 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
     span: Span = WHOLE,
     keys: Keys | None = None,
 ) -> None:
-    """Read the segment in *stream* and call *handler* for all that is in it and in *span*.
+    """Read the segment in *stream* and call *handler* for everything in *span*.
 
-    Of *schema*, see `read_mutations`; of what describes the segment, `LogEntries`. What lies before
-    *span* is looked at for changes of the schema.
+    For *schema*, see `read_mutations`; for what describes the segment, `LogEntries`. What lies
+    before *span* is searched for schema changes.
 
     Raises:
-        CorruptSegmentError: the header is damaged, or what *handler* makes of other damage.
+        CorruptSegmentError: the header is damaged, or *handler* raised for other damage.
         UnsupportedSegmentError: another version, compressor or cipher.
         SegmentKeyError: it is encrypted, and *keys* do not open it.
 
@@ -253,17 +249,17 @@ def _hand_over(read: Mutation | BadMutationError, handler: LogHandler) -> None:
 
 
 def is_schema_change(mutation: Mutation) -> bool:
-    """Say whether *mutation* is of Cassandra's own tables of the schema."""
-    return mutation.keyspace == schema_tables.KEYSPACE
+    """Return whether *mutation* is of Cassandra's own schema tables."""
+    return mutation.keyspace == system_schema.KEYSPACE
 
 
 def _decoded(
     entries: LogEntries, tables: LogSchema, place: str, span: Span
 ) -> Iterator[Mutation | BadMutationError]:
-    """Yield what each entry in *span* is, or why it cannot be told; move *tables* on."""
+    """Yield each entry in *span* decoded, or the error; update *tables*."""
     messaging = entries.descriptor.messaging
     for raw in entries:
-        is_change = first_table_id(raw, messaging) in schema_tables.IDS
+        is_change = first_table_id(raw, messaging) in system_schema.IDS
         if entries.position <= span.after and not is_change:
             continue
         try:
@@ -277,7 +273,7 @@ def _decoded(
                 tables.apply(mutation)
         except (BadMutationError, BadValueError) as error:
             found: BadMutationError | BadValueError = error
-            if is_change:  # That does not fit: it is of a release to come.
+            if is_change:  # It does not fit: a later release wrote it.
                 found = UnknownTableError(first_table_id(raw, messaging))
             if not isinstance(found, BadMutationError):
                 raise
@@ -286,29 +282,3 @@ def _decoded(
             continue
         if entries.position > span.after:
             yield mutation
-
-
-def first_table_id(raw: bytes, messaging: int) -> bytes:
-    """Return the id of the table of a raw mutation's first update."""
-    at = _first_update(raw, messaging)
-    return raw[at : at + _TABLE_ID_BYTES]
-
-
-def partition_key(raw: bytes, messaging: int) -> bytes:
-    """Return the partition key of a raw mutation, which all of its updates share."""
-    at = _first_update(raw, messaging) + _TABLE_ID_BYTES
-    if messaging >= _MESSAGING_60:
-        at += 1 + _extra(raw, at)  # The schema epoch.
-    begin = at + 1 + _extra(raw, at)
-    length = int.from_bytes(raw[at:begin], "big") & (1 << 7 * (begin - at)) - 1
-    return raw[begin : begin + length]
-
-
-def _first_update(raw: bytes, messaging: int) -> int:
-    at = 1 if messaging >= _MESSAGING_60 else 0  # Flags.
-    return at + 1 + _extra(raw, at)  # How many updates there are.
-
-
-def _extra(raw: bytes, at: int) -> int:
-    """Return how many bytes follow the first one of the vint at *at*: its leading ones."""
-    return 8 - (raw[at] ^ 0xFF).bit_length() if at < len(raw) else 0

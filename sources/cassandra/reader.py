@@ -19,43 +19,43 @@ from headrace.plugins import (
     Reader,
     RecordSchema,
 )
-from headrace.sources.cassandra import codes
-from headrace.sources.cassandra.absence import Absence
-from headrace.sources.cassandra.agreement import Agreement
+from headrace.sources.cassandra.agreement.intake import SKIP_REASONS, Outbox
+from headrace.sources.cassandra.agreement.rules import HOST_FATES, Agreement
 from headrace.sources.cassandra.batch import MutationBatch, batch_class
-from headrace.sources.cassandra.chunks import RecordChunks
-from headrace.sources.cassandra.copies import Copy
-from headrace.sources.cassandra.epochs import Epoch
-from headrace.sources.cassandra.gaps import ASSUME, PASSED, GapBook, notice_of
-from headrace.sources.cassandra.groups import Groups
-from headrace.sources.cassandra.intake import SKIP_REASONS, Outbox
-from headrace.sources.cassandra.lists import ROWS_MAX
-from headrace.sources.cassandra.memory import Ages, Memory
-from headrace.sources.cassandra.needs import COPIES_MAX
-from headrace.sources.cassandra.parting import opened, without_keyspaces
-from headrace.sources.cassandra.parts import Parts
-from headrace.sources.cassandra.replicas import SplitVersions
-from headrace.sources.cassandra.seats import SEATS_MAX
-from headrace.sources.cassandra.splits import Arc
-from headrace.sources.cassandra.state import CdcState, Marker, StoredVersion
+from headrace.sources.cassandra.logs.pins import COPIES_MAX
+from headrace.sources.cassandra.logs.reread import Copy
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.reading.lists import ROWS_MAX
+from headrace.sources.cassandra.reading.record_expiry import Ages, Memory
+from headrace.sources.cassandra.reading.topology_versions import SplitVersions
+from headrace.sources.cassandra.resources import Parts
+from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.ring.replica_groups import Groups
+from headrace.sources.cassandra.ring.splits import Arc
+from headrace.sources.cassandra.schema_versions.epochs import Epoch
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker, StoredVersion
+from headrace.sources.cassandra.state.chunks import RecordChunks
+from headrace.sources.cassandra.state.forking import opened, without_keyspaces
+from headrace.sources.cassandra.state.gaps import ASSUME, PASSED, GapBook, notice_of
+from headrace.sources.cassandra.state.unavailable_logs import Absence
 
-_RELEASE_MS: Final = 10_000  # So much split time alone makes a look worth while at what may go.
-_WAITED_MS: Final = 60_000  # So long a log could not be read before it is worth a commit.
+_RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segments.
+_WAITED_MS: Final = 60_000  # How long a log is unreadable before that is committed.
 _NEVER: Final = Absence(0, 0)
-_LEAVE_MS: Final = 60_000  # Between two looks at who may leave.
+_LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
-_HOST_FATES: Final = ("first", "counted", "surplus", "repeat")
-_BATCHES_EACH: Final = 32  # Between two looks at what pending copies need of the schema.
+_BATCHES_EACH: Final = 32  # Batches between two checks of what pending copies need of the schema.
 
 
 class CassandraReader(Reader):
     """One split: its agreement, and its part of what the pump reads."""
 
     def __init__(self, parts: Parts, number: int, resume: CdcState | None) -> None:
-        """Restore the records of *resume* and begin to be fed."""
+        """Restore the records of *resume* and register with the pump."""
         self._parts = parts
-        self._pump = parts.pump
+        self._made = parts.built()
+        self._pump = self._made.pump
         self._number = number
         self._split = parts.splits[number]
         self._seats = parts.replicas.seats(number, resume)
@@ -64,16 +64,17 @@ class CassandraReader(Reader):
         self._chunks = RecordChunks(resume.chunks if resume else ())
         self._passes = self._pump.passes
         config = parts.config
+        self._records_max = parts.split_records_max
         self._memory = Memory(
             self._agreement,
             self._seats,
-            parts.copies,
+            self._made.copies,
             Ages(
                 config.expiry_seconds * _MS,
-                config.memory_seconds * _MS,
+                config.dedup_window_seconds * _MS,
                 config.complete_seconds * _MS,
             ),
-            parts.split_records_max,
+            self._records_max,
             publish_expired=config.expired == "publish",
             suppress_streamed=config.streamed == "suppress",
             epoch_of=self._epoch_of,
@@ -87,36 +88,37 @@ class CassandraReader(Reader):
         self._announced = 0
         self._batches_made = 0
         self._owes_end = False
+        # As of the last pass: see `_is_still`.
+        self._changes, self._ring = -1, parts.replicas.current
         self._short, self._alarm_ms = (0, 0), 0
-        # Logs that are not read any more, till a state says so.
+        # Logs that are no longer read, until a state says so.
         self._left = set(resume.markers).difference(resume.hosts) if resume else set()
         self._left.intersection_update(config.nodes)
         self._left_ms = 0
-        self._oldest: dict[str, Marker] = {}  # What pending copies and the unread need of each log.
+        self._oldest: dict[str, Marker] = {}  # What pending and unread copies need of each log.
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
         self._released: CdcState | None = None
-        # First the schema: it may tell of keyspaces that pending records are of.
+        # First the schema: it may have keyspaces that pending records belong to.
         self._gaps = GapBook(config.gaps, resume.met_gaps if resume else ())
         parts.know(resume)
-        self._pump.own(number, self._agreement, resume, self._seats)
+        self._pump.own(number, self._agreement, resume, self._seats, self._memory.comparison)
         stored = resume.topologies if resume else ()
         self._versions = SplitVersions(parts.replicas, number, stored, self._tau, self._seats)
         self._agreement.regroup(self._versions.groups)
-        self._tables = parts.deliveries.names
+        self._tables = self._made.deliveries.names
         self._stored_tables = resume.tables if resume else self._tables
         if resume:
             self._restore(resume)
-        self._pump.intake.judges[number] = self._memory.comparison
         self._reading: Sequence[str] = ()
         self._manifests = resume.manifests if resume else {}
         self._read_seated()
 
     def read(self, demand: Demand) -> Batch | Idle:
-        """Let the pump read on if this split has nothing new, and take what agreed.
+        """Let the pump read if this split has nothing new, and take what reached agreement.
 
         Raises:
-            LogGapError: an earlier batch told of a gap, and somebody must say what to do about it.
+            LogGapError: an earlier batch reported a gap, and the policy for it must be set.
 
         """
         if self._gaps.stopped_by is not None:
@@ -125,13 +127,16 @@ class CassandraReader(Reader):
         pump.check(self._number)
         if self._passes == pump.passes:
             self._parts.follow()
-            if self._parts.lists is not None:
+            if self._made.lists is not None:
                 demand = replace(demand, records_max=min(demand.records_max, ROWS_MAX))
-            self._passes += 1  # Also of a pass that fails: the next call begins another.
+            self._passes += 1  # Also if the pass fails: the next call starts another.
             pump.run_pass(demand)
             self._parts.report()
         self._passes = pump.passes
-        nodes = self._seats.names  # What was agreed is told by these.
+        if self._is_still(demand):
+            return Idle(more=pump.more)
+        changes, ring = pump.changes, self._parts.replicas.current
+        nodes = self._seats.names  # Before log slots change: agreed mutations have these numbers.
         if self._versions.follow(self._agreement.tau, self._retire_ms, self._unread_since):
             self._agreement.regroup(self._versions.groups)
             self._memory.judge_again()
@@ -151,26 +156,43 @@ class CassandraReader(Reader):
         moved = outbox.count > 0 or markers != self._markers
         absences = pump.absences(self._number)
         told = lost or notices or aged or settled or self._has_waited(absences)
+        self._changes, self._ring = changes, ring
         if not (moved or told or self._owes_end):
             pump.intake.give_back(outbox)
             return Idle(more=pump.more)
         self._markers, self._tau = markers, self._agreement.tau
         self._absences = absences
-        # To make a state of it costs as much as a third of the reading.
+        # Making a state costs a third of what reading costs.
         self._owes_end = moved and pump.more and not (demand.position_due or told)
         end = None if self._owes_end else self._state(markers)
         batch = self._batch(outbox, end, lost, notices, nodes)
         self._leave_logs()
         return batch
 
+    def _is_still(self, demand: Demand) -> bool:
+        """Return whether a pass over this split would find nothing new.
+
+        Time alone is a reason for a pass if records are due, or a commit.
+        """
+        agreement = self._agreement
+        ages = demand.commit_due and agreement.tau > self._tau
+        return (
+            self._changes == self._pump.changes
+            and self._ring is self._parts.replicas.current
+            and agreement.tau < self._memory.due_ms
+            and agreement.live <= self._records_max
+            and self._stored_tables == self._tables
+            and not (ages or self._owes_end)
+        )
+
     def _read_seated(self) -> None:
-        """Read the logs that have seats, and need what they hold; leave the others."""
+        """Read the logs that have log slots and hold their segments; stop reading the others."""
         if self._reading == self._seats.names:
             return
         for node in self._seats.nodes:
             hold = None if node in self._reading else self._parts.hold_of(node)
             if hold is not None:
-                # Also what waits: another split's release may come before the next commit (I5).
+                # Pending copies too: another split may release before the next commit (I5).
                 pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
                 marker = self._markers.get(node, Marker(0, 0))
                 hold.register(self._split, marker, pending, self._manifests.get(node, ()))
@@ -179,7 +201,7 @@ class CassandraReader(Reader):
         self._reading = self._seats.names
 
     def _leave_logs(self) -> None:
-        """Free the seats of nodes that hold nothing of the split by now, nor did of its records."""
+        """Free the log slots of nodes that neither the split nor its records need."""
         tau = self._agreement.tau
         if tau < self._left_ms + _LEAVE_MS or not self._seats.idle:
             return
@@ -189,28 +211,26 @@ class CassandraReader(Reader):
         for node in self._seats.free(self._agreement.referenced()):
             for name, count in counted[node].items():
                 self._base[name] = self._base.get(name, 0) + count
-            first = seats[node] * len(_HOST_FATES)
-            for fate in range(len(_HOST_FATES)):
-                self._agreement.hosts[first + fate] = 0
+            self._agreement.forget_counts(seats[node])
             self._base["mutations.first"] = (
                 self._base.get("mutations.first", 0) + counted[node][f"entries.{node}.first"]
             )
             del self._damage[node]
             self._left.add(node)
         if before != self._seats.names:
-            self._assume()  # Its seat may be another's soon.
+            self._assume()  # Another log may get its slot.
             self._read_seated()
 
     def _opening(self, resume: CdcState) -> dict[str, int]:
-        """Return the books to go on with; of a job that parted from another, new ones (I3)."""
+        """Return the books to continue with; a forked job gets new ones (I3)."""
         if resume.job in {"", self._parts.context.job}:
             return dict(resume.counters)
         return opened(resume.counters)
 
     def _leave_out(self) -> bool:
-        """Let what is pending of tables that the job has no more become filtered (line 22).
+        """Book pending mutations of tables that the job no longer has as filtered (line 22).
 
-        Returns whether the state is now that of other tables.
+        Returns whether the tables of the state changed.
         """
         stored, tables = self._stored_tables, self._tables
         if stored == tables:
@@ -221,35 +241,35 @@ class CassandraReader(Reader):
         return self._stored_tables == tables
 
     def _is_wanted(self, copy: Copy) -> bool:
-        """Say whether a mutation has changes of a delivered table, or might have."""
-        return self._parts.deliveries.has_delivered(self._epoch_of(copy).number, copy)
+        """Return whether a mutation has, or might have, changes of a delivered table."""
+        return self._made.deliveries.has_delivered(self._epoch_of(copy).number, copy)
 
     def _has_waited(self, absences: Mapping[str, Absence]) -> bool:
-        """Say whether it is worth a commit how long logs could not be read."""
+        """Return whether logs were unreadable for so long that it must be committed."""
         return any(
             each.unread_ms >= self._absences.get(node, _NEVER).unread_ms + _WAITED_MS
             for node, each in absences.items()
         )
 
     def _alarm(self) -> None:
-        """Say now and then that there is not room for all that should be remembered (24, 25)."""
+        """Warn, at most once per interval, that records had no room in the memory (24, 25)."""
         agreement, context = self._agreement, self._parts.context
         short = agreement.memory_shortened, agreement.overflowed
         if short == self._short or (now_ms := context.clock.monotonic_ms()) < self._alarm_ms:
             return
         self._short, self._alarm_ms = short, now_ms + _ALARM_MS
         context.log.warning(
-            "memory_short",
+            "dedup_window_full",
             split=self._split,
             forgotten=short[0],
-            set_aside=short[1],
+            quarantined=short[1],
             pending=agreement.pending,
             hint="a node is down or behind: copies that come later count as new; "
-            "a larger records_max remembers more",
+            "a larger records_max keeps more records",
         )
 
     def _notices(self, markers: Mapping[str, Marker]) -> Sequence[Notice]:
-        """Book the gaps met, as the policy says, and return what consumers are told (I10)."""
+        """Book the gaps that were met, by the policy, and return notices for consumers (I10)."""
         found = self._pump.take_gaps(self._number)
         if not (found or self._gaps.gaps):
             return ()
@@ -265,7 +285,7 @@ class CassandraReader(Reader):
         return [notice_of(gap, self._split, tables) for gap in changed]
 
     def _assume(self) -> None:
-        """Count hosts for what the parts of their logs that are gone could have held (line 21)."""
+        """Count hosts for copies that the lost parts of their logs could have held (line 21)."""
         expiry_ms = self._parts.config.expiry_seconds * _MS
         self._agreement.assume(
             [
@@ -278,7 +298,7 @@ class CassandraReader(Reader):
         self._memory.judge_again()
 
     def release(self, position: Position) -> None:
-        """Let go of what *position* stored, and of segments that no copy in it lies in (I5)."""
+        """Release what *position* stored, and segments that hold no copy of it (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
         self._chunks.stored(position.chunks)
         if self._only_aged(position):
@@ -288,28 +308,28 @@ class CassandraReader(Reader):
             if (hold := self._parts.hold_of(node)) is not None:
                 hold.withdraw([self._split])
         for node in self._seats.nodes:
-            # Of what is not there nothing can be disposed of.
+            # An unreachable log has nothing to dispose of.
             gone = node in self._pump.unreachable or node not in position.hosts
             hold = None if gone else self._parts.hold_of(node)
             if hold is None:
                 continue
             marker = position.markers.get(node, Marker(0, 0))
             pending = position.needs.get(node)
-            if pending is None:  # We dispose of nothing; other jobs must not either.
+            if pending is None:  # Nothing is disposed of, by other jobs either.
                 pending = self._agreement.unpublished(self._seats.of(node), COPIES_MAX + 1)
             hold.register(self._split, marker, pending, position.manifests.get(node, ()))
             hold.dispose()
         self._released = position
 
     def _only_aged(self, position: CdcState) -> bool:
-        """Say whether hardly more than time has passed since segments were released last."""
+        """Return whether little but time has passed since the last release of segments."""
         last = self._released
         if last is None or position.tau >= last.tau + _RELEASE_MS:
             return False
         return (position.markers, position.needs) == (last.markers, last.needs)
 
     def close(self, reason: CloseReason) -> None:
-        """Stop being fed; what was not delivered is read again by the next owner."""
+        """Unregister from the pump; the next owner reads again what was not delivered."""
         del reason
         self._pump.disown(self._number)
         self._parts.replicas.forget(self._number)
@@ -318,12 +338,12 @@ class CassandraReader(Reader):
         nodes = self._parts.config.nodes
         missing = self._versions.needed() & set(resume.hosts) - set(nodes)
         if missing:
-            said = f"lacks {', '.join(sorted(missing))}, whose copies still count"
+            said = f"does not list {', '.join(sorted(missing))}, whose copies still count"
             hint = "a node that left the ring is read for max_hint_window_seconds of split time"
             raise ConfigError([Problem("nodes", said, hint)])
         wanted = self._parts.keyspaces_of(resume.keyspaces)
         host_map = [
-            number if node in nodes or not node else codes.HOST_GONE
+            number if node in nodes or not node else constants.HOST_GONE
             for number, node in enumerate(resume.hosts)
         ]
         keyspace_map = [wanted.index(k) if k in wanted else 0 for k in resume.keyspaces]
@@ -335,7 +355,7 @@ class CassandraReader(Reader):
             pending = resume.counters.get("mutations.pending", 0)
             self._agreement.filtered += pending - self._agreement.pending
         if gone or any(old != new for of in (host_map, keyspace_map) for old, new in enumerate(of)):
-            self._agreement.touch(0, 1)  # All is stored anew, by the numbers of now.
+            self._agreement.touch(0, 1)  # Everything is stored again, with the new numbers.
             self._chunks = RecordChunks(())
         self._agreement.tau = resume.tau
         self._agreement.number = max(self._agreement.number, resume.number)
@@ -349,7 +369,7 @@ class CassandraReader(Reader):
         notices: Sequence[Notice],
         nodes: Sequence[str],
     ) -> MutationBatch:
-        parts = self._parts
+        made = self._made
         return batch_class(outbox)(
             self._split,
             end,
@@ -357,12 +377,12 @@ class CassandraReader(Reader):
             intake=self._pump.intake,
             more=self._pump.more,
             nodes=nodes,
-            deliveries=parts.deliveries,
-            transcoder=parts.transcoder,
+            deliveries=made.deliveries,
+            transcoder=made.transcoder,
             announced=self._announce(),
             lost=lost,
             notices=notices,
-            lists=parts.lists,
+            lists=made.lists,
         )
 
     def _epoch_of(self, copy: Copy) -> Epoch:
@@ -370,29 +390,24 @@ class CassandraReader(Reader):
         return tables.epoch_at(Marker(copy.segment, copy.position))
 
     def _announce(self) -> Sequence[RecordSchema]:
-        """Return the schemas that records have been made of since this split's last batch."""
-        schemas = self._parts.deliveries.schemas
+        """Return the schemas of records made since this split's last batch."""
+        schemas = self._made.deliveries.schemas
         announced, self._announced = schemas[self._announced :], len(schemas)
         return announced
 
     def _schemas(self, markers: Mapping[str, Marker]) -> dict[str, tuple[StoredVersion, ...]]:
-        """Return the versions of the schema that pending mutations and what is unread are of."""
-        # Looking at all records costs; what was needed some batches ago is never too little.
+        """Return the schema versions of pending mutations and of what is unread."""
+        # A pass over all records is expensive; what was needed some batches ago suffices.
         if self._batches_made % _BATCHES_EACH == 0:
             for node in self._seats.nodes:
                 pending = self._agreement.unpublished(self._seats.of(node), 1)
                 oldest = Marker(min(pending), 0) if pending else markers[node]
                 self._oldest[node] = min(oldest, markers[node])
         self._batches_made += 1
-        needed = {
-            node: self._oldest[node]
-            for node in self._seats.nodes
-            if node in self._oldest and self._pump.tables_of(node).has_history
-        }
-        return self._pump.schemas(self._number, needed)
+        return self._pump.schemas(self._number, self._oldest)
 
     def _state(self, markers: Mapping[str, Marker]) -> CdcState:
-        """Return S_k: everything up to here and nothing later (line 27)."""
+        """Return S_k: everything up to this position and nothing later (line 27)."""
         agreement = self._agreement
         needs = {}
         if self._parts.config.disposal != "keep":
@@ -412,7 +427,7 @@ class CassandraReader(Reader):
             needs=needs,
             schemas=self._schemas(markers),
             met_gaps=self._gaps.gaps,
-            unread=self._pump.unread(self._number),
+            unread=self._pump.unread(self._number, markers),
             starts=self._starts,
             job=self._parts.context.job,
             tables=self._stored_tables,
@@ -424,7 +439,7 @@ class CassandraReader(Reader):
         )
 
     def _damaged(self) -> Sequence[Quarantined]:
-        """Count the damage that this split books, and return its bytes (I3, I8)."""
+        """Book this split's damage, and return its bytes (I3, I8)."""
         items: list[Quarantined] = []
         for lost in self._pump.take_lost(self._number):
             self._damage[lost.node] += 1
@@ -432,17 +447,15 @@ class CassandraReader(Reader):
         return items
 
     def _counters_of(self, node: str) -> dict[str, int]:
-        """Return what was counted of a log since it has its seat."""
+        """Return what was counted of a log since it got its log slot."""
         read = self._pump.intake.read_of(self._number, self._pump.hosts[node])
         damaged = self._damage[node]
         now = {f"entries.{node}.read": read + damaged, f"entries.{node}.damaged": damaged}
-        first = self._seats.of(node) * len(_HOST_FATES)
-        for i, fate in enumerate(_HOST_FATES):
-            now[f"entries.{node}.{fate}"] = self._agreement.hosts[first + i]
-        return now
+        counted = zip(HOST_FATES, self._agreement.counted(self._seats.of(node)), strict=True)
+        return now | {f"entries.{node}.{fate}": count for fate, count in counted}
 
     def _counters(self) -> dict[str, int]:
-        """Return the books as of now: what was restored, and what was counted since (I3)."""
+        """Return the current books: what was restored, plus what was counted since (I3)."""
         agreement = self._agreement
         now: dict[str, int] = {}
         for node in self._seats.nodes:
@@ -452,7 +465,7 @@ class CassandraReader(Reader):
                 at = self._pump.hosts[node] * len(SKIP_REASONS) + i
                 skipped = self._pump.intake.skipped[at] - self._skips_before[at]
                 now[f"skipped.{node}.{reason}"] = skipped
-        now["mutations.first"] = sum(agreement.hosts[:: len(_HOST_FATES)])
+        now["mutations.first"] = agreement.first_copies()
         now["mutations.agreed"] = agreement.agreed
         now["mutations.reencoded"] = agreement.reencoded
         now["mutations.expired"] = agreement.expired

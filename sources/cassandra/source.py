@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
+from typing import Any
 
 from headrace.plugins import (
     Backlog,
@@ -12,56 +13,113 @@ from headrace.plugins import (
     Document,
     EncodedPosition,
     Finding,
+    FolderLogs,
     HeadraceError,
+    JobTraces,
+    Locality,
+    LogArchive,
+    LogSearch,
+    MicroBatches,
     Nearness,
+    PartialReading,
     Position,
     Problem,
     Quarantined,
     Reader,
+    Recovery,
+    Relocation,
+    Resplitting,
+    ServiceWishes,
+    SidecarService,
     Source,
     Split,
+    TableChecks,
+    TableReading,
+    Tables,
+    TableWarning,
+    TokenRange,
+    TokenRanges,
+    TypedColumns,
 )
-from headrace.plugins.columns import TableType, TypedChanges
-from headrace.plugins.measures import Measure
+from headrace.plugins.metrics import Measure
+from headrace.plugins.records.columns import TableType, TypedChanges
 from headrace.plugins.traces import Trace
-from headrace.sources.cassandra import merging, survey
-from headrace.sources.cassandra.archive import flaws
-from headrace.sources.cassandra.avro_changes import typed_values
-from headrace.sources.cassandra.column_types import table_type
-from headrace.sources.cassandra.config import READ, CassandraConfig
-from headrace.sources.cassandra.directory import LogDirectory
-from headrace.sources.cassandra.gaps import START
-from headrace.sources.cassandra.hold import store_mark
-from headrace.sources.cassandra.measuring import measures_of
-from headrace.sources.cassandra.merging import Share
-from headrace.sources.cassandra.nearness import shares
-from headrace.sources.cassandra.parts import Parts
+from headrace.sources.cassandra import job_options
+from headrace.sources.cassandra.agent.metrics import measures_of
+from headrace.sources.cassandra.agent.traces import forget, traces_of
+from headrace.sources.cassandra.columns.column_types import table_type
+from headrace.sources.cassandra.columns.from_avro import typed_values
+from headrace.sources.cassandra.config import KEEP, CassandraConfig, warnings_of
+from headrace.sources.cassandra.encode.list_modes import READ
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from headrace.sources.cassandra.logs import seek
+from headrace.sources.cassandra.logs.archive_checks import flaws
+from headrace.sources.cassandra.logs.directory import LogDirectory
+from headrace.sources.cassandra.logs.seek import (
+    Logs,
+    acquaint,
+    ahead,
+    backlog,
+    located,
+    spared_bytes,
+)
 from headrace.sources.cassandra.reader import CassandraReader
-from headrace.sources.cassandra.ring_part import RingPart
-from headrace.sources.cassandra.seats import SEATS_MAX
-from headrace.sources.cassandra.segment_index import IndexFolder, Wish
-from headrace.sources.cassandra.splits import arc_of, count_for, count_in, names, parts_of
-from headrace.sources.cassandra.state import CdcState, Marker
-from headrace.sources.cassandra.survey import Logs, acquaint, ahead, backlog, located, spared_bytes
-from headrace.sources.cassandra.traces import forget, traces_of
+from headrace.sources.cassandra.reading.segment_index import Wish
+from headrace.sources.cassandra.resources import Parts
+from headrace.sources.cassandra.retention.hold import store_mark
+from headrace.sources.cassandra.ring.locality import shares
+from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.ring.splits import (
+    arc_of,
+    count_for,
+    count_in,
+    names,
+    parts_of,
+    token_range,
+)
+from headrace.sources.cassandra.state import resharding
+from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
+from headrace.sources.cassandra.state.gaps import START
+from headrace.sources.cassandra.state.resharding import Share
 from headrace.sources.cassandra.unread import unread_of
 
 
-class CassandraSource(Source):
-    """See the module. All its readers share one pump, and so each log is read once."""
+class CassandraSource(
+    Source,
+    Relocation,
+    TokenRanges,
+    Resplitting,
+    Locality,
+    JobTraces,
+    Recovery,
+    Tables,
+    TableChecks,
+    PartialReading,
+    MicroBatches,
+    LogSearch,
+    TypedColumns,
+    LogArchive,
+    TableReading,
+    SidecarService,
+):
+    """See the module. All its readers share one pump, so each log is read once."""
 
     word = "cdc"
     config_class = CassandraConfig
+    bookkeeping = BOOKKEEPING
+    origin = ORIGIN
+    folder_options = job_options.FOLDER_OPTIONS
     config: CassandraConfig
 
     def __init__(self, config: CassandraConfig, context: Context) -> None:
         """Open nothing yet."""
         super().__init__(config, context)
         self._parts = Parts(config, context, config.splits or count_for(1, len(config.nodes)))
-        self._is_fit = config.splits is not None  # Into how many parts the ring is cut.
+        self._is_fit = config.splits is not None  # Whether the number of splits is final.
 
     def plan(self) -> Sequence[Split]:
-        """Cut the ring into equal parts, from its lowest token; see `Parts.check`."""
+        """Cut the ring into equal parts, from the lowest token; see `Parts.check`."""
         self._fit()
         self._parts.check()
         return [
@@ -70,24 +128,28 @@ class CassandraSource(Source):
             if self._parts.part.has_split(number)
         ]
 
+    @classmethod
+    def token_range(cls, split_id: str) -> TokenRange | None:
+        """See `splits.token_range`."""
+        return token_range(split_id)
+
     def resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
-        """Merge what each state says of the tokens of its split, by split; see `merging`."""
+        """Merge what each state says about the tokens of its split, by split; see `resharding`."""
         if not all(map(arc_of, states)):
             return None
-        return merging.resplit(_shares(states), self._parts.splits)
+        return resharding.resplit(_shares(states), self._parts.splits)
 
-    def follow(self, splits: Sequence[str]) -> bool:
-        """Cut the ring into as many parts as others did."""
+    def follow(self, splits: Sequence[str]) -> None:
+        """Cut the ring into as many parts as other workers did."""
         count = count_in(splits)
         if count is not None:
             self._is_fit = True
             self._cut(count)
-        return count is not None
 
     def _fit(self) -> None:
-        """Cut the ring into more parts, if too many logs would be read for each."""
+        """Cut the ring into more parts if each would have to read too many logs."""
         if not self._is_fit:
             self._is_fit = True
             self._cut(self._fitting(self._parts.count))
@@ -98,15 +160,15 @@ class CassandraSource(Source):
             self._parts = Parts(self.config, self.context, count)
 
     def sized(self, workers: int) -> Sequence[str] | None:
-        """Return the splits that suit the ring and so many workers, unless a number is given."""
+        """Return the splits that suit the ring and the workers, unless a number is configured."""
         if self.config.splits is not None:
             return None
         least = count_for(workers, len(self.config.nodes))
         return names(self._fitting(least))
 
     def _fitting(self, least: int) -> int:
-        """Return so many splits, or more where each would have to read too many logs."""
-        is_small = len(self.config.nodes) <= SEATS_MAX  # Then nobody has to be asked for the ring.
+        """Return *least*, or more if each split would have to read too many logs."""
+        is_small = len(self.config.nodes) <= SEATS_MAX  # Then the ring is not queried.
         return least if is_small else self._parts.replicas.fitting(least)
 
     def nearness(self) -> Nearness:
@@ -117,7 +179,7 @@ class CassandraSource(Source):
         return Nearness(here, shares(current, keyspaces, parts.splits))
 
     def open(self, split: Split, resume: Position | None) -> Reader:
-        """Begin to feed *split*, after *resume* or from the oldest segments."""
+        """Start to read *split*, after *resume* or from the oldest segments."""
         assert resume is None or isinstance(resume, CdcState)  # noqa: S101 (from decode_position)
         if resume is not None and self.context.spectator:
             self._parts.know(resume)
@@ -128,15 +190,15 @@ class CassandraSource(Source):
 
     @classmethod
     def decode_position(cls, encoded: EncodedPosition) -> Position:
-        """Read a CDC state."""
+        """Decode a CDC state."""
         return CdcState.decode(encoded)
 
     def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
-        """Return what each node's log holds after the marker, for whichever split."""
+        """Return what each node's log holds after the marker, for all splits."""
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        left, reading = backlog(self._logs_of(position), position), self._parts.reading
-        if reading is None or not reading.spared:
+        left, spared_of = backlog(self._logs_of(position), position), self._parts.spared
+        if not spared_of:
             return left
         markers = position.markers if position else {}
         found = []
@@ -145,7 +207,7 @@ class CassandraSource(Source):
             if part.problem:
                 found.append(part)
                 continue
-            log, spared = self._parts.logs[node], reading.spared.get(node)
+            log, spared = self._parts.logs[node], spared_of.get(node)
             passed = spared_bytes(log, markers.get(node, START), spared) if spared else 0
             found.append(replace(part, size_bytes=max(0, part.size_bytes - passed)))
         return found
@@ -159,10 +221,10 @@ class CassandraSource(Source):
     @classmethod
     def check_place(cls, target: str) -> None:
         """See `survey.check_place`."""
-        survey.check_place(target)
+        seek.check_place(target)
 
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
-        """Go on by whole segments, and what is durable of the newest; see `survey.ahead`."""
+        """Advance by whole segments, and by what is durable of the newest; see `survey.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return ahead(self._logs_of(position), position or self._nowhere(), size_bytes)
 
@@ -176,14 +238,14 @@ class CassandraSource(Source):
     def stretches(
         self, position: Position | None, size_bytes: int
     ) -> Sequence[tuple[Position | None, Position]]:
-        """Cut the log of an only node that is a directory; see `survey.stretches`."""
+        """Cut the log of a single node that is a directory; see `survey.stretches`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         ((node, log), *others) = self._parts.logs.items()
         if others or not isinstance(log, LogDirectory):
             return ()
         begun = position or self._nowhere()
         acquaint(self._parts.logs, begun)
-        cut = survey.stretches(log, begun.markers.get(node, START), size_bytes)
+        cut = seek.stretches(log, begun.markers.get(node, START), size_bytes)
         manifests = {node: log.manifest.stored()}
 
         def at(marker: Marker) -> CdcState:
@@ -191,23 +253,68 @@ class CassandraSource(Source):
 
         return [(None if first == START else at(first), at(last)) for first, last in cut]
 
+    @classmethod
+    def of_folder(cls, folder: Path, options: Mapping[str, str]) -> FolderLogs:
+        """See `job_options.of_folder`."""
+        return job_options.of_folder(folder, options)
+
+    @classmethod
+    def log_by_log(cls, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """See `job_options.log_by_log`."""
+        return job_options.log_by_log(options)
+
+    @classmethod
+    def any_copy(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `job_options.any_copy`."""
+        return job_options.any_copy(options)
+
+    @classmethod
+    def past_gaps(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `job_options.past_gaps`."""
+        return job_options.past_gaps(options)
+
+    @classmethod
+    def table_problem(cls, options: Mapping[str, Any]) -> Problem | None:
+        """See `job_options.table_problem`."""
+        return job_options.table_problem(options)
+
+    @classmethod
+    def of_table(cls, options: Mapping[str, Any], table: str) -> Mapping[str, Any]:
+        """See `job_options.of_table`."""
+        return job_options.of_table(options, table)
+
+    @classmethod
+    def of_service(cls, options: Mapping[str, Any], wishes: ServiceWishes) -> Mapping[str, Any]:
+        """See `job_options.of_service`."""
+        return job_options.of_service(options, wishes)
+
+    @classmethod
+    def only_for_workers(cls, config: CassandraConfig) -> Sequence[Problem]:
+        """Return that segments are not disposed of."""
+        if config.disposal == KEEP:
+            return ()
+        hint = "run it without --engine spark, or leave that out"
+        return [Problem("disposal", "on Spark segments are kept only", hint)]
+
+    def cut(self, parts: int) -> None:
+        """Cut the ring into *parts* parts, regardless of the configuration."""
+        self.config = replace(self.config, splits=parts)
+        self._is_fit = True
+        self._parts.close()
+        self._parts = Parts(self.config, self.context, parts)
+
     def search(self) -> int:
-        """Index what is kept of the logs that are directories; see `segment_index`."""
+        """Index the kept segments of logs that are directories; see `segment_index`."""
         return self._parts.searcher.index(self._parts.logs, self._parts.tables_of)
 
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
-        """Pass over sections of indexed segments that have nothing of these."""
-        folder, wish = IndexFolder(self.context.cache), Wish(frozenset(tables), from_us, to_us)
-        self._parts.pump.spared = {
-            node: partial(folder.spared, node, log, wish)
-            for node, log in self._parts.logs.items()
-            if isinstance(log, LogDirectory)
-        }
+        """Skip sections of indexed segments that have nothing of these."""
+        self._parts.spare(Wish(frozenset(tables), from_us, to_us))
 
     def divide(
         self, split: Split, position: Position | None, parts: int
     ) -> Mapping[str, Position | None]:
-        """Cut a split's part of the ring into equal ones, and its state with it."""
+        """Cut a split's part of the ring into equal parts, and its state with it."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         if self.config.lists == READ:
             said, hint = "are read from their tables by workers only", "leave it out: lists: cells"
@@ -215,7 +322,7 @@ class CassandraSource(Source):
         cut = parts_of(split.split_id, parts)
         if len(cut) == 1:
             return {split.split_id: position}
-        return merging.resplit(_shares({split.split_id: position}), cut)
+        return resharding.resplit(_shares({split.split_id: position}), cut)
 
     def reunite(
         self,
@@ -224,9 +331,9 @@ class CassandraSource(Source):
         begun: Mapping[str, Position | None],
         ended: Mapping[str, Position],
     ) -> Position:
-        """Merge the states of a split's parts, and add to its books what theirs have more."""
+        """Merge the states of a split's parts, and add their increments to its books."""
         (whole,) = _shares({split.split_id: position})
-        return merging.reunited(whole, _shares(begun), _shares(ended))
+        return resharding.reunited(whole, _shares(begun), _shares(ended))
 
     def _nowhere(self) -> CdcState:
         """Return the state of a split that has read nothing."""
@@ -240,19 +347,13 @@ class CassandraSource(Source):
         tokens: Sequence[tuple[int, int]] = (),
         elapsed_ms: int = 0,
     ) -> None:
-        """End every log at its marker in *until*, and leave out other tokens.
+        """End each log at its marker in *until*, and leave out other tokens.
 
-        Split time grows by *elapsed_ms* when the logs are read to these ends.
+        Split time advances by *elapsed_ms* when the logs are read to these ends.
         """
         assert until is None or isinstance(until, CdcState)  # noqa: S101 (from decode_position)
         self._fit()
-        self._parts.elapsed_ms = elapsed_ms
-        self._parts.part = RingPart(self._parts.count, tuple(tokens))
-        if until is not None:
-            self._parts.know(until)
-            for node, log in self._parts.logs.items():
-                marker = until.markers.get(node, Marker(0, 0))
-                log.end_at(marker.segment_id, marker.offset)
+        self._parts.limit(until, tokens, elapsed_ms)
 
     def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
         """Return the notes in all directories, also of agents; see `traces_of`."""
@@ -264,13 +365,13 @@ class CassandraSource(Source):
         forget(self._parts.logs, traces)
 
     def unread(self) -> Sequence[HeadraceError]:
-        """Return why logs cannot be read; not of those that the job goes without by `absent`."""
-        pump, absent = self._parts.reading, self.config.absent
-        away = pump.unreachable.items() if pump is not None else ()
+        """Return why logs cannot be read, except those in `absent`."""
+        reading, absent = self._parts.reading, self.config.absent
+        away = reading.pump.unreachable.items() if reading is not None else ()
         return [error for node, error in away if node not in absent]
 
     def lacking(self) -> Mapping[str, Problem]:
-        """Return the tables that are waited for: by the schema that is given, and by the logs."""
+        """Return the tables that the job waits for: neither in the schema nor in the logs."""
         return self._parts.lacking()
 
     def unreadable(self) -> Mapping[str, Problem]:
@@ -282,15 +383,19 @@ class CassandraSource(Source):
         return measures_of(self._parts)
 
     def tables(self) -> Sequence[str]:
-        """Return the tables that are delivered, of the schema that is given."""
+        """Return the tables of the configured schema that are delivered."""
         return [table.qualified for table in self._parts.tables]
+
+    def check_tables(self, tables: Sequence[str]) -> Sequence[TableWarning]:
+        """Return warnings for those whose writes are in no commit log, by the configured schema."""
+        return warnings_of(self._parts.schema, tables)
 
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
         """Look for segments that are missing, or in two logs; see `archive.flaws`."""
         return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
 
     def table_type(self, table: str) -> TableType:
-        """Return the types of a table of the schema that is given."""
+        """Return the types of a table of the configured schema."""
         found = self._parts.schema.table(table)
         if found is None:
             said = f"{table} is not in the schema"
@@ -300,33 +405,28 @@ class CassandraSource(Source):
     def typed_values(
         self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
     ) -> TypedChanges:
-        """Make changes of the values again, and typed columns of these."""
+        """Make typed columns of the values."""
         return typed_values(target, values, texts)
 
-    def read_until(self, position: Position) -> None:
-        """Read no log beyond its marker in *position*."""
-        assert isinstance(position, CdcState)  # noqa: S101 (from `meeting`)
-        self._parts.pump.read_until(position.markers)
+    def reserve(self, splits: Sequence[str]) -> None:
+        """Pin the whole logs for each split that has no pin."""
+        self._parts.reserve(splits)
 
-    def retire(self, splits: Sequence[str] | None = None) -> None:
-        """Withdraw what the job, or of it these splits, needs of the logs."""
+    def retire(self, splits: Sequence[str]) -> None:
+        """Remove the pins of these splits of the job."""
         for node in self._parts.logs:
             if (hold := self._parts.hold_of(node)) is not None:
-                hold.withdraw(self._parts.splits if splits is None else splits)
+                hold.withdraw(splits)
 
     def recover(self, lost: Quarantined) -> Batch | None:
-        """Decode anew, by the schema of now, a mutation or what is whole in a damaged part."""
+        """Decode again, with the current schema, a mutation or the intact part of a damaged one."""
         return self._parts.recovered(lost)
 
     @property
     def crossed_bytes(self) -> int:
-        """Bytes that went to agents and came from them so far, in bodies and headers."""
+        """Bytes sent to agents and received from them so far, in bodies and headers."""
         logs = self._parts.logs.values()
         return sum(0 if isinstance(log, LogDirectory) else log.agent.crossed_bytes for log in logs)
-
-    @classmethod
-    def first_position(cls) -> None:
-        """Return nothing: where the logs begin shows when they are read."""
 
     def close(self) -> None:
         """Close the logs."""
@@ -334,7 +434,7 @@ class CassandraSource(Source):
 
 
 def _shares(states: Mapping[str, Position | None]) -> Sequence[Share]:
-    """Return what states say of the ring, by the names of their splits."""
+    """Return the parts of the ring that states cover, by the names of their splits."""
     shares = []
     for number, (name, state) in enumerate(states.items()):
         arc = arc_of(name)

@@ -3,7 +3,7 @@
 For bulk work: it ends, and a range that is read again gives the same changes. Blocking network I/O.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -14,12 +14,13 @@ from cassandra.query import SimpleStatement, tuple_factory
 
 from headrace.plugins import (
     Batch,
+    BulkReading,
     CloseReason,
     ConfigError,
     Context,
     Demand,
+    Document,
     Done,
-    FactColumns,
     Idle,
     NumberPosition,
     Position,
@@ -28,23 +29,29 @@ from headrace.plugins import (
     RecordBatch,
     Source,
     Split,
+    TypedColumns,
     option,
 )
-from headrace.plugins.columns import TableType, TypedChanges
-from headrace.sources.cassandra.avro import Provenance
-from headrace.sources.cassandra.batch import ChangeRecord
-from headrace.sources.cassandra.change_columns import ChangeColumns
-from headrace.sources.cassandra.column_types import table_type
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.deliveries import Deliveries, TableShape
-from headrace.sources.cassandra.live import ClusterUnreachableError, connected, read_live_schema
-from headrace.sources.cassandra.raw_rows import RawProtocol, tells_times
-from headrace.sources.cassandra.schema import TableSchema
-from headrace.sources.cassandra.snapshot import Selected, Snapshot, identity
+from headrace.plugins.records.columns import TableType, TypedChanges
+from headrace.sources.cassandra.columns.column_types import table_type
+from headrace.sources.cassandra.columns.from_avro import typed_values
+from headrace.sources.cassandra.encode.avro_objects import Provenance
+from headrace.sources.cassandra.encode.change_record import ChangeRecord
+from headrace.sources.cassandra.encode.origin import ORIGIN, TABLE_NODE
+from headrace.sources.cassandra.mutation.snapshot import Selected, Snapshot, identity
+from headrace.sources.cassandra.reading.deliveries import Deliveries, TableShape
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.live import (
+    ClusterUnreachableError,
+    RawProtocol,
+    connected,
+    read_live_schema,
+    tells_times,
+)
+from headrace.sources.cassandra.schema.tables import TableSchema
 
 PAGE_ROWS: Final = 1_000
 REQUEST_SECONDS_MAX: Final = 120.0
-NODE: Final = "table"  # What stands for the node in a change's origin.
 _LOWEST, _RING = -(1 << 63), 1 << 64
 
 
@@ -60,12 +67,14 @@ class TableConfig:
 
     table: str = option("The table: keyspace.table.")
     contact_points: tuple[str, ...] = option("host:port of live nodes.")
-    username: str | None = option("Who asks.", default=None)
-    password: str | None = option("Who asks proves it with that.", default=None, secret=True)
-    tls_ca: str | None = option("Certificates, in PEM: nodes are asked by TLS.", default=None)
+    username: str | None = option("The role.", default=None)
+    password: str | None = option("The password of that role.", default=None, secret=True)
+    tls_ca: str | None = option(
+        "Certificates that the nodes' must be signed by, in PEM; turns TLS on.", default=None
+    )
     splits: int = option("Ranges of tokens.", default=64, minimum=1, maximum=4096)
     read_consistency: str = option(
-        "The level of reads.",
+        "The consistency level of reads.",
         default="LOCAL_QUORUM",
         choices=("ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "ALL"),
     )
@@ -78,7 +87,7 @@ class TableConfig:
 
     @property
     def contact(self) -> Contact:
-        """Whom to ask, and as whom."""
+        """Which nodes are queried, and with which role."""
         return Contact(self.contact_points, self.username, self.password, self.tls_ca)
 
 
@@ -90,36 +99,30 @@ class ChangeBatch(RecordBatch):
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
         """Write typed columns; the framework makes messages of records."""
         del with_messages
-        columns, facts = ChangeColumns(target), FactColumns()
-        for record in self.made:
-            columns.add(record.change)
-            facts.add(
-                record.timestamp_us,
-                record.operation,
-                mutation=record.value["mutation"],
-                origin={**record.origin, "copies": 0},
-            )
-        return columns.typed(facts.facts())
+        texts = {each.schema.schema_id: each.schema.text for each in self.made}
+        return typed_values(target, [record.value for record in self.made], texts)
 
 
-class TableSource(Source):
+class TableSource(Source, BulkReading, TypedColumns):
     """See the module."""
 
     config_class = TableConfig
+    origin = ORIGIN
     config: TableConfig
 
     def __init__(self, config: TableConfig, context: Context) -> None:
         """Connect to nothing yet."""
         super().__init__(config, context)
         self._tokens: Sequence[tuple[int, int]] = ()
+        self._splits = config.splits
         self._table: TableSchema | None = None
 
     def plan(self) -> Sequence[Split]:
-        """Return ranges of tokens, each `after:until`, those that were asked for."""
+        """Return the requested ranges of tokens, each as `after:until`."""
         table = self.table
         if table.is_counter:
             raise ConfigError([Problem("table", f"{table.qualified} holds counters")])
-        edges = [_LOWEST + _RING * n // self.config.splits for n in range(self.config.splits + 1)]
+        edges = [_LOWEST + _RING * n // self._splits for n in range(self._splits + 1)]
         edges[-1] -= 1
         whole = list(pairwise(edges))
         wanted = self._tokens or [(edges[0], edges[-1])]
@@ -127,6 +130,10 @@ class TableSource(Source):
             (max(low, after), min(high, until)) for low, high in whole for after, until in wanted
         ]
         return [Split(f"{after}:{until}") for after, until in parts if after < until]
+
+    def cut(self, parts: int) -> None:
+        """Plan *parts* ranges of tokens, regardless of the configuration."""
+        self._splits = parts
 
     def limit(
         self,
@@ -142,26 +149,28 @@ class TableSource(Source):
         self._tokens = tokens
 
     def open(self, split: Split, resume: Position | None) -> Reader:
-        """Begin to read a range, behind the token that *resume* holds."""
+        """Start to read a range after the token in *resume*."""
         after, _, until = split.split_id.partition(":")
         start = resume.number if isinstance(resume, NumberPosition) else int(after)
         return TableReader(self.config, self.table, split.split_id, start, int(until))
-
-    @classmethod
-    def first_position(cls) -> None:
-        """Return nothing: a range begins where it is named to."""
 
     def table_type(self, table: str) -> TableType:
         """Return the types of the table as it is now."""
         del table
         return table_type(self.table)
 
+    def typed_values(
+        self, target: TableType, values: Sequence[Document], texts: Mapping[bytes, str]
+    ) -> TypedChanges:
+        """Make typed columns of the values."""
+        return typed_values(target, values, texts)
+
     @property
     def table(self) -> TableSchema:
         """The table as it is now.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: it does not exist.
             ClusterUnreachableError: no contact point answers.
 
         """
@@ -179,7 +188,7 @@ class TableReader(Reader):
     def __init__(
         self, config: TableConfig, table: TableSchema, split: str, after: int, until: int
     ) -> None:
-        """Connect when the first page is asked for."""
+        """Connect when the first page is read."""
         self._config = config
         self._split = split
         self._range = after, until
@@ -190,7 +199,7 @@ class TableReader(Reader):
         self._pages: Iterator[Sequence[tuple[bytes | None, ...]]] | None = None
 
     def read(self, demand: Demand) -> Batch | Idle | Done:
-        """Return the changes of the next page. It may be more than *demand*: a page is small."""
+        """Return the changes of the next page. It may exceed *demand*: a page is small."""
         del demand
         if self._pages is None:
             self._pages = self._queried()
@@ -198,7 +207,7 @@ class TableReader(Reader):
         if rows is None:
             if self._announced:
                 return Done()
-            rows = ()  # Of an empty range the schema is told all the same.
+            rows = ()  # The schema of an empty range is announced too.
         changes = [change for row in rows for change in self._snapshot.changes(row)]
         records = [
             ChangeRecord(change, self._provenance(identity(change)), self._shape.schema)
@@ -207,7 +216,7 @@ class TableReader(Reader):
         announced = [] if self._announced else [self._shape.schema]
         self._announced = True
         last = int.from_bytes(rows[-1][0] or b"", "big", signed=True) if rows else self._range[1]
-        # Rows of the last partition may follow: it is read once more after a restart.
+        # The last Cassandra partition may have more rows: it is read again after a restart.
         end = NumberPosition(max(self._range[0], last - 1))
         size = sum(len(part or b"") for row in rows for part in row)
         return ChangeBatch(self._split, end, size, records, announced, more=True)
@@ -244,11 +253,11 @@ class TableReader(Reader):
                 raise TableQueryError(
                     f"{type(error).__name__}: {error}",
                     place=f"table {self._table.qualified}, tokens {self._split}",
-                    hint="run it again: ranges that were read are not read once more",
+                    hint="run it again: ranges that were read are not read again",
                 ) from error
 
     @staticmethod
     def _provenance(name: bytes) -> Provenance:
         return Provenance(
-            mutation_id=name, index=0, of=1, copies=0, node=NODE, segment_id=0, position=0
+            mutation_id=name, index=0, of=1, copies=0, node=TABLE_NODE, segment_id=0, position=0
         )

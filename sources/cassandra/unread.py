@@ -1,23 +1,23 @@
-"""Logs that cannot be read now, and what that means for what is published meanwhile."""
+"""Logs that cannot be read now, and what is published without them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.plugins import HeadraceError, Problem
 from headrace.sources.cassandra.errors import TopologyError
-from headrace.sources.cassandra.topology import check_readable
+from headrace.sources.cassandra.ring.topology import check_readable
 
 if TYPE_CHECKING:
-    from headrace.sources.cassandra.parts import Parts
+    from headrace.sources.cassandra.resources import Parts
 
 
 def unread_of(parts: "Parts") -> Mapping[str, Problem]:
-    """Return why logs cannot be read, by node, and what goes on without them. On any thread."""
-    pump = parts.reading
-    away = {} if pump is None else dict(pump.unreachable)
-    if pump is None or not away:
+    """Return why logs cannot be read, by node, and the effect. For any thread."""
+    reading = parts.reading
+    away = {} if reading is None else dict(reading.pump.unreachable)
+    if reading is None or not away:
         return {}
-    absent = pump.absent()
+    absent = reading.pump.absent()
     hint = _follows(parts, [node for node in parts.config.nodes if node not in away])
     return {
         node: Problem(
@@ -34,7 +34,7 @@ def _why(error: HeadraceError) -> str:
 
 
 def _follows(parts: "Parts", read: list[str]) -> str:
-    """Say of which keyspaces changes are published without the other logs."""
+    """Return which keyspaces' changes are published without the other logs."""
     replicas = parts.replicas
     going_on, waiting = [], []
     for keyspace in replicas.keyspaces:

@@ -15,7 +15,7 @@ class FileSourceConfig:
     path: str = plugins.option("The files to follow: a name, or a pattern such as in/*.jsonl.")
 
 
-class FileSource(plugins.Source):
+class FileSource(plugins.Source, plugins.Relocation):
     """Follows every file that is there when the splits are planned."""
 
     word = "files"
@@ -40,11 +40,21 @@ class FileSource(plugins.Source):
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
         """Find the end of the file for `latest`; any other number of bytes is itself."""
+        del position
+        if target == "earliest":
+            return None
         if target == "latest":
             return NumberPosition(file_bytes(split.split_id))
         if target.isdecimal() and target.isascii() and len(target) < 19:  # noqa: PLR2004 (2^63)
             return NumberPosition(int(target))
-        return super().locate(split, position, target)
+        said = f"this source knows no position {target[:48]!r}"
+        hint = "earliest, latest, or a number of bytes"
+        raise plugins.ConfigError([plugins.Problem("position", said, hint)])
+
+    @classmethod
+    def first_position(cls) -> Position:
+        """Return the beginning of a file."""
+        return NumberPosition(0)
 
     def open(self, split: Split, resume: Position | None) -> plugins.Reader:
         """Start behind the bytes that *resume* counts."""

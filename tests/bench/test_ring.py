@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hot import ROOT
+from helpers.settings.native_modules import ROOT
 
 SECONDS_MAX = 300
 

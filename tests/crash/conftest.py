@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kill_server import KillServer
+from helpers.jobs.kill_server import KillServer
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from children import WINDOW_BYTES, JobFolder, forged_job, stop, until, write_ring
-from headrace.connector.cli import main
-from headrace.connector.runtime.crash import PLAN_STEPS
+from headrace.connector.commands.cli import main
+from headrace.connector.foundation.crash import PLAN_STEPS
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from kill_server import KillServer
+from helpers.jobs.children import WINDOW_BYTES, JobFolder, forged_job, stop, until, write_ring
+from helpers.jobs.kill_server import KillServer
 
 ROWS = 90
 SMALLEST_BYTES = 50  # Of a change.
@@ -99,7 +99,7 @@ def test_a_worker_that_slept_through_a_change_is_silent(ring: JobFolder) -> None
 
 @pytest.mark.long
 def test_a_job_has_more_splits_when_it_has_more_workers(ring: JobFolder) -> None:
-    """Nobody gives a number: three workers share sixteen, of the eight that they began with.
+    """No one gives a number: three workers share sixteen, of the eight that they started with.
 
     Nothing is lost or comes twice.
     """

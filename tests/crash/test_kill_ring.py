@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from children import RING_WINDOW_BYTES, JobFolder, ring_job, stop, until
-from kill_server import KillServer
+from helpers.jobs.children import RING_WINDOW_BYTES, JobFolder, ring_job, stop, until
+from helpers.jobs.kill_server import KillServer
 
 SPLITS, SMALLEST_BYTES = 8, 50  # No mutation of the recording is smaller.
 TURN = 10
@@ -21,7 +21,7 @@ def ring(tmp_path: Path) -> JobFolder:
 
 @pytest.fixture(scope="session")
 def ring_changes(tmp_path_factory: pytest.TempPathFactory, server: KillServer) -> set[object]:
-    """Return what comes out of the ring when nobody dies."""
+    """Return what comes out of the ring when no one dies."""
     job = ring_job(tmp_path_factory.mktemp("undisturbed"), "5.0-ring")
     assert 0 == server.run(job.path)
     changes = job.changes()

@@ -3,18 +3,18 @@
 from contextlib import closing
 from pathlib import Path
 
-from children import ring_job, stop, until
 from headrace.connector.control.status import live_workers, split_status
-from headrace.connector.runtime.processes import is_dead
-from headrace.connector.runtime.watch import REFRESH_MS
-from headrace.connector.states import Observed
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.foundation.processes import is_dead
+from headrace.connector.foundation.states import Observed
+from headrace.connector.runtime.splits.watch import REFRESH_MS
+from headrace.connector.stores.sqlite.store import SqliteStore
+from helpers.jobs.children import ring_job, stop, until
 
 SPLITS = 8
 
 
 def test_states_of_a_job_that_two_processes_share(tmp_path: Path) -> None:
-    """Every split is RUNNING whenever somebody looks, also of the one that gave half of them away.
+    """Every split is RUNNING whenever someone looks, also of the one that gave half of them away.
 
     After a clean end all are UNASSIGNED.
     """

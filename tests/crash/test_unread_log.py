@@ -1,4 +1,4 @@
-"""An agent that is killed while a job reads it: every place where one looks tells of it."""
+"""An agent that is killed while a job reads it: every place where one looks reports it."""
 
 import contextlib
 import os
@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from children import RUN, stop, until
-from corpora import recording
 from headrace.connector.control.service import ControlService
+from headrace.connector.language.parser import parse_script
 from headrace.connector.rest.server import RestServer
-from headrace.connector.shell.parser import parse_script
 from headrace.plugins.testing.doubles import context
-from ports import free_ports
-from rest_server import Client, serving
-from shells import lookout_on
+from helpers.jobs.children import RUN, stop, until
+from helpers.jobs.shells import lookout_on
+from helpers.recordings.corpora import recording
+from helpers.servers.ports import free_ports
+from helpers.servers.rest_server import Client, serving
 
 NODES = ("node1", "node2", "node3")
 TABLE = "ring_cobalt_ticket.a_frost_stock"

@@ -1,4 +1,4 @@
-"""Plugins are found by name, and a broken one hurts only whoever asks for it."""
+"""Plugins are found by name, and a broken one affects only the job that uses it."""
 
 import sys
 from pathlib import Path

@@ -25,15 +25,15 @@ def test_good(host: str) -> None:
         ("0177.0.0.1", "two ways"),
         ("0x7f000001", "two ways"),
         ("1.2.3.4.5", "two ways"),
-        ("example.com.", "no host name"),
-        ("-h", "no host name"),
-        ("h-", "no host name"),
-        ("a..b", "no host name"),
-        ("x" * 64, "no host name"),
+        ("example.com.", "not a host name"),
+        ("-h", "not a host name"),
+        ("h-", "not a host name"),
+        ("a..b", "not a host name"),
+        ("x" * 64, "not a host name"),
         ("a." * 126 + "a", ""),
-        ("a." * 128 + "a", "no host name"),
-        ("b\u00fccher.de", "no host name"),
-        ("k\u0430fka", "no host name"),
+        ("a." * 128 + "a", "not a host name"),
+        ("b\u00fccher.de", "not a host name"),
+        ("k\u0430fka", "not a host name"),
         ("xn--bcher-kva.de", "punycode"),
         ("169.254.169.254", "of the link itself"),
         ("169.254.0.1", "of the link itself"),
@@ -43,9 +43,9 @@ def test_good(host: str) -> None:
         ("100.100.100.200", "of the link itself"),
         ("224.0.0.1", "of a group"),
         ("ff02::1", "of a group"),
-        ("0.0.0.0", "no host's"),  # noqa: S104 (nobody listens)
-        ("::", "no host's"),
-        ("255.255.255.255", "no host's"),
+        ("0.0.0.0", "address of a host"),  # noqa: S104 (nothing listens)
+        ("::", "address of a host"),
+        ("255.255.255.255", "address of a host"),
         ("::gg", "two ways"),
     ],
 )
@@ -69,7 +69,7 @@ def test_bad(host: str, problem: str) -> None:
 def test_what_a_name_stands_for(
     monkeypatch: pytest.MonkeyPatch, addresses: list[str], problem: str
 ) -> None:
-    """Each address is judged as if it were written down; a name that nobody knows has none."""
+    """Each address is judged as if it were written down; a name that no one knows has none."""
 
     def resolve(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
         assert "broker.test" == host

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from children import RUN, next_line
 from headrace.plugins.serving import IDLE_SECONDS_MAX, Hosts
+from helpers.jobs.children import RUN, next_line
 
 NAMES = ("agent.example", "*.pool.example", "[::5]")
 
@@ -98,7 +98,6 @@ def test_idle_connections_do_not_fill_the_process(tmp_path: Path) -> None:
     )
     with child, contextlib.ExitStack() as stack:
         stack.callback(child.send_signal, signal.SIGTERM)
-        assert child.stdout is not None
         host, _, port = next_line(child).strip().removeprefix("http://").rpartition(":")
         for _ in range(many):
             peer = stack.enter_context(socket.create_connection((host, int(port)), seconds))

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from headrace.plugins import ConfigError, option, parse_config
-from headrace.plugins.units import quantity, unit_in
+from headrace.plugins.config.options import quantity, unit_in
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """What a reader that catches up through the agent costs the writes of the agent's node.
 
-One node is written to at a steady pace, one statement at a time; meanwhile nobody reads its log,
-or a reader takes all finished segments from the agent again and again. A write is timed from when
-it was due, so one that is slow counts for those that it kept waiting. The ways take turns, each
-round the other way round, so that a slow minute of the machine hits all. Of each round there is a
-p50 and a p99: printed are the median of the rounds, the least and the highest. A difference between
-ways that is less than that between rounds says nothing.
+One node is written to at a steady pace, one statement at a time; meanwhile no process reads its
+log, or a reader takes all finished segments from the agent again and again. A write is timed from
+when it was due, so one that is slow counts for those that it kept waiting. The ways take turns,
+each round the other way round, so that a slow minute of the machine hits all. Of each round there
+is a p50 and a p99: printed are the median of the rounds, the least and the highest. A difference
+between ways that is less than that between rounds says nothing.
 
-PYTHONPATH=tests/helpers .venv/bin/python tests/real/agent_cost.py [--rounds 5] [--seconds 8]
+PYTHONPATH=tests .venv/bin/python tests/real/agent_cost.py [--rounds 5] [--seconds 8]
 """
 
 import argparse
@@ -26,12 +26,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 from cassandra.cluster import Session
-from load import Load, make_tables
-from ring_jobs import agents
-from servers.cassandra import CURRENT, Cassandra, Release
-from servers.ring import connected
 
-from headrace.sources.cassandra.agent_protocol import ENTRIES_PATH, SEGMENTS_PATH, Entries
+from headrace.sources.cassandra.agent.protocol import ENTRIES_PATH, SEGMENTS_PATH, Entries
+from real.load import Load, make_tables
+from real.ring_jobs import agents
+from real.servers.cassandra import CURRENT, Cassandra, Release
+from real.servers.ring import connected
 
 PIECE_BYTES: Final = 1 << 20
 BACKLOG: Final = 5_000

@@ -1,7 +1,7 @@
 """Real servers, one of each for a process of the tests.
 
-There are two processes: one for the tests of a single node, one for those that need a ring, or a
-node of their own. So what waits in one leaves its core to the other.
+There are three processes: two that share the files of tests of a single node, one for those that
+need a ring, or a node of their own. So what waits in one leaves its core to the others.
 """
 
 from collections.abc import Iterator
@@ -9,21 +9,19 @@ from collections.abc import Iterator
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
-from guarded import guarded_node
 from pyspark.sql import SparkSession
-from servers.cassandra import Cassandra
-from servers.kafka import Kafka
-from servers.ring import Ring
 
 from headrace.connector.replay.session import session as spark_session
+from real.guarded import guarded_node
+from real.servers.cassandra import Cassandra
+from real.servers.kafka import Kafka
+from real.servers.ring import Ring
 
 _APART = {
     "ring",
     "guarded",
     "test_ring_upgrade",
     "test_live_hold",
-    "test_random_writes",
-    "test_spark_runs",
 }
 
 
@@ -52,21 +50,21 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 
 @pytest.fixture(scope="session")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
-    """Run three nodes as one cluster. Whoever ends one starts it again."""
+    """Run three nodes as one cluster. A test that stops a node starts it again."""
     with Ring(tmp_path_factory.mktemp("ring")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Run one Kafka broker. Whoever pauses it lets it go on."""
+    """Run one Kafka broker. A test that pauses it resumes it."""
     with Kafka(tmp_path_factory.mktemp("kafka") / "broker1") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Run one Spark in this process; a task that dies is tried once more."""
+    """Run one Spark in this process; a task that dies is tried again."""
     with spark_session("local[2,2]") as running:
         yield running
 

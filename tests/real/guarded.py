@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from servers.cassandra import CURRENT, Cassandra, Release
-from stream import HEADRACE
+from real.servers.cassandra import CURRENT, Cassandra, Release
+from real.stream import HEADRACE
 
 SUPER, WITH, WITHOUT = "cassandra", "alice", "bob"
 NO_CDC: Final = "User bob has no CDC permission on <headrace> or any of its parents"

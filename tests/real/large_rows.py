@@ -1,4 +1,4 @@
-"""A job of large rows, which fill `cdc_raw` soon, and who writes them."""
+"""A job of large rows, which fill `cdc_raw` soon, and its writer."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from cassandra import WriteFailure
-from load import make_tables
-from ring_jobs import job, wait_for
-from servers.cassandra import Cassandra
-from servers.ring import connected
-from stream import Worker
+
+from real.load import make_tables
+from real.ring_jobs import job, wait_for
+from real.servers.cassandra import Cassandra
+from real.servers.ring import connected
+from real.stream import Worker
 
 ROW_BYTES: Final = 100_000
-ROWS_MIB: Final = 10  # So many of them are a MiB.
+ROWS_MIB: Final = 10  # Rows in a MiB.
 PIECE_MIB: Final = 2
 IN_USE: Final = 4 << 20  # At most, when finished segments have left.
 
@@ -88,7 +89,7 @@ class LargeRows:
         return {each["key"]["id"] for each in self._documents() if "control" not in each}
 
     def gaps(self) -> list[str]:
-        """Return the kinds of the gaps that were told of."""
+        """Return the kinds of the reported gaps."""
         return [each["kind"] for each in self._documents() if "control" in each]
 
     def _documents(self) -> list[dict[str, Any]]:

@@ -14,12 +14,13 @@ from cassandra import DriverException
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
-from stream import Json, fact
+
+from real.stream import Json, fact
 
 CONCURRENT: Final = 64
 PARTITIONS: Final = 2_000
 ROWS: Final = 12
-_SECONDS_MAX: Final = 180  # A replica that failed to join is waited for until all forget it.
+_SECONDS_MAX: Final = 600  # A replica that failed to join is waited for until all forget it.
 _PAUSE_SECONDS: Final = 0.1
 _PACE_SECONDS: Final = 0.2
 _FIRST_US: Final = 1_700_000_000_000_000
@@ -83,7 +84,7 @@ class Load:
     expected: Counter[bytes] = field(default_factory=Counter)
     """What was written, in the form of `stream.fact`."""
     repeated: Counter[bytes] = field(default_factory=Counter)
-    """How often what was not answered was written once more."""
+    """How often unanswered writes were repeated."""
 
     def __post_init__(self) -> None:
         """Prepare the statements."""
@@ -110,7 +111,7 @@ class Load:
 
     @contextmanager
     def flowing(self, a_second: int) -> Iterator[None]:
-        """Go on writing in a thread, about so many changes *a_second*, until the context ends."""
+        """Write in a thread, about so many changes *a_second*, until the context ends."""
         over = threading.Event()
 
         def flow() -> None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from random_values import Types, Values
-
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.schema.types import CqlType
+from real.random_values import Types, Values
 
 KEYSPACE: Final = "wild"
 _TABLES: Final = 6
@@ -93,7 +92,7 @@ class Workload:
         yield f"CREATE TABLE {KEYSPACE}.counts (k int PRIMARY KEY, n counter) WITH cdc = true"
 
     def statements(self, count: int) -> Iterator[str]:
-        """Yield *count* statements; Cassandra may refuse some, as an index that a list lacks."""
+        """Yield *count* statements; Cassandra may refuse some, as an index beyond a list's end."""
         random = self._random
         for _ in range(count):
             roll = random.random()

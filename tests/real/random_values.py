@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.schema.types import CqlType
 
 _NATIVES: Final = (
     *("ascii", "bigint", "blob", "boolean", "date", "decimal", "double", "float", "inet", "int"),

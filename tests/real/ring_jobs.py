@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from load import Load
-from servers.cassandra import Cassandra
-from servers.process import ServerProcess
-from stream import HEADRACE, fact_of
 
-from children import POLL_SECONDS, until
-from committed import committed
-from headrace.connector.serde.records import reader_of
+from headrace.connector.serde.codecs.records import reader_of
 from headrace.connector.streams.latest import LatestRows, Schemas
-from ports import HOST, free_ports
+from helpers.jobs.children import POLL_SECONDS, until
+from helpers.jobs.committed import committed
+from helpers.servers.ports import HOST, free_ports
+from real.load import Load
+from real.servers.cassandra import Cassandra
+from real.servers.process import ServerProcess
+from real.stream import HEADRACE, fact_of
 
-SECONDS_MAX: Final = 300
+SECONDS_MAX: Final = 600
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -102,7 +102,7 @@ def into(bootstrap_servers: str, topic: str) -> dict[str, object]:
 
 
 def published(bootstrap_servers: str, topic: str) -> int:
-    """Return how many messages the topic has, 0 while it is not there.
+    """Return how many messages the topic has, 0 while it does not exist.
 
     A broker that was paused is without a leader for a while: what it does not say is asked again.
     """
@@ -123,7 +123,7 @@ def published(bootstrap_servers: str, topic: str) -> int:
 
 
 class Copy(NamedTuple):
-    """A message that told a change: of which mutation, and under which lease it was read."""
+    """A message with a change: of which mutation, and under which lease it was read."""
 
     mutation: bytes
     number: int

@@ -7,7 +7,7 @@ from decimal import Decimal
 from ipaddress import ip_address
 from typing import Any, Final
 
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.schema.types import CqlType
 
 _NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 _TEXTS: Final = ("ascii", "text", "blob")
@@ -22,7 +22,7 @@ def loaded(row: str) -> dict[str, Any]:
 def comparable(cql_type: CqlType, value: Any) -> Any:  # noqa: ANN401, PLR0911 (JSON; a case each)
     """Return *value*, the server's or ours, so that both compare equal exactly when they are.
 
-    Cassandra prints null for what is no number.
+    Cassandra prints null for what is not a number.
     """
     if value is None or (value in _NO_NUMBERS and cql_type.name in {"float", "double"}):
         return None

@@ -14,14 +14,15 @@ from typing import Final
 import pyarrow.parquet as pq
 import yaml
 
-from corpora import recording
-from headrace.connector.replay.columns import record_batch
-from node_logs import everything
+from headrace.connector.replay.columns import arrow_schema, record_batch
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.logs.node_logs import everything
+from helpers.recordings.corpora import recording
 
 RING: Final = "5.0-ring"
 NODES: Final = ("node1", "node2", "node3")
 NAMES: Final = ("table", "operation", "key", "mutation", "index")
-WAIT_SECONDS_MAX: Final = 180
+WAIT_SECONDS_MAX: Final = 600
 Names = Counter[tuple[object, ...]]
 
 
@@ -61,7 +62,7 @@ def by_worker(*nodes: str) -> Names:
         given |= {"nodes": {node: str(folder / node) for node in nodes}, "consistency": "ONE"}
     found: Names = Counter()
     for batch in everything(given):
-        rows = record_batch(batch.encode("avro"))
+        rows = record_batch(batch.encode("avro"), arrow_schema(ORIGIN))
         columns = [rows.column(rows.schema.names.index(n)).to_pylist() for n in NAMES]
         found.update(zip(*columns, strict=True))
     return found
@@ -80,13 +81,13 @@ def lines_of(job: Path) -> int:
 
 
 def delivered(job: Path) -> Counter[str]:
-    """Return what the sink of a job has, without what is another one's whoever reads."""
+    """Return what the sink of a job has, without where each change was read."""
     lines = job.with_suffix(".jsonl").read_text().splitlines()
     return Counter(map(told, lines))
 
 
 def told(document: str | bytes) -> str:
-    """Return what a change says, whoever read it."""
+    """Return what a change says without where it was read."""
     found = json.loads(document)
     for name in ("copies", "node", "segment", "position"):
         del found[name]
@@ -95,21 +96,32 @@ def told(document: str | bytes) -> str:
 
 def headrace(command: list[str]) -> list[str]:
     """Return what runs a command in a process of its own."""
-    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({command}))"
+    program = (
+        f"import sys; from headrace.connector.commands.cli import main; sys.exit(main({command}))"
+    )
     return [sys.executable, "-c", program]
 
 
 def killed(command: list[str], log: Path, when: Callable[[], bool]) -> None:
-    """Run a command until *when* is true; then kill it, and its Java and all tasks too."""
+    """Run a command until *when* is true; then kill it, and its Java and all tasks too.
+
+    They are stopped first, and *when* must still be true then: on a busy machine what was seen may
+    be over before the signal comes.
+    """
     until = time.monotonic() + WAIT_SECONDS_MAX
     with log.open("w") as told_here:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
             headrace(command), stdout=told_here, stderr=told_here, start_new_session=True
         )
         try:
-            while not when():
+            while True:
                 assert child.poll() is None, log.read_text()
                 assert time.monotonic() < until
+                if when():
+                    os.killpg(child.pid, signal.SIGSTOP)
+                    if when():
+                        break
+                    os.killpg(child.pid, signal.SIGCONT)
                 time.sleep(0.02)
         finally:
             os.killpg(child.pid, signal.SIGKILL)

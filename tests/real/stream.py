@@ -15,12 +15,12 @@ import msgspec
 import yaml
 from confluent_kafka import TopicPartition
 
-from headrace.connector.serde.schemas import JobSchemas
+from headrace.connector.serde.schemas.lookup import JobSchemas
 
 HEADRACE: Final = (
     sys.executable,
     "-c",
-    "import sys; from headrace.connector.cli import main; sys.exit(main())",
+    "import sys; from headrace.connector.commands.cli import main; sys.exit(main())",
 )
 STOP_SECONDS_MAX: Final = 120
 BROKER_SECONDS_MAX: Final = 60
@@ -44,6 +44,11 @@ class Worker:
                 stdout=log,
                 stderr=log,
             )
+
+    @property
+    def process_id(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def running(self) -> bool:
         """Tell whether it has not ended."""
@@ -135,7 +140,7 @@ class Listener:
 def durable_offset(cdc_raw: Path, segment: int) -> int | None:
     """Return what the segment's idx says, or None if there is none any more.
 
-    Cassandra empties the file before it writes it anew: an empty one is read again.
+    Cassandra empties the file before it writes it again: an empty one is read again.
     """
     with suppress(FileNotFoundError):
         for _ in range(READS_MAX):

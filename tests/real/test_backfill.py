@@ -11,14 +11,14 @@ from typing import Final
 import pytest
 import yaml
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
 
-from headrace.connector.cli import main
-from headrace.connector.replay.planning import planned
-from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.shards import SourceSpec, batches, opened
-from headrace.sources.cassandra.batch import ChangeRecord
-from headrace.sources.cassandra.folding import Fold
+from headrace.connector.commands.cli import main
+from headrace.connector.replay.shards import SourceSpec
+from headrace.sources.cassandra.encode.change_record import ChangeRecord
+from headrace.sources.cassandra.mutation.folding import Fold
+from helpers.jobs.children import until_after
+from real.logged import changes
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -28,7 +28,7 @@ RACED = (
     "PRIMARY KEY (k, c)) WITH cdc = true"
 )
 WRITES_MAX: Final = 4_000
-SECONDS_MAX: Final = 180
+SECONDS_MAX: Final = 600
 JITTER_US: Final = 100_000  # Writes have times that are so far from their order.
 STATEMENTS = (
     (
@@ -85,16 +85,6 @@ def logged(
     found: list[ChangeRecord] = []
     while len(found) < count and time.monotonic() < until:
         found = [each for each in changes(spec) if each.timestamp_us >= since_us]
-    return found
-
-
-def changes(spec: SourceSpec) -> list[ChangeRecord]:
-    """Read a source once through."""
-    found: list[ChangeRecord] = []
-    for shard in planned(spec, Selection(), shards=7).shards:
-        with opened(shard) as source:
-            for batch in batches(source, shard):
-                found += [r for r in batch.records() if isinstance(r, ChangeRecord)]
     return found
 
 
@@ -191,7 +181,7 @@ def test_backfill_while_written(node: Cassandra, session: Session, tmp_path: Pat
             "INSERT INTO raced.t (k, c, v, n) VALUES (%s, %s, 'old', 1)", (number % 40, number % 7)
         )
     begun_us = time.time_ns() // 1_000
-    time.sleep(JITTER_US / 1_000_000)  # So that no write that follows is older.
+    until_after((begun_us + JITTER_US) / 1_000_000)  # No write that follows is older.
     over, written = Event(), 0
 
     def keep_writing() -> None:

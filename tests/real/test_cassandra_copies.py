@@ -4,16 +4,20 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 
+import msgspec
 import pytest
-from cassandra.cluster import Session
-from servers.cassandra import Cassandra
-from table_driver import CassandraDriver
 
-from copy_suite import CopyDriver, CopySuite, Keeper
-from headrace.connector.stores.cassandra import CassandraStore
-from headrace.connector.stores.cassandra_session import CassandraStoreConfig
-from headrace.connector.stores.cassandra_state import lease_key
+from headrace.connector.stores.cassandra.session import CassandraStoreConfig
+from headrace.connector.stores.cassandra.store import CassandraStore
+from headrace.connector.stores.cassandra.values import CassandraValues
+from headrace.connector.stores.keyed.heads import Heads
+from headrace.connector.stores.keyed.losses import Losses
+from headrace.connector.stores.keyed.rows import JobRows, Lease, pack
+from headrace.plugins.stores.key_values import Change
 from headrace.plugins.testing import StoreSuite
+from helpers.stores.copy_suite import CopyDriver, CopySuite, Keeper
+from real.servers.cassandra import Cassandra
+from real.table_driver import CassandraDriver
 
 pytestmark = pytest.mark.real
 
@@ -25,7 +29,7 @@ class TableKeeper(Keeper):
 
     kind = CassandraStore
 
-    def __init__(self, node: Cassandra, session: Session) -> None:
+    def __init__(self, node: Cassandra) -> None:
         """Make the tables."""
         super().__init__()
         self.config = CassandraStoreConfig(
@@ -33,25 +37,30 @@ class TableKeeper(Keeper):
         )
         self.job = f"job-{uuid.uuid4()}"
         self.plain("any").close()
-        self._session = session
 
     def forget_commits(self, *, tokens: bool = False) -> None:
         """Change it as it is written: on condition."""
-        job, bucket, _ = lease_key(self.job, "a")
-        self._change("heads SET seq = 0, head = null, chunks = '{}'", "job = %s", job)
-        if tokens:
-            self._change("heads SET fence = 0", "job = %s", job)
-            self._change("leases SET fence = 0", "job = %s AND bucket = %s", job, bucket)
-
-    def _change(self, what: str, where: str, *values: object) -> None:
-        self._session.set_keyspace(KEYSPACE)
-        self._session.execute(f"UPDATE {what} WHERE {where} AND split = 'a' IF EXISTS", values)
+        token = {"token": 0} if tokens else {}
+        with contextlib.closing(CassandraValues.open(self.config)) as values:
+            rows = JobRows(values, self.job)
+            heads = Heads(rows, Losses(rows, bytes_max=0), lambda: None)
+            heads.update("a", lambda _: {"seq": 0, "position": None, "chunks": None, **token})
+            if tokens:
+                key = rows.lease("a")
+                entry = values.read([key])[key]
+                lease = msgspec.structs.replace(rows.unpack(Lease, key, entry), token=0)
+                change = Change(
+                    partition=key.partition,
+                    expected={key.name: entry.stamp},
+                    rows={key.name: pack(lease)},
+                )
+                assert [True] == list(values.change([change]))
 
 
 @pytest.fixture
-def keeper(node: Cassandra, session: Session) -> Iterator[TableKeeper]:
-    """Return a keeper of a new job."""
-    with contextlib.closing(TableKeeper(node, session)) as made:
+def keeper(node: Cassandra) -> Iterator[TableKeeper]:
+    """Return a `TableKeeper` of a new job."""
+    with contextlib.closing(TableKeeper(node)) as made:
         yield made
 
 
@@ -59,9 +68,9 @@ class TestSharedTransactionalStore(StoreSuite):
     """It is a store like any other."""
 
     @pytest.fixture
-    def driver(self, keeper: TableKeeper, session: Session) -> CopyDriver:
+    def driver(self, keeper: TableKeeper) -> CopyDriver:
         """Return a driver of a new job."""
-        return CopyDriver(keeper, CassandraDriver(keeper.config, session))
+        return CopyDriver(keeper, CassandraDriver(keeper.config))
 
 
 class TestCopiesInTables(CopySuite):

@@ -10,29 +10,31 @@ from pathlib import Path
 import msgspec
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
-from servers.proxy import Proxy
-from table_driver import CassandraDriver
 
-from headrace.connector.stores import (
-    StoreUnavailableError,
-    cdc_state,
-)
-from headrace.connector.stores.cassandra import CassandraStore
-from headrace.connector.stores.cassandra_session import (
-    ADDED,
+from headrace.connector.control.catalogue import Catalogue
+from headrace.connector.stores import StoreUnavailableError
+from headrace.connector.stores.cassandra import cdc_state
+from headrace.connector.stores.cassandra.session import (
     CassandraStoreConfig,
     StoreUnreachableError,
 )
-from headrace.plugins.testing import StoreSuite
+from headrace.connector.stores.cassandra.store import CassandraStore
+from headrace.connector.stores.cassandra.values import CassandraValues
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins import TokenRange
+from headrace.plugins.testing import KeyValueSuite, StoreSuite
 from headrace.plugins.testing.doubles import sample_records
-from headrace.plugins.testing.store_driver import claim, commit_of, owner
-from rig import Rig
+from headrace.plugins.testing.key_value_suite import Open
+from headrace.plugins.testing.store_driver import claim, commit_of
+from helpers.jobs.rig import Rig
+from real.servers.cassandra import Cassandra
+from real.servers.proxy import Proxy
+from real.table_driver import CassandraDriver
 
 pytestmark = pytest.mark.real
 
 KEYSPACE = "Kept"
-RECONNECT_SECONDS_MAX = 180
+RECONNECT_SECONDS_MAX = 600
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +49,21 @@ class TestCassandraStore(StoreSuite):
     """The Cassandra store passes the suite."""
 
     @pytest.fixture
-    def driver(self, config: CassandraStoreConfig, session: Session) -> CassandraDriver:
+    def driver(self, config: CassandraStoreConfig) -> CassandraDriver:
         """Return a driver of a new job."""
-        CassandraStore.open_job(config, "any").close()
-        return CassandraDriver(config, session)
+        return CassandraDriver(config)
+
+
+class TestCassandraValues(KeyValueSuite):
+    """Its backend passes the suite of backends."""
+
+    @pytest.fixture
+    def opened(self, config: CassandraStoreConfig, session: Session) -> Open:
+        """Return what connects to a keyspace without rows."""
+        CassandraValues.open(config).close()
+        for table in ("decided", "plain"):
+            session.execute(f'TRUNCATE "{KEYSPACE}".{table}')
+        return lambda: CassandraValues.open(config)
 
 
 class CutRig(Rig):
@@ -64,7 +77,7 @@ class CutRig(Rig):
         super().__init__(path, outstanding_records_max=40, retry_ms_max=3_600_000)
 
     def open_store(self) -> CassandraStore:
-        """Open it once more."""
+        """Open it again."""
         self.stores.append(CassandraStore.open_job(self.config, self.job))
         return self.stores[-1]
 
@@ -84,7 +97,7 @@ class CutRig(Rig):
 def test_an_outage_stops_commits_not_reading(
     node: Cassandra, config: CassandraStoreConfig, tmp_path: Path
 ) -> None:
-    """While the store does not answer, records flow up to the bound; then it goes on by itself."""
+    """While the store does not answer, records flow up to the bound; then it resumes by itself."""
     with Proxy(node.port) as proxy:
         through = replace(
             config, contact_points=(f"{node.host}:{proxy.port}",), request_seconds_max=1
@@ -120,9 +133,12 @@ def test_the_tables_are_those_of_cep_44(
     with closing(CassandraStore.open_job(config, job)) as store:
         store.register([split])
         token, chunks = claim(store, split=split), {"one": b"1"}
-        store.commit([commit_of(token, split=split, chunks=chunks)])
+        tokens = TokenRange(number=3, first=-(2**62), behind=-(2**61))
+        first = commit_of(token, split=split, chunks=chunks)
+        store.commit([replace(first, tokens=tokens)])
         monkeypatch.setattr(cdc_state, "PUBLISH_SECONDS", 0)
-        store.commit([commit_of(token, split=split, previous=1, seq=2, kept=chunks)])
+        later = commit_of(token, split=split, previous=1, seq=2, kept=chunks)
+        store.commit([replace(later, tokens=tokens)])
     session.set_keyspace(KEYSPACE)
     (state,) = session.execute(
         'SELECT split, start, "end", state, TTL(state) AS ttl FROM cdc_state '
@@ -179,19 +195,20 @@ def test_tables_are_not_made_for_who_only_looks(config: CassandraStoreConfig) ->
         CassandraStore.open_job(other, "job", create=False)
 
 
-def test_tables_of_an_earlier_release_get_what_they_lack(
-    config: CassandraStoreConfig, session: Session
-) -> None:
-    """Who makes tables adds columns to those that are there; who only looks says what he lacks."""
-    other = replace(config, keyspace="earlier")
-    CassandraStore.open_job(other, "job").close()
-    for table, column in ADDED:
-        session.execute(f"ALTER TABLE earlier.{table} DROP {column}")
-    with pytest.raises(StoreUnreachableError, match="no column"):
-        CassandraStore.open_job(other, "job", create=False)
+def test_services_are_shown(config: CassandraStoreConfig, session: Session) -> None:
+    """Their configurations are where CEP-44 has them, as plain text, until they are gone."""
+    session.set_keyspace(KEYSPACE)
+    with closing(NoteCopy(CassandraStore.open_notes(config))) as notes:
+        catalogue = Catalogue(notes)
 
-    with closing(CassandraStore.open_job(other, "job")) as store:
-        store.register(["a"])
-        store.enroll(owner())
-        assert [0] == [row.rate for row in store.leases()]
-        assert [((), ())] == [(row.places, row.heirs) for row in store.workers()]
+        def shown() -> list[dict[str, str]]:
+            rows = session.execute("SELECT config FROM configs WHERE service = 'cdc'")
+            return [dict(row.config) for row in rows]
+
+        with catalogue.changing():
+            catalogue.set_service("cdc", {"topic": "t"})
+        during = shown()
+        with catalogue.changing():
+            catalogue.set_service("cdc", None)
+
+        assert ([{"topic": "t"}], []) == (during, shown())

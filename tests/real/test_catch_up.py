@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpora import recording
-from headrace.connector.cli import main
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.commands.cli import main
+from headrace.connector.stores.sqlite.store import SqliteStore
+from helpers.recordings.corpora import recording
 
 pytestmark = pytest.mark.real
 
@@ -25,7 +25,7 @@ RING = "5.0-ring"
 NODES = ("node1", "node2", "node3")
 WANTED = ("2-of-4", "3-of-4")
 CHUNK_BYTES = str(2 << 20)  # Of 12 segments of 1 MiB.
-WAIT_SECONDS_MAX = 180
+WAIT_SECONDS_MAX = 600
 
 
 def job_of(folder: Path, name: str) -> Path:
@@ -54,7 +54,7 @@ def log(folder: Path) -> None:
 
 
 def delivered(job: Path) -> Counter[str]:
-    """Return what the sink of a job has, without what is another one's whoever reads."""
+    """Return what the sink of a job has, without where each change was read."""
     found: Counter[str] = Counter()
     sink = job.with_suffix(".jsonl")
     for line in sink.read_text().splitlines() if sink.exists() else ():
@@ -68,7 +68,10 @@ def delivered(job: Path) -> Counter[str]:
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in a process group of its own, which ends with the block."""
-    program = f"import sys; from headrace.connector.cli import main; sys.exit(main({arguments!r}))"
+    program = (
+        "import sys; from headrace.connector.commands.cli import main;"
+        f" sys.exit(main({arguments!r}))"
+    )
     with (folder / f"{arguments[0]}.log").open("w") as out:
         child = subprocess.Popen(  # noqa: S603 (our own interpreter)
             [sys.executable, "-c", program], stdout=out, stderr=out, start_new_session=True
@@ -89,7 +92,7 @@ class Eye:
         self._place = folder / "state.db", job
 
     def owners(self) -> dict[str, str | None]:
-        """Return who has each split."""
+        """Return the owner of each split."""
         with closing(SqliteStore.open(*self._place)) as store:
             return {row.split: row.owner for row in store.leases()}
 
@@ -112,7 +115,7 @@ def wait_until(holds: Callable[[], bool], child: subprocess.Popen[bytes]) -> Non
 def test_beside_a_worker(tmp_path: Path, *, killed: bool) -> None:
     """Spark takes two of four splits from a running job, which loses and doubles nothing.
 
-    A driver that is killed repeats the chunk at hand at most.
+    A driver that is killed repeats at most its current chunk.
     """
     job, alone = job_of(tmp_path, "shared"), job_of(tmp_path, "alone")
     for node in NODES:

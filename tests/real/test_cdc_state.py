@@ -1,20 +1,24 @@
-"""CEP-44's `cdc_state` on a real node: a job is begun from the rows of another, of any size."""
+"""CEP-44's `cdc_state` on a real node: a job is started from the rows of another, of any size."""
 
 import json
 import uuid
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
 
-from gap_jobs import GapJob
-from headrace.connector.stores import StateLostError, cdc_state
-from headrace.connector.stores.cassandra import CassandraStore
-from headrace.connector.stores.cassandra_session import CassandraStoreConfig
+from headrace.connector.stores import Commit, StateLostError
+from headrace.connector.stores.cassandra import cdc_state
+from headrace.connector.stores.cassandra.session import CassandraStoreConfig
+from headrace.connector.stores.cassandra.store import CassandraStore
+from headrace.plugins import TokenRange
 from headrace.plugins.testing.store_driver import claim, commit_of
+from helpers.logs.gap_jobs import GapJob
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -89,9 +93,9 @@ def test_a_job_goes_on_from_the_rows_of_another(job: GapJob, splits: int) -> Non
 
 
 def test_the_rows_are_all_that_is_needed(job: GapJob, session: Session) -> None:
-    """Not the tables by which the other job goes on: they may be lost."""
+    """Not the tables by which the other job continues: they may be lost."""
     session.set_keyspace(KEYSPACE)
-    for table in ("jobs", "heads", "chunks", "leases"):
+    for table in ("decided", "plain"):
         session.execute(f"TRUNCATE {table}")
 
     assert 0 == begin(job, splits=2, start=f"cdc_state:{job.name}")
@@ -101,7 +105,7 @@ def test_the_rows_are_all_that_is_needed(job: GapJob, session: Session) -> None:
 
 
 def test_a_job_that_was_only_looked_at_is_new(job: GapJob, config: CassandraStoreConfig) -> None:
-    """It has a key of its own by then, and takes the other's; a job that began keeps its own."""
+    """It has a key of its own by then, and takes the other's; a job that started keeps its own."""
     name = f"new-{uuid.uuid4().hex[:8]}"
     with closing(CassandraStore.open_job(config, name)) as store:
         own = store.job_key()
@@ -119,7 +123,7 @@ def test_a_job_that_was_only_looked_at_is_new(job: GapJob, config: CassandraStor
 def test_rows_that_leave_out_tokens_are_refused(
     job: GapJob, session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is begun: what they say nothing of would come again, or be passed over."""
+    """Nothing is started: what they say nothing of would come again, or be passed over."""
     session.set_keyspace(KEYSPACE)
     session.execute("DELETE FROM cdc_state WHERE job_id = %s AND split = 2", (job.name,))
 
@@ -130,6 +134,13 @@ def test_rows_that_leave_out_tokens_are_refused(
     assert 0 != begin(job, splits=2, start="cdc_state:nobody")
     assert "it has no rows" in capsys.readouterr().err
     assert [] == told(job, "new.jsonl")
+
+
+def whole_ring(token: int, **parts: Any) -> Commit:  # noqa: ANN401 (as `commit_of` takes them)
+    """Return a commit of a split that has all tokens."""
+    return replace(
+        commit_of(token, **parts), tokens=TokenRange(number=1, first=-(1 << 63), behind=1 << 63)
+    )
 
 
 def test_a_large_state_is_copied_in_steps(
@@ -143,11 +154,11 @@ def test_a_large_state_is_copied_in_steps(
     with closing(CassandraStore.open_job(config, name)) as store:
         store.register([split])
         token = claim(store, split=split)
-        store.commit([commit_of(token, split=split, chunks=chunks)])
+        store.commit([whole_ring(token, split=split, chunks=chunks)])
         for seq in (2, 3):
             with pytest.raises(StateLostError, match="it has no rows"):
                 store.published(name)
-            again = commit_of(token, split=split, previous=seq - 1, seq=seq, kept=chunks)
+            again = whole_ring(token, split=split, previous=seq - 1, seq=seq, kept=chunks)
             assert {} == store.commit([again])
 
         (state,), key = store.published(name)
@@ -157,7 +168,7 @@ def test_a_large_state_is_copied_in_steps(
         assert (3, chunks) == (state.seq, state.position.chunks)
         monkeypatch.setattr(cdc_state, "PUBLISH_SECONDS", 0)
         fewer = {n: chunks[n] for n in ("c1", "c4")}
-        store.commit([commit_of(token, split=split, previous=3, seq=4, kept=fewer)])
+        store.commit([whole_ring(token, split=split, previous=3, seq=4, kept=fewer)])
         (state,), _ = store.published(name)
         assert state.position is not None
         assert (4, fewer) == (state.seq, state.position.chunks)
@@ -172,8 +183,8 @@ def test_what_was_committed_last_is_there_when_a_split_is_given_back(
     with closing(CassandraStore.open_job(config, name)) as store:
         store.register([split])
         token = claim(store, split=split)
-        store.commit([commit_of(token, split=split, chunks={"c1": b"one"})])
-        store.commit([commit_of(token, split=split, previous=1, seq=2, chunks=chunks)])
+        store.commit([whole_ring(token, split=split, chunks={"c1": b"one"})])
+        store.commit([whole_ring(token, split=split, previous=1, seq=2, chunks=chunks)])
         ((state,), _) = store.published(name)
         assert 1 == state.seq
 

@@ -18,17 +18,18 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import WhiteListRoundRobinPolicy
 from confluent_kafka import TopicPartition
-from guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
 from kafka_connect import KafkaConnect
-from servers.cassandra import Cassandra
-from stream import HEADRACE
 
-from ports import free_ports
+from helpers.servers.ports import free_ports
+from real.guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
+from real.servers.cassandra import Cassandra
+from real.stream import HEADRACE
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX: Final = 180
+SECONDS_MAX: Final = 600
 PAUSE_SECONDS: Final = 0.02
+WRITTEN_MEANWHILE: Final = 50  # Rows that are not published yet.
 ORDERS = "DATA_SOURCE cdc ON TABLE shop.orders"
 SECRETS = "DATA_SOURCE cdc ON TABLE shop.secrets"
 NAME = "cdc.shop.orders"
@@ -79,7 +80,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass
 class Writer:
-    """Writes rows with ever higher ids, on a thread, until it is told to end."""
+    """Writes rows with ever higher ids, on a thread, until it is asked to end."""
 
     node: Cassandra
     written: int = 0
@@ -306,7 +307,8 @@ def _by_services(doors: Doors, bootstrap_servers: str, topics: Topics, writer: W
     assert (200, "") == doors.send(SUPER, "PUT", path("cdc"), second)
     until(lambda: len(topics.of("session-d")) > 10, "nothing came into the new topic")
     assert (200, "") == doors.send(WITH, "DELETE", path("cdc"))
-    time.sleep(2)  # Rows are written that nobody publishes yet.
+    enough = writer.written + WRITTEN_MEANWHILE
+    until(lambda: writer.written >= enough, "nothing is written")
     assert (200, "") == doors.send(WITH, "PUT", path("cdc"), second)
     everything = set(range(writer.end()))
     until(lambda: everything <= topics.of("session-c", "session-d"), "something was lost")

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
-from servers.process import ServerProcess
-from stream import HEADRACE
 
-from ports import HOST, free_ports
+from helpers.servers.ports import HOST, free_ports
+from real.servers.cassandra import Cassandra
+from real.servers.process import ServerProcess
+from real.stream import HEADRACE
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX = 180
+SECONDS_MAX = 600
 TABLES = (
     "CREATE KEYSPACE rows WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     (
@@ -82,7 +82,7 @@ def by_text(row: Any) -> str:  # noqa: ANN401 (JSON)
 
 
 def shown(port: int) -> list[Any]:
-    """Return the app's rows; none while it is not there."""
+    """Return the app's rows; none while it does not exist."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/rows/rows.t/", timeout=5) as answer:
             found: list[Any] = json.load(answer)

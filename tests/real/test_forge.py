@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import oracle
 
-from corpora import CORPORA, recording
-from headrace.sources.cassandra import native
-from headrace.sources.cassandra.ddl import parse_schema
 from headrace.sources.cassandra.errors import CorruptSegmentError
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.script import Forge, read_steps
 from headrace.sources.cassandra.forge.segments import segment, write_segment
 from headrace.sources.cassandra.forge.statements import Statements
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression, encryption
-from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.log import LogEntries
+from headrace.sources.cassandra.native import ops
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.recordings.corpora import CORPORA, recording
+from real.servers import oracle
 
 pytestmark = pytest.mark.real
 
@@ -145,13 +145,13 @@ def with_tokens(documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for document in documents:
         for update in document["updates"]:
             key = bytes.fromhex(update["key"])
-            update["token"] = str(native.token(key, 0, len(key)))
+            update["token"] = str(ops.token(key, 0, len(key)))
     return list(documents)
 
 
 @pytest.mark.parametrize("name", ["4.0-random", "5.0-types"])
 def test_recorded_mutations(tmp_path: Path, name: str) -> None:
-    """Every type and operation that was recorded, written anew."""
+    """Every type and operation that was recorded, written again."""
     folder = recording(name)
     lines = (folder / "oracle.jsonl").read_text().splitlines()
     ddl = (folder / "schema.cql").read_text()
@@ -171,7 +171,7 @@ DAMAGE = (
 
 
 def test_both_readers_go_on_behind_damage(tmp_path: Path) -> None:
-    """Cassandra's, told to pass over errors, finds no mutation that ours does not."""
+    """Cassandra's reader, set to skip errors, finds no mutation that ours does not."""
     rows = "".join(f"- {{insert: shop.users, values: {{id: {n}, seq: 1}}}}\n" for n in range(12))
     script = "".join(f"- segment: {{sync_entries: 4}}\n{rows}- corrupt: {d}\n" for d in DAMAGE)
     paths = Forge(parse_schema(DDL), tmp_path).run(read_steps(script, "damage"))

@@ -6,10 +6,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from servers.kafka import Kafka
 
-from children import lines_job
-from committed import committed
+from helpers.jobs.children import lines_job
+from helpers.jobs.committed import committed
+from real.servers.kafka import Kafka
 
 pytestmark = pytest.mark.real
 

@@ -1,7 +1,6 @@
 """Kafka 3.9 over SASL_SSL, with access lists: what is allowed works, what is not says so."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
     ResourcePatternType,
     ResourceType,
 )
-from servers.kafka import RELEASE_3, Kafka
 
-from children import JobFolder, write_lines
-from committed import committed, counted
+from headrace.connector.stores.sqlite.store import SqliteStore
+from helpers.jobs.children import JobFolder, write_lines
+from helpers.jobs.committed import committed, counted
+from real.servers.kafka import RELEASE_3, Kafka
 
 pytestmark = pytest.mark.real
 
@@ -59,11 +59,11 @@ def allow(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation
             future.result(30)
 
 
-def topic_of(kafka: Kafka, *operations: AclOperation) -> str:
+def topic_of(kafka: Kafka, *operations: AclOperation, **settings: str) -> str:
     """Make a topic with which the writer may do *operations*."""
     name = f"access-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.internal_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(30)
     allow(kafka, ResourceType.TOPIC, name, *operations)
     return name
 
@@ -79,7 +79,7 @@ def job_of(
         "state": "state.db",
         "source": {"plugin": "files", "path": "in*.jsonl"},
         "sink": {"plugin": "kafka", "topic": topic, "format": "json", **client, **sink},
-        "runtime": {"tick_min_ms": 5},
+        "runtime": {"tick_min_ms": 5, "commit_max_seconds": 0.05, "batch_records_max": 40},
     }
     (folder / "job.yaml").write_text(json.dumps(job))
     return JobFolder(folder, lambda line: str(line["n"]), {"KAFKA_PASSWORD": password})
@@ -87,9 +87,10 @@ def job_of(
 
 def problems(folder: Path) -> list[str]:
     """Return what the status says of the job and of its split."""
-    with closing(sqlite3.connect(folder / "state.db")) as state:
-        rows = state.execute("SELECT problem FROM jobs UNION ALL SELECT problem FROM leases")
-        return [problem for (problem,) in rows if problem]
+    job = json.loads((folder / "job.yaml").read_text())["job"]
+    with closing(SqliteStore.open(folder / "state.db", job)) as store:
+        found = [store.problem(), *(row.problem for row in store.leases())]
+        return [problem for problem in found if problem]
 
 
 def written(kafka: Kafka, topic: str) -> object:
@@ -114,6 +115,33 @@ def test_who_may_write_writes(kafka: Kafka, tmp_path: Path, *, exactly_once: boo
     assert 0 == job.finish(), job.log()
     assert written(kafka, topic) == EVERYTHING
     assert [] == problems(tmp_path)
+
+
+def test_who_may_not_ask_how_large_records_may_be(kafka: Kafka, tmp_path: Path) -> None:
+    """Exactly once, what the broker refuses is dead-lettered within moments, and nothing else is.
+
+    librdkafka keeps a refused record until the transaction times out, after a minute. Only the
+    first one ends transactions: that of its batch, and the one where it is alone.
+    """
+    rights = (AclOperation.WRITE, AclOperation.DESCRIBE)
+    topic = topic_of(kafka, *rights, **{"max.message.bytes": "40000"})
+    allow(kafka, ResourceType.TOPIC, f"{topic}-positions", AclOperation.ALL)
+    allow(kafka, ResourceType.TRANSACTIONAL_ID, f"headrace-{topic}-", AclOperation.ALL)
+    options: dict[str, Any] = {  # Any: options of a sink.
+        "exactly.once": True,
+        "offsets.storage.topic": f"{topic}-positions",
+    }
+    job = job_of(kafka, tmp_path, topic, **options)
+    lines = (tmp_path / "in0.jsonl").read_text().splitlines()
+    bad = range(10, LINES, 40)
+    for n in bad:
+        lines[n] = json.dumps({"file": 0, "n": n, "more": "x" * 160_000})
+    (tmp_path / "in0.jsonl").write_text("\n".join(lines) + "\n")
+
+    assert 0 == job.finish(), job.log()
+    assert {key: 1 for key in EVERYTHING if key[1] not in bad} == written(kafka, topic)
+    assert f'"dead_lettered":{len(bad)},' in job.log()
+    assert 3 == job.log().count("split_started")
 
 
 def test_who_may_not_see_the_topic_is_told(kafka: Kafka, tmp_path: Path) -> None:
@@ -164,7 +192,7 @@ def test_who_may_not_use_transactions_is_told(kafka: Kafka, tmp_path: Path) -> N
 
 
 def test_a_wrong_password_is_told(kafka: Kafka, tmp_path: Path) -> None:
-    """Nobody waits for what will not come right."""
+    """A permanent error is not waited for."""
     topic = topic_of(kafka, AclOperation.ALL)
     job = job_of(kafka, tmp_path, topic, PASSWORD[::-1], **{"connect.timeout.ms": 5_000})
 

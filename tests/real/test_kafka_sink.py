@@ -9,10 +9,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs f
     NewTopic,
 )
 
-from deliveries import Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import Disposition, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.failures import TopicMissingError
+from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
 
 pytestmark = pytest.mark.real
 
@@ -37,6 +37,27 @@ def test_a_broker_that_refuses_a_batch_gets_its_records_singly(bootstrap_servers
     assert {Disposition.RETRY} == {failure.disposition for failure in first_failures}
     assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in second_failures]
     assert second == 2
+    assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, name)}
+
+
+def test_only_the_invalid_record_of_a_batch_is_rejected(bootstrap_servers: str) -> None:
+    """A compacted topic takes no record without a key; librdkafka says it of the whole batch."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    name = f"compacted-{uuid4().hex}"
+    topic = NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])[name].result(30)
+    options = {"bootstrap.servers": bootstrap_servers, "topic": name}
+    writer = KafkaSink(parse_config(KafkaConfig, options), context()).open()
+    delivery = delivery_of((b"a", b"1"), (None, b"2"), (b"c", b"3"))
+    verdicts = Verdicts()
+
+    for _ in range(2):
+        writer.submit(delivery, verdicts)
+        assert drained(writer)
+
+    _, (delivered, failures) = verdicts.all
+    assert 2 == delivered
+    assert [(1, Disposition.REJECT)] == [(f.index, f.disposition) for f in failures]
     assert {b"1", b"3"} == {message.value() for message in consume(bootstrap_servers, name)}
 
 

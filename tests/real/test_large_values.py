@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from deliveries import Verdicts, consume, context, delivery_of, drained
 from headrace.connector.serde import Encoder
 from headrace.connector.serde.large import (
     DirectoryClaimStore,
@@ -23,6 +22,7 @@ from headrace.plugins import (
     parse_config,
 )
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
+from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
 
 pytestmark = pytest.mark.real
 

@@ -8,30 +8,30 @@ from typing import Any, Final
 
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
 
-from headrace.connector.runtime.clock import SystemClock
+from headrace.connector.foundation.clock import SystemClock
 from headrace.plugins import Batch, Demand, parse_config
 from headrace.plugins.testing.doubles import context
-from headrace.sources.cassandra.batch import ChangeRecord
 from headrace.sources.cassandra.config import CassandraConfig
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.folding import Fold
-from headrace.sources.cassandra.list_query import CqlLists
-from headrace.sources.cassandra.lists import (
+from headrace.sources.cassandra.encode.change_record import ChangeRecord
+from headrace.sources.cassandra.mutation.folding import Fold
+from headrace.sources.cassandra.mutation.values import to_python
+from headrace.sources.cassandra.reading.list_query import CqlLists
+from headrace.sources.cassandra.reading.lists import (
     ListsRefusedError,
     ListsUnreadError,
     ListValue,
     RowName,
     Wanted,
 )
-from headrace.sources.cassandra.live import read_live_schema
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.live import read_live_schema
 from headrace.sources.cassandra.source import CassandraSource
-from headrace.sources.cassandra.values import to_python
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX: Final = 180
+SECONDS_MAX: Final = 600
 STATEMENTS: Final = (
     (
         "CREATE KEYSPACE listed WITH replication = "
@@ -115,7 +115,7 @@ def document(record: ChangeRecord) -> dict[str, Any]:  # Any: JSON.
 
 
 def test_what_a_query_may_meet(node: Cassandra, session: Session) -> None:
-    """Rows and columns that are gone, times to live, too few replicas, nobody, a refusal."""
+    """Rows and columns that are gone, times to live, too few replicas, none, a refusal."""
     points = Contact((f"{node.host}:{node.port}",))
     session.execute("CREATE TABLE listed.u (k text PRIMARY KEY, l list<text>, old list<int>)")
     session.execute("INSERT INTO listed.u (k, l) VALUES ('a', ['p']) USING TTL 5000")

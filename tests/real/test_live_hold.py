@@ -1,4 +1,4 @@
-"""The hold on a real node: an agent keeps what a job needs, and Cassandra goes on taking writes."""
+"""The hold on a real node: an agent keeps what a job needs, and Cassandra still accepts writes."""
 
 import shutil
 import subprocess
@@ -8,15 +8,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from large_rows import LargeRows, bytes_in
-from load import Load, make_tables
-from ring_jobs import agents, into, job, published, received, wait_for
-from servers.cassandra import CURRENT, Cassandra, Release
-from servers.ring import connected
-from stream import HEADRACE, Worker
 
-from headrace.connector.serde.schemas import JobSchemas
-from headrace.sources.cassandra.needs import FOLDER
+from headrace.connector.serde.schemas.lookup import JobSchemas
+from headrace.sources.cassandra.logs.pins import FOLDER
+from real.large_rows import LargeRows, bytes_in
+from real.load import Load, make_tables
+from real.ring_jobs import agents, into, job, published, received, wait_for
+from real.servers.cassandra import CURRENT, Cassandra, Release
+from real.servers.ring import connected
+from real.stream import HEADRACE, Worker
 
 pytestmark = pytest.mark.real
 
@@ -54,7 +54,7 @@ def said(folder: Path, node: Cassandra) -> str:
 def test_a_job_that_stands_stops_no_writes(
     small: Cassandra, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    """Three times `cdc_total_space` is written while nobody reads; all of it is published later.
+    """Three times `cdc_total_space` is written while no job reads; all of it is published later.
 
     Cassandra's link of a segment goes when it is final and held, and the held one when the job has
     committed past it (I5).
@@ -69,7 +69,7 @@ def test_a_job_that_stands_stops_no_writes(
             document = job(points, NAME, through, consistency="ONE")
             document["sink"] = into(bootstrap_servers, NAME)
             with Worker(document, tmp_path, "--until-idle") as first:
-                assert 0 == first.wait()  # From here on the agent knows who needs what.
+                assert 0 == first.wait()  # From here on the agent knows what each job needs.
             load.write(CHANGES, concurrent=8)
 
             wait_for(lambda: bytes_in(small.cdc_raw) < 4 << 20, "finished segments stay")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
 
 from headrace.plugins.testing.doubles import context
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.live import ClusterUnreachableError
-from headrace.sources.cassandra.live_ring import ASK_MS, LOOK_MS, LiveRing
+from headrace.sources.cassandra.ring.live_ring import ASK_MS, LOOK_MS, LiveRing
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.live import ClusterUnreachableError
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 

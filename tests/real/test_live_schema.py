@@ -1,17 +1,19 @@
 """The schema as a live node has it, read in two ways."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
-from ring_jobs import wait_for
-from servers.cassandra import Cassandra
 
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.live import ClusterUnreachableError, read_live_schema
+from headrace.connector.commands.exec import main
 from headrace.sources.cassandra.log import read_mutations
-from headrace.sources.cassandra.schema import TableSchema
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.live import ClusterUnreachableError, read_live_schema
+from headrace.sources.cassandra.schema.tables import TableSchema
+from real.ring_jobs import wait_for
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -115,6 +117,34 @@ def test_what_describe_comments_out_and_what_no_log_has(node: Cassandra, session
 
     wait_for(lambda: "loud.fixed" in logged(), "nothing is logged")
     assert "quiet.t" not in logged()
+
+
+def test_create_asks_a_live_node(
+    node: Cassandra, session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CREATE DATA_SOURCE warns by the schema of a contact point, though nothing runs."""
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    for name, durable in (("hushed", "false"), ("spoken", "true")):
+        options = f"replication = {replication} AND durable_writes = {durable}"
+        session.execute(f"CREATE KEYSPACE {name} WITH {options}")
+        session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY) WITH cdc = true")
+    file = tmp_path / "worker.yaml"
+    file.write_text(
+        f"state: state.db\nsource: {{plugin: cassandra, nodes: {{node1: {node.cdc_raw}}}, "
+        f"contact_points: ['{node.host}:{node.port}']}}\n"
+    )
+    text = (
+        "CREATE DATA_SINK f WITH 'file://out.jsonl'; CREATE DATA_SOURCE cdc ON TABLE spoken.t "
+        "WITH f; CREATE DATA_SOURCE cdc ON TABLE hushed.t WITH f"
+    )
+
+    assert 0 == main(["--state", str(file), "-e", text])
+    expected = (
+        "warning [table_skipped]: table hushed.t is in a keyspace with durable_writes = false: "
+        "its writes are in no commit log, so nothing of it is delivered (durable_writes)\n"
+        "hint: ALTER KEYSPACE … WITH durable_writes = true\n"
+    )
+    assert ("", expected) == capsys.readouterr()
 
 
 def test_a_port_without_a_node_is_named() -> None:

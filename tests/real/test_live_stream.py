@@ -10,8 +10,13 @@ from uuid import UUID
 
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
-from stream import (
+
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.logs.pins import FOLDER
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
+from real.servers.cassandra import Cassandra
+from real.stream import (
     Json,
     Listener,
     Worker,
@@ -21,14 +26,9 @@ from stream import (
     fact_of,
 )
 
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.sources.cassandra.errors import END_OFFSET
-from headrace.sources.cassandra.needs import FOLDER
-from headrace.sources.cassandra.state import CdcState, Marker
-
 pytestmark = pytest.mark.real
 
-SECONDS_MAX = 180
+SECONDS_MAX = 600
 FILLERS = 4_000
 FILLER = "x" * 700  # Together some three segments.
 T = 1_700_000_000_000_000

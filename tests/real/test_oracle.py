@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from servers import oracle
 
-from corpora import recording
-from sample_log import segments
+from helpers.logs.sample_log import segments
+from helpers.recordings.corpora import recording
+from real.servers import oracle
 
 pytestmark = pytest.mark.real
 

@@ -18,17 +18,18 @@ import pytest
 from cassandra import InvalidRequest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import WhiteListRoundRobinPolicy
-from random_statements import KEYSPACE, Workload
-from selected import comparable_row, loaded
-from servers import oracle
-from servers.cassandra import RELEASES, Cassandra
 
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.folding import Fold
-from headrace.sources.cassandra.inspect import main
+from headrace.sources.cassandra.inspect.command import main
 from headrace.sources.cassandra.log import read_mutations
-from headrace.sources.cassandra.schema import Schema, TableSchema
-from sample_log import segments
+from headrace.sources.cassandra.mutation.folding import Fold
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.tables import Schema, TableSchema
+from helpers.jobs.children import until_after
+from helpers.logs.sample_log import segments
+from real.random_statements import KEYSPACE, Workload
+from real.selected import comparable_row, loaded
+from real.servers import oracle
+from real.servers.cassandra import RELEASES, Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -72,7 +73,7 @@ def selected(session: Session, workload: Workload) -> tuple[str, Rows, int]:
     """Return the DDL, what SELECT JSON shows of each table, and when."""
     described = session.execute(f"DESCRIBE KEYSPACE {KEYSPACE} WITH INTERNALS")
     ddl = "\n".join(row.create_statement for row in described) + "\n"
-    time.sleep(EXPIRED_S)
+    until_after(time.time() + EXPIRED_S)
     rows = {}
     for table in filter(lambda table: table.cdc, workload.tables):
         query = f"SELECT JSON * FROM {KEYSPACE}.{table.name}"  # noqa: S608 (made here)

@@ -1,4 +1,4 @@
-"""Logs and tables of a real ring, a real broker: what is amiss is found, repaired, then clean."""
+"""Logs and tables of a real ring, a real broker: differences are found, repaired, then clean."""
 
 import io
 import json
@@ -15,18 +15,20 @@ import pytest
 import yaml
 from cassandra.cluster import Session
 from confluent_kafka import Message, Producer
-from servers.ring import Ring
 
-from deliveries import consume
-from headrace.connector.cli import main
-from headrace.connector.serde.schemas import JobSchemas
+from headrace.connector.commands.cli import main
+from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.serde.schemas.lookup import JobSchemas
 from headrace.connector.streams.latest import LatestRows
+from helpers.jobs.children import until, until_after
+from helpers.jobs.deliveries import consume
+from real.logged import changes
+from real.servers.ring import Ring
 
 pytestmark = pytest.mark.real
 
 KEYS = 40
 GRACE_SECONDS = 2
-SYNC_SECONDS = 2  # Of the nodes' logs, with room.
 Names = set[tuple[str, int]]
 STATEMENTS = (
     (
@@ -40,7 +42,7 @@ STATEMENTS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class World:
     """A job's folder, its source, and where the broker is."""
 
@@ -48,6 +50,21 @@ class World:
     session: Session
     source: Mapping[str, object]
     bootstrap_servers: str
+    written: int = 0
+    """Changes: each statement is one."""
+    written_s: float = 0
+    """When the last one was."""
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> None:
+        """Write a change."""
+        self.session.execute(statement, values or None)
+        self.written += 1
+        self.written_s = time.time()
+
+    def until_logged(self) -> None:
+        """Wait until all that was written is in the log of each node."""
+        spec = SourceSpec(given={**self.source, "consistency": "ALL"}, directory=str(self.folder))
+        until(lambda: len(changes(spec)) >= self.written, "a log has less than was written")
 
     def job(self, topic: str) -> Path:
         """Return a job into *topic*."""
@@ -66,8 +83,8 @@ class World:
         return path
 
     def run(self, topic: str) -> None:
-        """Let a worker deliver what the logs have."""
-        time.sleep(SYNC_SECONDS)
+        """Let a worker deliver what was written."""
+        self.until_logged()
         assert 0 == main(["--log-level", "error", "run", "--until-idle", str(self.job(topic))])
 
     def messages(self, topic: str) -> list[Message]:
@@ -76,7 +93,8 @@ class World:
 
     def reconcile(self, topic: str, *options: str) -> tuple[int, dict[str, Any], list[Any]]:
         """Compare; return the status, the report, and what differs."""
-        time.sleep(SYNC_SECONDS + GRACE_SECONDS)
+        self.until_logged()
+        until_after(self.written_s + GRACE_SECONDS + 1)  # It counts whole seconds.
         folder = self.folder / f"{topic}.report"
         more = ("--master", "none", "--table-shards", "4", "--grace", str(GRACE_SECONDS))
         status = main(["reconcile", str(self.job(topic)), *more, "--report", str(folder), *options])
@@ -104,31 +122,31 @@ def world(ring: Ring, bootstrap_servers: str, tmp_path: Path) -> Iterator[World]
         session.execute("DROP KEYSPACE reconciled")
 
 
-def write(session: Session, first: int, count: int) -> None:
+def write(world: World, first: int, count: int) -> None:
     """Write rows in every way there is."""
     for number in range(first, first + count):
         k, c = number % KEYS, number
-        session.execute(
+        world.execute(
             "INSERT INTO reconciled.t (k, c, v, n, tags) VALUES (%s, %s, %s, %s, %s)",
             (k, c, f"v{number}", number, {"a", str(number)}),
         )
         if number % 3 == 0:
-            session.execute("UPDATE reconciled.t SET v = 'new' WHERE k = %s AND c = %s", (k, c))
-            session.execute(
+            world.execute("UPDATE reconciled.t SET v = 'new' WHERE k = %s AND c = %s", (k, c))
+            world.execute(
                 "UPDATE reconciled.t SET tags = tags - {'a'} WHERE k = %s AND c = %s", (k, c)
             )
         if number % 5 == 0:
-            session.execute("UPDATE reconciled.t SET s = %s WHERE k = %s", (str(number), k))
+            world.execute("UPDATE reconciled.t SET s = %s WHERE k = %s", (str(number), k))
         if number % 7 == 0:
-            session.execute("DELETE n FROM reconciled.t WHERE k = %s AND c = %s", (k, c))
+            world.execute("DELETE n FROM reconciled.t WHERE k = %s AND c = %s", (k, c))
         if number % 11 == 0:
-            session.execute("INSERT INTO reconciled.t (k, c) VALUES (%s, %s)", (k, -c - 1))
+            world.execute("INSERT INTO reconciled.t (k, c) VALUES (%s, %s)", (k, -c - 1))
         if number % 13 == 0:
-            session.execute("DELETE FROM reconciled.t WHERE k = %s AND c = %s", (k, c))
+            world.execute("DELETE FROM reconciled.t WHERE k = %s AND c = %s", (k, c))
         if number % 17 == 0:
-            session.execute("DELETE FROM reconciled.t WHERE k = %s AND c < %s", (k, c - 120))
+            world.execute("DELETE FROM reconciled.t WHERE k = %s AND c < %s", (k, c - 120))
         if number % 19 == 0:
-            session.execute(
+            world.execute(
                 "INSERT INTO reconciled.t (k, c, v) VALUES (%s, %s, 'short') USING TTL 1",
                 (k, c + 5_000),
             )
@@ -138,11 +156,11 @@ def test_what_is_amiss_is_found_and_repaired(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a topic lost and what a worker did not bring is found, just that, and repaired."""
-    write(world.session, 0, 260)
+    write(world, 0, 260)
     world.run("rec-whole")
     before = world.messages("rec-whole")
     lost = copied(world, before, "rec-holes", without=100)
-    write(world.session, 260, 50)
+    write(world, 260, 50)
 
     status, report, found = world.reconcile("rec-holes", "--repair")
 

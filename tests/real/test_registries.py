@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from servers.apicurio import apicurio
-from servers.confluent import read_again
 
-from corpora import recording
-from deliveries import consume
-from headrace.connector.cli import main
+from headrace.connector.commands.cli import main
 from headrace.sinks.kafka.embedded import EmbeddedBroker
-from registries import registry
+from helpers.jobs.deliveries import consume
+from helpers.recordings.corpora import recording
+from helpers.servers.registries import registry
+from real.servers.apicurio import apicurio
+from real.servers.confluent import read_again
 
 pytestmark = pytest.mark.real
 

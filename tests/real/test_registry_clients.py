@@ -8,15 +8,15 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from servers.maven import program
 
-from registries import registry
+from helpers.servers.registries import registry
+from real.servers.maven import program
 
 pytestmark = pytest.mark.real
 
 PACKAGE = "@kafkajs/confluent-schema-registry@3"
-INSTALL_SECONDS_MAX = 300
-RUN_SECONDS_MAX = 180
+INSTALL_SECONDS_MAX = 600
+RUN_SECONDS_MAX = 600
 SCRIPT = """
 const { SchemaRegistry } = require('@kafkajs/confluent-schema-registry');
 (async () => {

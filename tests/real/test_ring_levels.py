@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from load import Load, make_tables
-from ring_jobs import directories, into, job, published, received, wait_for
-from servers.cassandra import Cassandra
-from servers.ring import Ring
-from stream import Worker, completed_segments
 
-from headrace.connector.serde.schemas import JobSchemas
-from headrace.sources.cassandra.needs import FOLDER
+from headrace.connector.serde.schemas.lookup import JobSchemas
+from headrace.sources.cassandra.logs.pins import FOLDER
+from real.load import Load, make_tables
+from real.ring_jobs import directories, into, job, published, received, wait_for
+from real.servers.cassandra import Cassandra
+from real.servers.ring import Ring
+from real.stream import Worker, completed_segments
 
 pytestmark = pytest.mark.real
 

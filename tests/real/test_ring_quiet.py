@@ -4,12 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from load import Load, make_tables
-from ring_jobs import agents, directories, into, job, published, received, selected, wait_for
-from servers.ring import Ring
-from stream import Worker
 
-from headrace.connector.serde.schemas import JobSchemas
+from headrace.connector.serde.schemas.lookup import JobSchemas
+from real.load import Load, make_tables
+from real.ring_jobs import agents, directories, into, job, published, received, selected, wait_for
+from real.servers.ring import Ring
+from real.stream import Worker
 
 pytestmark = pytest.mark.real
 

@@ -4,10 +4,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from ring_jobs import published, wait_for
-from servers.kafka import Kafka
-from servers.ring import Ring
-from topology import TABLE, TOPIC, around
+
+from real.ring_jobs import published, wait_for
+from real.servers.kafka import Kafka
+from real.servers.ring import Ring
+from real.topology import TABLE, TOPIC, around
 
 pytestmark = pytest.mark.real
 

@@ -4,13 +4,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from load import Load, make_tables
-from ring_jobs import directories, into, job, published, received, selected, wait_for
-from servers.cassandra import CURRENT, RELEASES
-from servers.ring import Ring
-from stream import Worker
 
-from headrace.connector.serde.schemas import JobSchemas
+from headrace.connector.serde.schemas.lookup import JobSchemas
+from real.load import Load, make_tables
+from real.ring_jobs import directories, into, job, published, received, selected, wait_for
+from real.servers.cassandra import CURRENT, RELEASES
+from real.servers.ring import Ring
+from real.stream import Worker
 
 pytestmark = pytest.mark.real
 

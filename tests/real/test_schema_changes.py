@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from cassandra.cluster import Session
-from servers.cassandra import Cassandra
-from stream import Worker
+
+from real.servers.cassandra import Cassandra
+from real.stream import Worker
 
 pytestmark = pytest.mark.real
 
-SECONDS_MAX = 180
+SECONDS_MAX = 600
 ROWS = 40  # Between two statements.
 CREATE = (
     (

@@ -7,9 +7,10 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 from cassandra.query import SimpleStatement
 from confluent_kafka import Producer
-from servers.cassandra import Cassandra
-from servers.maven import ServerError, program
-from servers.ring import Ring
+
+from real.servers.cassandra import Cassandra
+from real.servers.maven import ServerError, program
+from real.servers.ring import Ring
 
 pytestmark = pytest.mark.real
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ring_jobs import store_on
-from servers.cassandra import Cassandra
 
-from children import JobFolder, until, write_lines
-from committed import change, committed, counted
-from gap_jobs import GapJob
-from headrace.connector.stores.cassandra import CassandraStore
-from headrace.connector.stores.cassandra_session import CassandraStoreConfig
-from parted import part_after_a_death
+from headrace.connector.stores.cassandra.session import CassandraStoreConfig
+from headrace.connector.stores.cassandra.store import CassandraStore
+from helpers.jobs.children import JobFolder, until, write_lines
+from helpers.jobs.committed import change, committed, counted
+from helpers.jobs.forked import fork_after_a_death
+from helpers.logs.gap_jobs import GapJob
+from real.ring_jobs import store_on
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -106,7 +106,7 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path, node: Cassandra, bootstrap_servers: str) -> Iterator[Machines]:
-    """Return a job that nobody runs yet."""
+    """Return a job that no worker runs yet."""
     made = Machines(tmp_path, node, bootstrap_servers)
     with closing(made.store):
         yield made
@@ -114,7 +114,7 @@ def machines(tmp_path: Path, node: Cassandra, bootstrap_servers: str) -> Iterato
 
 @pytest.mark.parametrize("step", STEPS)
 def test_another_machine_goes_on_after_a_death(machines: Machines, step: str) -> None:
-    """K03: wherever the first one dies, the second one goes on behind its last transaction."""
+    """K03: wherever the first one dies, the second one continues behind its last transaction."""
     first, second = machines.machine("m1"), machines.machine("m2")
     assert -signal.SIGKILL == first.finish(crash_at=step), first.log()
     assert 0 == second.finish(), second.log()
@@ -170,7 +170,7 @@ def test_a_source_that_is_stopped_alone_after_a_death(
     job = GapJob(tmp_path, f"part-{uuid.uuid4().hex}")
     job.keep_states_in(store_on(node, f"parted_{uuid.uuid4().hex}"))
     where = f"kafka://{bootstrap_servers}?topic={job.name}&format=json&exactly.once=true"
-    part_after_a_death(job, where, crash_at="commit_chunks:1")
+    fork_after_a_death(job, where, crash_at="commit_chunks:1")
     found = counted(committed(bootstrap_servers, job.name), change)
 
     assert 6 == len(found)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ring_jobs import store_on
-from servers.cassandra import Cassandra
 
-from children import RUN, SECONDS_MAX, until
-from gap_jobs import GapJob
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from ports import free_port
+from helpers.jobs.children import RUN, SECONDS_MAX, until
+from helpers.logs.gap_jobs import GapJob
+from helpers.servers.ports import free_port
+from real.ring_jobs import store_on
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -35,7 +35,7 @@ def job(tmp_path: Path, node: Cassandra, monkeypatch: pytest.MonkeyPatch) -> Gap
 
 
 def lose(job: GapJob) -> None:
-    """Let a log lose a segment that nobody has seen; the other two have what it held."""
+    """Let a log lose a segment that no worker has read; the other two have what it held."""
     job.log(3, range(6, 9), nodes=["n1"])
     job.log(1, range(3, 6), nodes=["n2", "n3"])
     job.log(2, range(6, 9), nodes=["n2", "n3"])
@@ -48,7 +48,7 @@ def states(job: GapJob) -> list[str]:
 
 
 def test_a_gap_is_accepted(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
-    """G08: it stops the job until somebody says so; it is listed, audited and in the books."""
+    """G08: it stops the job until a user says so; it is listed, audited and in the books."""
     assert 0 == job.run()
     lose(job)
     assert [1, 1] == [job.run(), job.run()]
@@ -72,7 +72,7 @@ def test_a_gap_is_accepted(job: GapJob, capsys: pytest.CaptureFixture[str]) -> N
 
 @contextmanager
 def working(job: GapJob) -> Iterator[None]:
-    """Run a worker through the block, which begins by itself nothing anew that failed."""
+    """Run a worker through the block, which begins by itself nothing again that failed."""
     file = job.folder / "worker.yaml"
     document = yaml.safe_load(job.path.read_text())
     del document["job"]
@@ -98,7 +98,7 @@ def working(job: GapJob) -> Iterator[None]:
 def test_a_worker_goes_on_when_it_is_accepted(
     job: GapJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It hears through the store that splits which it had given up may go on."""
+    """It learns from the store that splits which it had given up may continue."""
     job.from_statements()
     job.execute(
         f"CREATE DATA_SINK k WITH 'file://{job.folder}/out.jsonl';"

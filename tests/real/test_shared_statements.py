@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ring_jobs import store_on
-from servers.cassandra import Cassandra
 
-from children import RUN, until
-from corpora import recording
 from headrace.connector.control.commands import Commands
-from headrace.connector.states import Observed
-from ports import free_port
-from rest_server import Client
+from headrace.connector.foundation.states import Observed
+from helpers.jobs.children import RUN, until
+from helpers.recordings.corpora import recording
+from helpers.servers.ports import free_port
+from helpers.servers.rest_server import Client
+from real.ring_jobs import store_on
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -104,7 +104,7 @@ def machines(tmp_path: Path, node: Cassandra) -> Sequence[Machine]:
 
 
 def test_statements_of_two_machines(machines: Sequence[Machine]) -> None:
-    """What one executes both run, show and steer; what is moved comes again, whoever dies."""
+    """What one executes both run, show and steer; what is moved comes again, whichever dies."""
     here, there = machines
     here.execute("CREATE DATA_SINK k WITH 'file://out.jsonl'")
     there.execute(f"CREATE {SOURCE} WITH k")

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from servers.cassandra import Cassandra
 
-from children import RUN, SECONDS_MAX, until, write_lines
-from headrace.connector.cli import main
-from headrace.connector.stores.cassandra import CassandraStore
-from headrace.connector.stores.cassandra_session import CassandraStoreConfig
+from headrace.connector.commands.cli import main
+from headrace.connector.stores.cassandra.session import CassandraStoreConfig
+from headrace.connector.stores.cassandra.store import CassandraStore
+from helpers.jobs.children import RUN, SECONDS_MAX, until, write_lines
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
@@ -110,14 +110,14 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path, node: Cassandra) -> Iterator[Machines]:
-    """Return a job that nobody runs yet."""
+    """Return a job that no worker runs yet."""
     made = Machines(tmp_path, node)
     with closing(made.store):
         yield made
 
 
 def test_splits_move_between_machines(machines: Machines) -> None:
-    """TP03: two share the splits; when one is told to end, the other has them at once."""
+    """TP03: two share the splits; when one is asked to end, the other has them at once."""
     with ExitStack() as stack:
         first, _ = (stack.enter_context(machines.running(name)) for name in ("m1", "m2"))
         until(machines.are_both_at_work, "the splits are not shared")
@@ -168,7 +168,7 @@ def test_a_worker_that_slept_past_its_lease_does_nothing(machines: Machines) -> 
 def test_a_run_is_known_on_every_machine(
     machines: Machines, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A replay that one machine planned and began another shows, ends and compares."""
+    """A replay that one machine planned and started another shows, ends and compares."""
     here, there = (str(machines.file(name)) for name in ("m1", "m2"))
     assert 0 == main(["replay", "plan", here, "--to-folder", "out", "--json"])
     run = json.loads(capsys.readouterr().out)["run"]

@@ -9,12 +9,14 @@ from uuid import uuid4
 import pytest
 from cassandra.cluster import Session
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
-from servers.cassandra import Cassandra
+
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 
 CODE = (
-    "import sys; from headrace.connector.cli import main; sys.exit(main(['shell', *sys.argv[1:]]))"
+    "import sys; from headrace.connector.commands.cli import main;"
+    " sys.exit(main(['shell', *sys.argv[1:]]))"
 )
 SCHEMA = """
 CREATE KEYSPACE shelled WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
@@ -118,7 +120,7 @@ def test_commands(shell: Shell) -> None:
 
 
 def test_errors(shell: Shell) -> None:
-    """What Cassandra refuses is told in its words, and ends nothing."""
+    """What Cassandra refuses is reported in its words, and ends nothing."""
     done = shell.run("SELECT * FROM shelled.none; SELEC 1; SHOW VERSION")
 
     assert 2 == done.returncode
@@ -128,7 +130,7 @@ def test_errors(shell: Shell) -> None:
 
 
 def test_pages(shell: Shell) -> None:
-    """A long answer comes whole where nobody turns pages."""
+    """A long answer is returned whole without paging."""
     row = "INSERT INTO orders (id, at) VALUES (%d, 0);"
     rows = [row % number for number in range(250)]
     said = shell.said("".join([*rows, "SELECT id FROM orders"]), "-k", "shelled", "--format", "csv")

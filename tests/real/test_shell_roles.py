@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from guarded import said_by
-from servers.cassandra import Cassandra
+
+from real.guarded import said_by
+from real.servers.cassandra import Cassandra
 
 pytestmark = pytest.mark.real
 

@@ -19,7 +19,13 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from spark_jobs import (
+
+from headrace.connector.commands.cli import main
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.jobs.deliveries import consume
+from helpers.recordings.corpora import recording
+from helpers.servers.ports import free_ports
+from real.spark_jobs import (
     NAMES,
     NODES,
     RING,
@@ -30,12 +36,6 @@ from spark_jobs import (
     in_parquet,
     ring_job,
 )
-
-from corpora import recording
-from deliveries import consume
-from headrace.connector.cli import main
-from headrace.sinks.kafka.embedded import EmbeddedBroker
-from ports import free_ports
 
 pytestmark = pytest.mark.real
 

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from cassandra.cluster import Session
 from pyspark.sql import DataFrame, SparkSession
-from servers.cassandra import Cassandra
-from spark_jobs import RING, ring_job
 
-from corpora import recording
-from headrace.connector.cli import main
+from headrace.connector.commands.cli import main
 from headrace.connector.demo.expected import expected_changes
 from headrace.connector.demo.recording import Recording
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.recordings.corpora import recording
+from real.servers.cassandra import Cassandra
+from real.spark_jobs import RING, ring_job
 
 pytestmark = pytest.mark.real
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from ring_jobs import agents
-from servers.kafka import Kafka
-from servers.maven import ServerError
-from servers.process import ServerProcess
-from servers.ring import Ring
-from stream import HEADRACE
 
 from headrace.plugins import MissingRequirementError
-from ports import HOST, free_ports
+from helpers.servers.ports import HOST, free_ports
+from real.ring_jobs import agents
+from real.servers.kafka import Kafka
+from real.servers.maven import ServerError
+from real.servers.process import ServerProcess
+from real.servers.ring import Ring
+from real.stream import HEADRACE
 
 WORKERS: Final = 2
 TABLE: Final = "shop.orders"

@@ -1,8 +1,8 @@
 """The sink that counts and forgets."""
 
-from deliveries import context, delivery_of
 from headrace.plugins import Encoding, parse_config
 from headrace.sinks.null import NullConfig, NullSink
+from helpers.jobs.deliveries import context, delivery_of
 
 
 def test_it_counts_and_settles_at_once() -> None:

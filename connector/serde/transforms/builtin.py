@@ -42,7 +42,7 @@ class InsertFieldConfig:
     """Options of InsertField."""
 
     static_field: str | None = option("A field to add.", name="static.field", default=None)
-    static_value: str | None = option("Its text.", name="static.value", default=None)
+    static_value: str | None = option("Its value.", name="static.value", default=None)
     timestamp_field: str | None = option(
         "A field to add for the write time, ms.", name="timestamp.field", default=None
     )
@@ -89,10 +89,14 @@ class InsertField(PartTransform):
 class ReplaceFieldConfig:
     """Options of ReplaceField."""
 
-    include: tuple[str, ...] = option("The only fields that stay; dots go inwards.", default=())
-    exclude: tuple[str, ...] = option("Fields that go; dots go inwards.", default=())
+    include: tuple[str, ...] = option(
+        "The only fields that stay; dotted paths address nested fields.", default=()
+    )
+    exclude: tuple[str, ...] = option(
+        "Fields to drop; dotted paths address nested fields.", default=()
+    )
     renames: tuple[str, ...] = option(
-        "Fields with their new names, old:new; dots in the old one go inwards.", default=()
+        "Fields with their new names, old:new; the old name may be a dotted path.", default=()
     )
 
     def __post_init__(self) -> None:
@@ -139,9 +143,9 @@ class ReplaceField(PartTransform):
 class MaskFieldConfig:
     """Options of MaskField."""
 
-    fields: tuple[str, ...] = option("Fields to mask; dots go inwards.")
+    fields: tuple[str, ...] = option("Fields to mask; dotted paths address nested fields.")
     replacement: str | None = option(
-        "What stands there instead, in fields of texts; by default nothing does.", default=None
+        "The replacement in string fields; by default empty.", default=None
     )
 
 
@@ -188,7 +192,7 @@ class Filter(Transform):
 class RegexRouterConfig:
     """Options of RegexRouter."""
 
-    regex: str = option("What the whole topic must match.")
+    regex: str = option("The pattern that the whole topic must match.")
     replacement: str = option("The new topic; $1 is the first group.")
 
     def __post_init__(self) -> None:
@@ -243,7 +247,7 @@ class RegexRouter(Transform):
 class FlattenConfig:
     """Options of Flatten."""
 
-    delimiter: str = option("What stands between the names.", default="_")
+    delimiter: str = option("The separator of the names.", default="_")
 
     def __post_init__(self) -> None:
         """Avro's names are of few characters."""
@@ -300,16 +304,16 @@ class Flatten(PartTransform):
 class TimestampConverterConfig:
     """Options of TimestampConverter."""
 
-    field: str = option("The field; dots go inwards.")
+    field: str = option("The field; a dotted path addresses a nested one.")
     target_type: str = option(
-        "What it becomes.", name="target.type", choices=("string", "unix", "Timestamp")
+        "The type to convert to.", name="target.type", choices=("string", "unix", "Timestamp")
     )
     format: str = option(
-        "Of a string, in the words of strftime; by default as in 2023-11-14T22:13:20.123Z.",
+        "The format of a string, as for strftime; by default as in 2023-11-14T22:13:20.123Z.",
         default="",
     )
     unix_precision: str = option(
-        "What the number in the record counts, and the one it becomes.",
+        "The unit of a number, in the record and in the result.",
         name="unix.precision",
         default="milliseconds",
         choices=("seconds", "milliseconds", "microseconds", "nanoseconds"),
@@ -363,7 +367,7 @@ class TimestampConverter(PartTransform):
 class HeaderFromConfig:
     """Options of HeaderFrom."""
 
-    fields: tuple[str, ...] = option("Fields; dots go inwards.")
+    fields: tuple[str, ...] = option("Fields; dotted paths address nested fields.")
     headers: tuple[str, ...] = option("The headers that get them, in the same order.")
     operation: str = option("`copy`, or `move`.", default="copy", choices=("copy", "move"))
 
@@ -405,7 +409,7 @@ class HeaderFrom(PartTransform):
 class DropHeadersConfig:
     """Options of DropHeaders."""
 
-    headers: tuple[str, ...] = option("Headers that go.")
+    headers: tuple[str, ...] = option("Headers to drop.")
 
     def __post_init__(self) -> None:
         """Check that records have such headers."""
@@ -428,7 +432,9 @@ class DropHeaders(Transform):
 class ValueToKeyConfig:
     """Options of ValueToKey."""
 
-    fields: tuple[str, ...] = option("Fields of the value that make the key; dots go inwards.")
+    fields: tuple[str, ...] = option(
+        "Fields of the value that make the key; dotted paths address nested fields."
+    )
 
 
 class ValueToKey(Transform):

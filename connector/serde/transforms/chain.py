@@ -19,8 +19,8 @@ from headrace.plugins import (
     Transform,
     parse_config,
 )
-from headrace.plugins.codecs import set_aside
 from headrace.plugins.discovery import load
+from headrace.plugins.records.codecs import set_aside
 
 _STAGE: Final = "TRANSFORMATION"
 _OURS: Final = ("type", "predicate", "negate")

@@ -8,7 +8,7 @@ from headrace.connector.serde.avro_types import AVRO_NAME, definitions
 from headrace.connector.serde.headers import LATE_HEADERS
 from headrace.connector.serde.transforms.parts import TransformError
 from headrace.plugins import ConfigError, Document, Problem
-from headrace.plugins.codecs import CONSTANT_HEADERS
+from headrace.plugins.records.codecs import CONSTANT_HEADERS
 
 _HINT: Final = "Avro's names are of letters, digits and _, and do not begin with a digit"
 

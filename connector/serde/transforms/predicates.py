@@ -12,7 +12,7 @@ from headrace.plugins import ConfigError, Operation, Predicate, Problem, Record,
 class PatternConfig:
     """Options of predicates that look at a name."""
 
-    pattern: str = option("What the whole name must match.")
+    pattern: str = option("The pattern that the whole name must match.")
 
     def __post_init__(self) -> None:
         """Check the expression."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.plugins import HeadraceError
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.script import SCRIPT_BYTES_MAX, Forge, read_steps
+from headrace.sources.cassandra.schema.ddl import parse_schema
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--schema", type=Path, required=True, metavar="FILE", help="CREATE … WITH ID"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="made if need be")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="created if missing"
+    )
     given = parser.parse_args(arguments)
     try:
         schema = parse_schema(_text(str(given.schema)), place=str(given.schema))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.segments import Forged
 from headrace.sources.cassandra.forge.wire import MARKER_BYTES
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.values import fixed_length
-from headrace.sources.cassandra.forge.wire import sized, vint
-from headrace.sources.cassandra.schema import ColumnKind, ColumnSchema, Schema, TableSchema
+from headrace.sources.cassandra.mutation.vints import sized, vint
+from headrace.sources.cassandra.schema.tables import ColumnKind, ColumnSchema, Schema, TableSchema
 
 MESSAGING: Final = {7: 12, 8: 13, 9: 14}  # Of commit log versions.
 MESSAGING_60: Final = 14
@@ -44,7 +44,7 @@ def encode_mutation(document: Document, schema: Schema, messaging: int) -> bytes
     """Return the bytes of a mutation in a messaging version.
 
     Raises:
-        ScriptError: the document lacks something, or does not fit the schema.
+        ScriptError: the document is incomplete, or does not fit the schema.
 
     """
     flags = b"\0" if messaging >= MESSAGING_60 else b""
@@ -53,7 +53,7 @@ def encode_mutation(document: Document, schema: Schema, messaging: int) -> bytes
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
         what = f"{type(error).__name__}: {error}"
         raise ScriptError(
-            f"is no mutation: {what}", hint="headrace inspect --form mutations prints the form"
+            f"is not a mutation: {what}", hint="headrace inspect --form mutations prints the form"
         ) from error
     return flags + vint(len(updates)) + b"".join(updates)
 

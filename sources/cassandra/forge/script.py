@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.damage import Damage, damaged
-from headrace.sources.cassandra.forge.errors import ScriptError
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
 from headrace.sources.cassandra.forge.segments import (
     COMPLETED,
@@ -24,7 +24,7 @@ from headrace.sources.cassandra.forge.segments import (
 from headrace.sources.cassandra.forge.statements import VERBS, Statements
 from headrace.sources.cassandra.forge.wire import entry
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping, compression, encryption
-from headrace.sources.cassandra.schema import Schema
+from headrace.sources.cassandra.schema.tables import Schema
 
 SCRIPT_BYTES_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_MEMBERS: Final = frozenset(
@@ -153,7 +153,7 @@ class Forge:
         if close != "crash" and writer.unsynced:
             writer.sync()
         if close == "clean":
-            writer.sync()  # The unused tail is taken, which syncs once more.
+            writer.sync()  # The unused tail is taken, which syncs again.
         made = writer.forged()
         content = damaged(made, segment.damage)
         content += bytes(max(0, options.get("size", 0) - len(content)))
@@ -185,9 +185,9 @@ def read_steps(text: str, place: str) -> Iterator[tuple[str, Step]]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{place}:{mark.line + 1}:{mark.column + 1}" if mark else place
-        raise ScriptError(getattr(error, "problem", None) or "is no YAML", place=where) from error
+        raise ScriptError(getattr(error, "problem", None) or "is not YAML", place=where) from error
     except (ValueError, RecursionError) as error:
-        raise ScriptError(f"is no usable YAML: {error}", place=place) from error
+        raise ScriptError(f"is not usable YAML: {error}", place=place) from error
     if not isinstance(steps, list):
         raise ScriptError("expected a list of steps", place=place)
     for number, step in enumerate(steps, 1):
@@ -201,7 +201,7 @@ def _json_lines(text: str, place: str) -> Iterator[tuple[str, Step]]:
             try:
                 step = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise ScriptError(f"is no JSON: {error}", place=where) from error
+                raise ScriptError(f"is not JSON: {error}", place=where) from error
             yield _checked(step, where)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.wire import MARKER_BYTES, entry, header, marker
 from headrace.sources.cassandra.forge.wrapping import PLAIN, Wrapping
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.values import elements, encode, pairs
-from headrace.sources.cassandra.schema import ColumnKind, ColumnSchema, Schema, TableSchema
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.schema.tables import ColumnKind, ColumnSchema, Schema, TableSchema
+from headrace.sources.cassandra.schema.types import CqlType
 
 VERBS: Final = ("insert", "update", "delete")
 _MICROS: Final = 1_000_000
@@ -205,7 +205,7 @@ class _Writer:
     def _complex(self, name: str) -> CqlType:
         column = self._column(name)
         if not column.is_complex:
-            raise ScriptError(f"{name} is no collection that can be added to")
+            raise ScriptError(f"{name} is not a collection that can be added to")
         return column.type
 
     def _replaced(self, name: str, value: object) -> Document:

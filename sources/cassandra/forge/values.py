@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.sources.cassandra.forge.errors import ScriptError
-from headrace.sources.cassandra.forge.wire import signed_vint, sized
-from headrace.sources.cassandra.types import CqlType
+from headrace.sources.cassandra.errors import ScriptError
+from headrace.sources.cassandra.mutation.vints import signed_vint, sized
+from headrace.sources.cassandra.schema.types import CqlType
 
 FIXED: Final = {
     "empty": 0,
@@ -55,7 +55,7 @@ def encode(cql_type: CqlType, given: Given) -> bytes:
     """Return the bytes of a value.
 
     Raises:
-        ScriptError: *given* is no value of the type.
+        ScriptError: *given* is not a value of the type.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""What stands round a section's content: nothing, a compressed block, or encrypted blocks."""
+"""Wraps a section's content: not at all, in a compressed block, or in encrypted blocks."""
 
 import os
 import struct
@@ -11,7 +11,7 @@ import cramjam
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 
 BLOCK_BYTES_MAX: Final = 64 * 1024  # Of the uncompressed stream, in one encrypted block.
 _CIPHER: Final = "AES/CBC/PKCS5Padding"

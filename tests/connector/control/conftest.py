@@ -1,16 +1,16 @@
 """A state file and a stranger's plugins for the tests of the control service."""
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import toys
 from headrace.connector.control.service import ControlService
-from headrace.connector.stores.sqlite_file import connect
-from shared import Kept, shared_notes
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
+from helpers.jobs import toys
+from helpers.stores.shared import Kept, shared_notes
 
 
 @pytest.fixture(autouse=True)
@@ -19,16 +19,16 @@ def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def connection(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+def connection(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NoteCopy]:
     """Return a connection to a new state file, or to notes that machines share."""
     path = tmp_path / "state.db"
     shared = getattr(request, "param", "file") == "shared"
-    opened = shared_notes(Kept(path)) if shared else connect(path)
+    opened = shared_notes(Kept(path)) if shared else open_notes(path)
     with contextlib.closing(opened):
         yield opened
 
 
 @pytest.fixture
-def service(connection: sqlite3.Connection) -> ControlService:
+def service(connection: NoteCopy) -> ControlService:
     """Return a control service on a new state file."""
     return ControlService(connection)

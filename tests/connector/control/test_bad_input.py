@@ -1,13 +1,15 @@
 """What somebody with bad intentions would type is a named error, soon, and changes nothing."""
 
-import sqlite3
 import time
 
 import pytest
 
+from headrace.connector.control.catalogue import SINKS, SOURCES
 from headrace.connector.control.service import ControlService
-from headrace.connector.shell.lexer import TEXT_BYTES_MAX
-from headrace.connector.shell.parser import parse_script
+from headrace.connector.language.cursor import TEXT_BYTES_MAX
+from headrace.connector.language.parser import parse_script
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import ROUTES
 from headrace.plugins import HeadraceError
 
 SECONDS_MAX = 20  # On a busy machine; it takes less than one.
@@ -25,10 +27,9 @@ def code_of(service: ControlService, text: str) -> str:
     return code
 
 
-def rows_of(connection: sqlite3.Connection) -> list[object]:
+def rows_of(connection: NoteCopy) -> list[object]:
     """Return all that is stored about sinks and sources."""
-    tables = ("sinks", "sources", "routes")
-    return [connection.execute(f"SELECT * FROM {t}").fetchall() for t in tables]  # noqa: S608 (constants)
+    return [connection.all(kind) for kind in (SINKS, SOURCES, ROUTES)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def rows_of(connection: sqlite3.Connection) -> list[object]:
     ],
     ids=lambda text: repr(text[:60]),
 )
-def test_statement(service: ControlService, connection: sqlite3.Connection, text: str) -> None:
+def test_statement(service: ControlService, connection: NoteCopy, text: str) -> None:
     """A statement that cannot be is refused in bounded time, whole."""
     before, started = rows_of(connection), time.process_time()
 
@@ -92,7 +93,7 @@ def test_statement(service: ControlService, connection: sqlite3.Connection, text
         "a\nb", "\ufb01",
     ],
 )  # fmt: skip
-def test_names(service: ControlService, connection: sqlite3.Connection, name: str) -> None:
+def test_names(service: ControlService, connection: NoteCopy, name: str) -> None:
     """A name is of plain characters, however it is quoted; none is another one in disguise."""
     before = rows_of(connection)
     for text in (
@@ -124,7 +125,7 @@ def test_words_as_names(service: ControlService, name: str) -> None:
         "http://169.254.169.254/", "gopher://a", "file+http://a", "busses://a", "bus://a?Line=1",
     ],
 )  # fmt: skip
-def test_uris(service: ControlService, connection: sqlite3.Connection, uri: str) -> None:
+def test_uris(service: ControlService, connection: NoteCopy, uri: str) -> None:
     """A URI that two programs could read in two ways is read in none."""
     before = rows_of(connection)
 
@@ -133,7 +134,7 @@ def test_uris(service: ControlService, connection: sqlite3.Connection, uri: str)
     assert before == rows_of(connection)
 
 
-def test_nothing_is_half_applied(service: ControlService, connection: sqlite3.Connection) -> None:
+def test_nothing_is_half_applied(service: ControlService, connection: NoteCopy) -> None:
     """A statement with one mistake among many good parts changes nothing at all."""
     assert "" == code_of(service, "CREATE DATA_SINK k WITH 'bus://a' AND seats = 7")
     before = rows_of(connection)

@@ -1,17 +1,15 @@
 """A job without sink and tables takes them from the statements in its state file."""
 
-import sqlite3
-
 import pytest
 
 from headrace.connector.control.catalogue import job_parts
 from headrace.connector.control.errors import JobUndefinedError
 from headrace.connector.control.service import ControlService
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.stores.board import Board
-from headrace.connector.stores.notes import job_store
+from headrace.connector.language.parser import parse_script
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import Board
 from headrace.plugins import parse_config
-from toys import BusConfig
+from helpers.jobs.toys import BusConfig
 
 pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
 
@@ -23,7 +21,7 @@ MINE = "CREATE DATA_SOURCE flow ON TABLE ks.d WITH n AND job = 'mine'"
 THEIRS = "CREATE DATA_SOURCE flow ON TABLE ks.e WITH k AND job = 'theirs'"
 
 
-def execute(connection: sqlite3.Connection, *texts: str) -> None:
+def execute(connection: NoteCopy, *texts: str) -> None:
     """Execute statements."""
     service = ControlService(connection)
     for parsed in parse_script(";".join(texts)):
@@ -42,9 +40,7 @@ def execute(connection: sqlite3.Connection, *texts: str) -> None:
     ],
     ids=["one", "two", "mine first", "mine among many", "not theirs", "their sink is no matter"],
 )
-def test_parts(
-    connection: sqlite3.Connection, texts: list[str], stop: str, tables: list[str]
-) -> None:
+def test_parts(connection: NoteCopy, texts: list[str], stop: str, tables: list[str]) -> None:
     """The job has the sources that name it, or else those that name no job."""
     execute(connection, SINKS, *texts)
 
@@ -54,7 +50,7 @@ def test_parts(
     assert ("bus", stop) == (sink["plugin"], sink["bus.stops"])
 
 
-def test_sink_is_usable(connection: sqlite3.Connection) -> None:
+def test_sink_is_usable(connection: NoteCopy) -> None:
     """The sink's part is what the plugin's own declaration accepts; secrets stay references."""
     execute(connection, SINKS, FREE_A)
 
@@ -74,9 +70,7 @@ def test_sink_is_usable(connection: sqlite3.Connection) -> None:
     ],
     ids=["nothing", "only theirs", "two sinks"],
 )
-def test_undefined(
-    connection: sqlite3.Connection, texts: list[str], message: str, hint: str
-) -> None:
+def test_undefined(connection: NoteCopy, texts: list[str], message: str, hint: str) -> None:
     """A job that the statements do not define is a named error."""
     execute(connection, SINKS, *texts)
 
@@ -88,20 +82,20 @@ def test_undefined(
     assert (2, "job_undefined") == (caught.value.exit_status, caught.value.code)
 
 
-def test_untouched_state(connection: sqlite3.Connection) -> None:
+def test_untouched_state(connection: NoteCopy) -> None:
     """A state file in which nothing was ever executed has no sources."""
     with pytest.raises(JobUndefinedError):
         job_parts(connection, "mine")
 
 
-def test_a_source_that_begins_elsewhere_runs_beside(connection: sqlite3.Connection) -> None:
-    """It gets a job of its own that knows mutations by the same digests; another start joins."""
+def test_a_source_that_begins_elsewhere_runs_beside(connection: NoteCopy) -> None:
+    """It gets a job of its own, named after both; those that begin together share one."""
     late = "CREATE DATA_SOURCE flow ON TABLE ks.z WITH k AND start = 'latest'"
     same = "CREATE DATA_SOURCE flow ON TABLE ks.y WITH k AND start = 'latest'"
     execute(connection, SINKS, FREE_A, late)
     routes = {route.source: route.job for route in Board(connection).routes()}
     assert {"flow.ks.a": "k", "flow.ks.z": "k~flow.ks.z"} == routes
-    key, fork_key = (job_store(connection, job).job_key() for job in ("k", "k~flow.ks.z"))
+    key, fork_key = (connection.store(job).job_key() for job in ("k", "k~flow.ks.z"))
     assert key == fork_key
     assert "latest" == job_parts(connection, "k~flow.ks.z").start
     assert job_parts(connection, "k").start is None
@@ -112,7 +106,7 @@ def test_a_source_that_begins_elsewhere_runs_beside(connection: sqlite3.Connecti
     assert {"flow.ks.z": "k", "flow.ks.y": "k"} == routes
 
 
-def test_a_job_reads_one_cluster(connection: sqlite3.Connection) -> None:
+def test_a_job_reads_one_cluster(connection: NoteCopy) -> None:
     """Sources of a sink share a job when they read the same cluster; one job cannot read two."""
     east = "CREATE DATA_SOURCE flow ON TABLE ks.b WITH k AND cluster = 'east'"
     more = "CREATE DATA_SOURCE flow ON TABLE ks.c WITH k AND cluster = 'east'"

@@ -1,7 +1,5 @@
 """The verbs behind every door: each wholly or not at all, and noted for the workers."""
 
-import sqlite3
-
 import pytest
 
 from headrace.connector.control.commands import Commands
@@ -12,11 +10,11 @@ from headrace.connector.control.errors import (
     NotStoppedError,
 )
 from headrace.connector.control.offsets import Offset
-from headrace.connector.shell.statements import AlterSink, CreateSink, TableName
-from headrace.connector.states import Desired, Observed
+from headrace.connector.foundation.states import Desired, Observed
+from headrace.connector.language.statements import AlterSink, CreateSink, TableName
 from headrace.connector.stores import Commit, Owner, Seen, Store
-from headrace.connector.stores.board import WHOLE_JOB, Board
-from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.target_state import WHOLE_JOB, Board
 from headrace.plugins import ConfigError, NumberPosition
 
 pytestmark = pytest.mark.parametrize("connection", ["file", "shared"], indirect=True)
@@ -32,7 +30,7 @@ def config(name: str, table: str = "t", **more: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def commands(connection: sqlite3.Connection) -> Commands:
+def commands(connection: NoteCopy) -> Commands:
     """Return the command service over a sink and two sources, `x` and `y`."""
     made = Commands(connection)
     made.create_sink(SINK)
@@ -42,9 +40,9 @@ def commands(connection: sqlite3.Connection) -> Commands:
 
 
 @pytest.fixture
-def store(connection: sqlite3.Connection) -> Store:
+def store(connection: NoteCopy) -> Store:
     """Return the store of the job that runs both, with a split at 5 that nobody owns."""
-    store = job_store(connection, "k")
+    store = connection.store("k")
     store.register(["a"])
     store.enroll(OWNER)
     token = store.claim("w", store.leases(), 1_000)["a"]
@@ -151,7 +149,7 @@ def test_wanted_states(commands: Commands) -> None:
             ask("z")
 
 
-def test_restart(commands: Commands, store: Store, connection: sqlite3.Connection) -> None:
+def test_restart(commands: Commands, store: Store, connection: NoteCopy) -> None:
     """A restart concerns the job, what failed of it, or one split."""
     board = Board(connection)
     assert [0] == list(commands.restart("x"))
@@ -227,7 +225,7 @@ def test_offsets_refused(
     offset: dict[str, int | str],
     message: str,
 ) -> None:
-    """What is no position changes nothing, and is named."""
+    """What is not a position changes nothing, and is named."""
     assert store.leases()
     commands.stop("x")
     commands.stop("y")

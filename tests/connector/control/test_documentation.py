@@ -9,8 +9,8 @@ from headrace.connector.control.connector_config import (
     compile_sink,
 )
 from headrace.connector.control.entries import RouteOptions
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.statements import CreateSink
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.statements import CreateSink
 from headrace.plugins import declared_options
 
 PAGE = Path(headrace.__file__).parents[2].joinpath("docs", "statements.md").read_text("utf-8")

@@ -3,13 +3,19 @@
 import contextlib
 import json
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import structlog
 
+from headrace.connector.control.access.permission import (
+    CALLER,
+    Caller,
+    Role,
+    RoleGuard,
+    UnauthorizedError,
+)
 from headrace.connector.control.errors import (
     BadPositionError,
     NotAvailableError,
@@ -17,22 +23,18 @@ from headrace.connector.control.errors import (
     NotStoppedError,
 )
 from headrace.connector.control.job_files import job_file, note_job_file
-from headrace.connector.control.permission import (
-    CALLER,
-    Caller,
-    Role,
-    RoleGuard,
-    UnauthorizedError,
-)
-from headrace.connector.control.probe import answer_to
-from headrace.connector.control.probing import Answer, ask, unpacked
+from headrace.connector.control.plugins import probing
+from headrace.connector.control.plugins.probe import answer_to
+from headrace.connector.control.plugins.probing import Answer, ask, unpacked
 from headrace.connector.control.service import ControlService
-from headrace.connector.runtime.hosting import Host
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.stores.sqlite_file import connect
-from hot import ROOT
-from shells import lookout_on
+from headrace.connector.hosting.host import Host
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.rendering import ResultTable, StatementWarning
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.connector.stores.open_control_store import open_notes
+from helpers import FOLDER
+from helpers.jobs.shells import lookout_on
+from helpers.logs.unlogged import HINT, ORDERS, worker_file
 
 LINES = 5
 LINE = b'{"n": 1}\n'
@@ -43,7 +45,7 @@ TABLE = "brook ON TABLE s.t"
 def _children(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes that are started find the toys too."""
     folders = [
-        str(ROOT / "tests" / "helpers"),
+        FOLDER,
         *map(str, tmp_path_factory.getbasetemp().glob("toys*")),
     ]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
@@ -70,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def service(folder: Path, connection: sqlite3.Connection) -> ControlService:
+def service(folder: Path, connection: NoteCopy) -> ControlService:
     """Return a service with a source whose job has not run."""
     made = ControlService(connection, ask=ask_here)
     run(
@@ -164,7 +166,7 @@ def test_set_position(service: ControlService, folder: Path) -> None:
 
 def test_what_was_never_read_can_be_moved(service: ControlService, folder: Path) -> None:
     """A position may be given before the first run, which then begins there."""
-    with contextlib.closing(connect(folder / "state.db")) as connection:
+    with contextlib.closing(open_notes(folder / "state.db")) as connection:
         note_job_file(connection, "j", folder / "job.yaml")
     run(service, f"STOP DATA_SOURCE {TABLE}")
 
@@ -222,7 +224,7 @@ def test_validate(service: ControlService, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_validate_says_what_would_happen(  # noqa: PLR0913, PLR0917 (fixtures and parameters)
     folder: Path,
-    connection: sqlite3.Connection,
+    connection: NoteCopy,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
     result: str,
@@ -270,13 +272,13 @@ def test_a_plugin_that_does_not_answer(line: str, seconds_max: float, message: s
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def state(tmp_path: Path) -> Iterator[NoteCopy]:
     """Return a connection to a new state file."""
-    with contextlib.closing(connect(tmp_path / "s.db")) as opened:
+    with contextlib.closing(open_notes(tmp_path / "s.db")) as opened:
         yield opened
 
 
-def test_job_files(state: sqlite3.Connection) -> None:
+def test_job_files(state: NoteCopy) -> None:
     """The last file counts; a job that was separated has that of the one it comes from."""
     with pytest.raises(NotAvailableError):
         job_file(state, "j")
@@ -298,7 +300,7 @@ def test_job_files(state: sqlite3.Connection) -> None:
 def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -> None:
     """Who may do no more than look sees no rows, has nobody asked and moves nothing."""
     run(service, f"STOP DATA_SOURCE {TABLE}")
-    with contextlib.closing(connect(folder / "state.db")) as connection:
+    with contextlib.closing(open_notes(folder / "state.db")) as connection:
         note_job_file(connection, "j", folder / "job.yaml")
     before = CALLER.get()
     service.serve(Caller(name="bob", role=role), RoleGuard())
@@ -310,3 +312,136 @@ def test_who_may(service: ControlService, folder: Path, text: str, role: Role) -
         CALLER.set(before)
 
     assert "SET POSITION" in text or "unauthorized" == caught.value.code
+
+
+# What a source does not deliver of its table.
+
+SKIPPED = StatementWarning("table_skipped", ORDERS, HINT)
+CDC = "DATA_SOURCE cdc ON TABLE shop"
+
+
+@pytest.fixture
+def worker(tmp_path: Path, connection: NoteCopy) -> ControlService:
+    """Return a service that knows its worker's file, with a sink."""
+    made = ControlService(connection, ask=ask_here, file=worker_file(tmp_path))
+    run(made, "CREATE DATA_SINK k WITH bus://a")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process come back from where a question leads it."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_create_warns(worker: ControlService) -> None:
+    """CREATE accepts a table whose writes are in no commit log, and warns; so does ALTER."""
+    found = run(worker, f"CREATE {CDC}.orders WITH k")
+
+    assert ResultTable(warnings=(SKIPPED,)) == found
+    assert ["cdc.shop.orders"] == [source.name for source in worker.commands.sources()]
+    assert (SKIPPED,) == run(worker, f"ALTER {CDC}.orders WITH tasks.max = 2").warnings
+
+
+def test_nothing_to_warn_of(worker: ControlService) -> None:
+    """A table that is logged, or not there yet, gives no warning; nor does what made nothing."""
+    for statement in (
+        f"CREATE {CDC}.items WITH k",
+        f"CREATE {CDC}.later WITH k",
+        f"DROP {CDC}.later",
+        "ALTER DATA_SOURCE IF EXISTS cdc ON TABLE shop.later WITH tasks.max = 2",
+    ):
+        assert ResultTable() == run(worker, statement)
+    run(worker, f"CREATE {CDC}.orders WITH k")
+    assert ResultTable() == run(
+        worker, "CREATE DATA_SOURCE IF NOT EXISTS cdc ON TABLE shop.orders WITH k"
+    )
+
+
+def test_another_process_warns(worker: ControlService, tmp_path: Path) -> None:
+    """A process of its own gives the same warning, of the cluster that is named."""
+    del worker
+    with (tmp_path / "worker.yaml").open("a") as file:
+        file.write("clusters: {far: {plugin: brook, path: in.jsonl}}\n")
+    question = {
+        "verb": "tables", "job": "j", "job_file": str(tmp_path / "worker.yaml"),
+        "tables": ["shop.orders"],
+    }  # fmt: skip
+
+    warning = ["table_skipped", ORDERS, HINT]
+    assert [warning] == ask({**question, "cluster": ""})
+    assert [] == ask({**question, "cluster": "far"})
+    with pytest.raises(NotAvailableError, match="clusters: has no source 'near'"):
+        ask({**question, "cluster": "near"})
+
+
+def test_whoever_cannot_be_asked(worker: ControlService, tmp_path: Path) -> None:
+    """The source is created, and one warning says that its table was not checked, and why."""
+    worker_file(tmp_path, "contact_points: ['127.0.0.1:1']")
+
+    (found,) = run(worker, f"CREATE {CDC}.orders WITH k").warnings
+
+    assert "tables_unchecked" == found.code
+    assert found.message.startswith(
+        "table shop.orders was not checked for writes that are in no commit log: "
+        "cluster_unreachable: contact_points 127.0.0.1:1"
+    )
+    assert "give host:port" in found.hint
+    assert ["cdc.shop.orders"] == [source.name for source in worker.commands.sources()]
+
+
+def test_the_statement_waits_within_a_bound(
+    connection: NoteCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question about tables has a bound of its own, after which the table is not checked."""
+    monkeypatch.setitem(probing.SECONDS_MAX_OF, "tables", 0.001)
+    service = ControlService(connection, file=worker_file(tmp_path))
+
+    (found,) = run(service, f"CREATE DATA_SINK k WITH bus://a; CREATE {CDC}.orders WITH k").warnings
+
+    assert "tables_unchecked" == found.code
+    assert found.message.endswith("the plugin did not answer within 0.001 s")
+
+
+def test_nobody_to_ask(connection: NoteCopy, tmp_path: Path) -> None:
+    """With a state file alone nothing is asked or said, until a job of it ran with its file."""
+    asked: list[object] = []
+
+    def note(question: Mapping[str, object]) -> Answer:
+        asked.append(question["verb"])
+        return ask_here(question)
+
+    service = ControlService(connection, ask=note)
+    run(service, "CREATE DATA_SINK k WITH bus://a")
+    assert ResultTable() == run(service, f"CREATE {CDC}.orders WITH k")
+    assert [] == asked
+
+    note_job_file(connection, "k", worker_file(tmp_path))
+    assert (SKIPPED,) == run(service, f"ALTER {CDC}.orders WITH tasks.max = 2").warnings
+    assert ["tables"] == asked
+
+
+def test_a_plugin_without_an_answer_is_not_asked(connection: NoteCopy, tmp_path: Path) -> None:
+    """No process is started for a source that does not check tables."""
+
+    def refuse(question: Mapping[str, object]) -> Answer:
+        raise AssertionError(question)
+
+    service = ControlService(connection, ask=refuse, file=worker_file(tmp_path))
+    run(service, "CREATE DATA_SINK k WITH bus://a")
+
+    assert ResultTable() == run(service, f"CREATE DATA_SOURCE {TABLE} WITH k")
+
+
+def test_warnings_are_audited(worker: ControlService, tmp_path: Path) -> None:
+    """A line of the audit has the code of what somebody was warned of."""
+    run(worker, f"CREATE {CDC}.items WITH k; CREATE {CDC}.orders WITH k")
+    lines = [json.loads(line) for line in (tmp_path / "state.db.audit").read_text().splitlines()]
+
+    assert [
+        ("create_sink", "k", "done", ""),
+        ("create_source", "cdc.shop.items", "done", ""),
+        ("create_source", "cdc.shop.orders", "done", ""),
+        ("check_tables", "cdc.shop.orders", "warned", "table_skipped"),
+    ] == [(line["verb"], line["object"], line["outcome"], line["reason"]) for line in lines]
+    assert lines[2]["after"] == lines[3]["before"] == lines[3]["after"]

@@ -1,7 +1,6 @@
 """Statements change the catalogue wholly or not at all, and DESCRIBE says what is in it."""
 
 import contextlib
-import sqlite3
 import tempfile
 import threading
 from pathlib import Path
@@ -13,10 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.connector.control.errors import AlreadyExistsError, InUseError, NotFoundError
 from headrace.connector.control.service import ControlService
-from headrace.connector.shell.parser import parse_script, parse_statement
-from headrace.connector.shell.rendering import ResultTable
+from headrace.connector.language.parser import parse_script, parse_statement
+from headrace.connector.language.rendering import ResultTable
 from headrace.connector.stores import StoreUnavailableError
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.sqlite import file as sqlite_file
+from headrace.connector.stores.sqlite.file import connect, transaction
 from headrace.plugins import ConfigError
 
 TWO = """
@@ -86,7 +87,7 @@ def test_recreate(service: ControlService, tmp_path: Path) -> None:
     lists = ("DESC DATA_SINKS", "DESC DATA_SOURCES")
     shown = [run(service, text) for text in lists]
 
-    with contextlib.closing(connect(tmp_path / "other.db")) as connection:
+    with contextlib.closing(open_notes(tmp_path / "other.db")) as connection:
         other = ControlService(connection)
         for result in shown:
             for row in result.rows:
@@ -188,7 +189,7 @@ class Catalogued(RuleBasedStateMachine):
     def open(self) -> None:
         """Start with nothing."""
         self.folder = tempfile.TemporaryDirectory()
-        self.connection = connect(Path(self.folder.name) / "state.db")
+        self.connection = open_notes(Path(self.folder.name) / "state.db")
         self.service = ControlService(self.connection)
         self.sinks: set[str] = set()
         self.sources: dict[str, str] = {}
@@ -266,7 +267,7 @@ def test_race(tmp_path: Path, condition: str, winners: int) -> None:
     outcomes: list[str] = []
 
     def create(stop: int) -> None:
-        with contextlib.closing(connect(tmp_path / "state.db")) as connection:
+        with contextlib.closing(open_notes(tmp_path / "state.db")) as connection:
             start.wait(timeout=30)
             service = ControlService(connection)
             try:
@@ -285,14 +286,16 @@ def test_race(tmp_path: Path, condition: str, winners: int) -> None:
     assert sorted(["done"] * winners + ["already_exists"] * (8 - winners)) == sorted(outcomes)
 
 
-def test_locked(connection: sqlite3.Connection, tmp_path: Path) -> None:
+def test_locked(service: ControlService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state file that another keeps locked is a named error, and nothing is changed."""
-    service = ControlService(connection)
-    connection.execute("PRAGMA busy_timeout = 1")
-    with contextlib.closing(connect(tmp_path / "state.db")) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailableError, match="locked"):
-            run(service, "CREATE DATA_SINK k WITH bus://a")
-        other.execute("ROLLBACK")
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_MS", 1)
+    with contextlib.closing(open_notes(tmp_path / "state.db")) as mine:
+        impatient = ControlService(mine)
+        with (
+            contextlib.closing(connect(tmp_path / "state.db")) as other,
+            transaction(other),
+            pytest.raises(StoreUnavailableError, match="locked"),
+        ):
+            run(impatient, "CREATE DATA_SINK k WITH bus://a")
 
     assert () == run(service, "DESC DATA_SINKS").rows

@@ -8,7 +8,7 @@ from headrace.connector.control.catalogue import job_parts
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.errors import NotFoundError
 from headrace.connector.control.services import ROUTE, CdcService, service_job
-from headrace.connector.states import Desired
+from headrace.connector.foundation.states import Desired
 from headrace.plugins import ConfigError, declared_options
 
 KAFKA = {"bootstrap.servers": "h:9092", "acks": "all", "key.serializer": "x.StringSerializer"}
@@ -25,13 +25,13 @@ EFFECTS: list[tuple[str, str, Any]] = [
     ("topic", "x", lambda job: job.sink["topic"] == "x"),
     ("topic_format_type", "STATIC", lambda job: job.sink["topic"] == "changes"),
     ("jobid", "other", lambda job: job.job == "other"),
-    ("datacenter", "dc2", lambda job: job.datacenter == "dc2"),
-    ("data_center", "dc2", lambda job: job.datacenter == "dc2"),
+    ("datacenter", "dc2", lambda job: job.wishes.datacenter == "dc2"),
+    ("data_center", "dc2", lambda job: job.wishes.datacenter == "dc2"),
     ("env", "prod", lambda job: job.sink["client.id"] == "headrace-prod"),
-    ("watermark_seconds", "60", lambda job: job.source["expiry_seconds"] == 60),
+    ("watermark_seconds", "60", lambda job: job.wishes.watermark_seconds == 60),
     ("micro_batch_delay_millis", "50", lambda job: job.runtime["tick_min_ms"] == 50),
-    ("max_commit_logs", "9", lambda job: job.source["segments_per_batch_max"] == 9),
-    ("max_watermarker_size", "2000", lambda job: job.source["records_max"] == 2000),
+    ("max_commit_logs", "9", lambda job: job.wishes.max_commit_logs == 9),
+    ("max_watermarker_size", "2000", lambda job: job.wishes.max_watermarker_size == 2000),
     ("persist_state", "true", lambda job: job.enabled),
     ("persist_delay_millis", "250", lambda job: job.runtime["commit_max_seconds"] == 0.25),
     ("log_only", "true", lambda job: job.sink == {"plugin": "null"}),

@@ -1,17 +1,16 @@
 """SHOW tells of all sources, or of one, what the state file knows."""
 
-import sqlite3
 from dataclasses import replace
 
 import pytest
 
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.status import time_text
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.rendering import ResultTable
-from headrace.connector.states import Observed
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.rendering import ResultTable
 from headrace.connector.stores import Commit, Loss, Owner, Seen
-from headrace.connector.stores.notes import job_store
+from headrace.connector.stores.note_copy import NoteCopy
 from headrace.plugins import NumberPosition
 
 MADE = """
@@ -29,10 +28,10 @@ def run(service: ControlService, text: str) -> ResultTable:
 
 
 @pytest.fixture
-def shown(connection: sqlite3.Connection, service: ControlService) -> ControlService:
+def shown(connection: NoteCopy, service: ControlService) -> ControlService:
     """Return a service of two sources; the job of one has committed, lost a change and failed."""
     run(service, MADE)
-    store = job_store(connection, "j")
+    store = connection.store("j")
     store.register(["a", "b"])
     owner = Owner(worker="w", host="h", boot="b", pid_space="p", pid=1, started=2)
     store.enroll(owner)
@@ -51,7 +50,7 @@ def shown(connection: sqlite3.Connection, service: ControlService) -> ControlSer
     )
     assert not store.commit([commit])
     store.release("w", "a", token, "fatal: it broke")
-    job_store(connection, "j").see([Seen(split="a", state=Observed.FAILED, generation=1)])
+    connection.store("j").see([Seen(split="a", state=Observed.FAILED, generation=1)])
     return service
 
 
@@ -98,11 +97,11 @@ def test_errors(shown: ControlService) -> None:
     assert () == run(shown, "SHOW ERRORS FOR DATA_SOURCE flow ON TABLE s.u").rows
 
 
-def test_a_table_that_lacks(connection: sqlite3.Connection, shown: ControlService) -> None:
+def test_a_table_that_lacks(connection: NoteCopy, shown: ControlService) -> None:
     """STATUS and ERRORS tell of a table that lacks at its source, not at others of the job."""
     run(shown, "CREATE DATA_SOURCE flow ON TABLE s.v WITH k AND job = 'other'")
     row = Seen(split="~table s.v", state=Observed.FAILED, generation=1, reason="config: no s.v")
-    job_store(connection, "other").see([row])
+    connection.store("other").see([row])
 
     (found,) = run(shown, "SHOW STATUS FOR DATA_SOURCE flow ON TABLE s.v").rows
     assert ("FAILED", "config: no s.v") == (found[4], found[-1])
@@ -113,9 +112,9 @@ def test_a_table_that_lacks(connection: sqlite3.Connection, shown: ControlServic
     assert failed in run(shown, "SHOW ERRORS").rows
 
 
-def test_a_part_that_cannot_be_read(connection: sqlite3.Connection, shown: ControlService) -> None:
+def test_a_part_that_cannot_be_read(connection: NoteCopy, shown: ControlService) -> None:
     """STATUS and ERRORS say which, since when and what follows, as long as its worker lives."""
-    store = job_store(connection, "j")
+    store = connection.store("j")
     why = "agent_unavailable: the log of node2 cannot be read; QUORUM can be met without it"
     row = Seen(split="~unread node2", state=Observed.STALLED, generation=1, worker="w", reason=why)
     store.see([row, replace(row, split="~unread node3", worker="dead")])

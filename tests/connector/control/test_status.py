@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.control.status import ConnectorStatus, connector_statuses
-from headrace.connector.states import Desired, Observed
+from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.stores import Owner, Seen
-from headrace.connector.stores.board import WHOLE_JOB, Board, Route
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.connector.stores.sqlite_file import connect, transaction
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.connector.stores.target_state import WHOLE_JOB, Board, Route
 
 OWNER = Owner(worker="w1", host="h", boot="b", pid_space="p", pid=1, started=2)
 
@@ -32,11 +32,11 @@ def shown(
     tmp_path: Path, *seen: Seen, desired: Desired = Desired.RUNNING, dead: bool = False
 ) -> ConnectorStatus:
     """Return the status of the job's source, after a worker reported *seen*."""
-    connection = connect(tmp_path / "state.db")
+    connection = open_notes(tmp_path / "state.db")
     try:
         board = Board(connection)
-        SqliteStore(connection, "orders").see(seen)
-        with transaction(connection):
+        connection.store("orders").see(seen)
+        with connection.transaction():
             board.add_route(Route("cdc.ks.t", "orders", "k", desired))
         (status,) = connector_statuses(connection, dead=lambda _: dead)
     finally:
@@ -69,7 +69,7 @@ def test_running(store: SqliteStore, tmp_path: Path) -> None:
 def test_stalled(store: SqliteStore, tmp_path: Path) -> None:
     """One split that should flow and does not is what the source shows."""
     assert store.leases()
-    reason = "the sink gave no verdict for 12 s"
+    reason = "the sink reported no result for 12 s"
     status = shown(tmp_path, seen("a", Observed.RUNNING), seen("b", Observed.STALLED, reason))
 
     assert (Observed.STALLED, reason) == (status.state, status.reason)
@@ -86,7 +86,7 @@ def test_dead_owner(store: SqliteStore, tmp_path: Path) -> None:
 
 def test_what_another_worker_saw(store: SqliteStore, tmp_path: Path) -> None:
     """What the owner before saw of a split does not count: whoever has it now has not told yet."""
-    before = replace(seen("a", Observed.STALLED, "the sink gave no verdict"), worker="w0")
+    before = replace(seen("a", Observed.STALLED, "the sink reported no result"), worker="w0")
     row = store.leases()[0]
     store.release("w1", "a", row.token)
     store.see([before])

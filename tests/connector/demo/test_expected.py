@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from corpora import recording
 from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import agreed_mutations, expected_changes, value_of
 from headrace.connector.demo.play import Outcome
 from headrace.connector.demo.recording import Recording, RecordingError
 from headrace.connector.demo.summary import judged, plain, summary_lines
+from helpers.recordings.corpora import recording
 
 SUMMARY = {
     "differences": [],

@@ -11,9 +11,9 @@ from shutil import copytree
 
 import pytest
 
-from children import SECONDS_MAX, until
-from corpora import recording
-from headrace.connector.demo.children import COMMAND
+from headrace.connector.demo.play import COMMAND
+from helpers.jobs.children import SECONDS_MAX, until
+from helpers.recordings.corpora import recording
 
 MARK = "HEADRACE_TEST_RUN"
 
@@ -93,7 +93,7 @@ def test_a_byte_flipped_in_one_segment_fails(environment: dict[str, str], tmp_pa
 
 
 def test_a_withheld_record_fails(environment: dict[str, str]) -> None:
-    """A consumer that lacks one record of all fails the demo, and the record is shown."""
+    """A consumer that does not have one record of all fails the demo, and the record is shown."""
     done = demo(environment, "--withhold", "4321")
 
     assert done.returncode == 1
@@ -114,7 +114,7 @@ def test_a_missing_recording_is_an_error_of_the_environment(
 
 
 def test_sigterm_ends_everything(environment: dict[str, str]) -> None:
-    """A demo that is told to stop takes its processes with it."""
+    """A demo that is asked to stop takes its processes with it."""
     with subprocess.Popen(  # noqa: S603 (headrace itself)
         [*COMMAND, "demo"],
         env=environment,

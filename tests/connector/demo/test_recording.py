@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from corpora import recording
 from headrace.connector.demo.recording import SHIPPED, Recording, RecordingError, opened
+from helpers.recordings.corpora import recording
 
 
 def test_an_archive_and_its_folder_are_the_same_recording() -> None:
@@ -52,7 +52,7 @@ def test_a_folder_without_an_oracle_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bytes_max", [100_000, 200_000])
 def test_an_archive_that_is_cut_short_is_named(tmp_path: Path, bytes_max: int) -> None:
-    """A copy that did not get through is no bug of headrace."""
+    """A copy that did not get through is not a bug of headrace."""
     whole = SHIPPED.read_bytes()
     (tmp_path / "x.tar.xz").write_bytes(whole[:bytes_max])
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 import pytest
 import structlog
 
-from headrace.connector.obs.logging import FRAMES_MAX, configure
+from headrace.connector.obs.logging import FRAMES_MAX, configure, set_threshold
 from headrace.plugins import CloseReason, FatalError
 from headrace.plugins.testing.doubles import sample_records
 
@@ -61,6 +62,40 @@ def test_text_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in stream.getvalue()
     assert "\x1b[" not in plain.getvalue()
     assert "position=7" in plain.getvalue()
+
+
+@pytest.fixture
+def package() -> Iterator[logging.Logger]:
+    """Return the logger of a package that is not ours; its level and the root's are put back."""
+    found, root = logging.getLogger("cassandra.cluster"), logging.getLogger()
+    before = found.level, root.level
+    yield found
+    found.setLevel(before[0])
+    root.setLevel(before[1])
+
+
+def test_the_level_rises_for_other_packages(package: logging.Logger) -> None:
+    """A level that is set later holds for them too; a record below it raises nothing."""
+    stream = io.StringIO()
+    configure("info", stream)
+    set_threshold("error")
+    package.warning("a")
+    package.error("b")
+    set_threshold("debug")
+    package.info("c")
+    package.warning("d")
+
+    assert ["b", "d"] == [line["event"] for line in lines(stream)]
+
+
+def test_the_level_of_a_package(package: logging.Logger) -> None:
+    """A package whose own level is lower than ours is logged from that level on."""
+    stream = io.StringIO()
+    configure("info", stream)
+    package.setLevel("DEBUG")
+    package.debug("a")
+
+    assert ["a"] == [line["event"] for line in lines(stream)]
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ import yaml
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from children import SECONDS_MAX, until
-from corpora import recording
+from headrace.connector.foundation.states import Observed
+from headrace.connector.hosting.host import Host
 from headrace.connector.obs.metrics import Metrics, MetricsAddressError, merged, metrics_address
-from headrace.connector.runtime.hosting import Host
-from headrace.connector.states import Observed
 from headrace.plugins import ConfigError
-from headrace.plugins.measures import Kind, Measure, Timing, counter, exposition, gauge
+from headrace.plugins.metrics import Kind, Measure, Timing, counter, exposition, gauge
 from headrace.plugins.testing.doubles import context
-from headrace.sources.cassandra.agent_protocol import HoldFigures
-from headrace.sources.cassandra.measuring import agent_measures
-from hot import ROOT
+from headrace.sources.cassandra.agent.metrics import agent_measures
+from headrace.sources.cassandra.retention.figures import HoldFigures
+from helpers.jobs.children import SECONDS_MAX, until
+from helpers.recordings.corpora import recording
+from helpers.settings.native_modules import ROOT
 
 Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 RULES = ROOT / "docker" / "prometheus" / "headrace.rules.yaml"
@@ -87,7 +87,7 @@ def delivered(port: int) -> float:
 
 
 def test_o07_metrics_come_with_a_run_and_go_with_it(job: Path) -> None:
-    """O07: measures are there while a job runs, books go on where they were, the rest begins anew.
+    """O07: measures exist while a job runs, books continue, the rest starts over.
 
     Nothing stays registered in the process.
     """
@@ -132,7 +132,7 @@ def test_the_books_are_told(job: Path) -> None:
 
 
 def test_the_alerts_are_about_measures_that_exist(job: Path) -> None:
-    """Every name in the rules is told by a job or an agent, and all of theirs is documented."""
+    """Every name in the rules is reported by a job or an agent, and all of theirs is documented."""
     with running(job) as metrics:
         until(lambda: delivered(metrics.port) > 0, "nothing was delivered")
         found = asked(metrics.port)
@@ -202,7 +202,7 @@ def test_timings_are_histograms() -> None:
 
 @pytest.mark.parametrize("given", ["9404", "127.0.0.1:x", "127.0.0.1:70000", "0.0.0.0:9404", ":1"])
 def test_only_this_machine_is_told(given: str) -> None:
-    """Without TLS and users nobody else is served; and an address has a port."""
+    """Without TLS and users no one else is served; and an address has a port."""
     with pytest.raises(ConfigError, match="--metrics: "):
         metrics_address(given, key="--metrics")
 

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from corpora import recording
-from forged import TABLE, insert
-from gap_jobs import GapJob
-from headrace.connector.replay.columns import record_batch
+from headrace.connector.replay.columns import arrow_schema, record_batch
 from headrace.connector.replay.runs import RunTable, ShardRow, ShardState
+from headrace.sources.cassandra.encode.origin import ORIGIN
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID
-from node_logs import everything
+from helpers.logs.forged import TABLE, insert
+from helpers.logs.gap_jobs import GapJob
+from helpers.logs.node_logs import everything
+from helpers.recordings.corpora import recording
 
 SEGMENTS = 334  # Of each of three nodes: about a thousand.
 POISONED = 77
@@ -101,7 +102,7 @@ def test_a_schema_that_changed_within_the_range(
     wanted = Counter(
         row
         for batch in everything(source)
-        for row in columns_of(record_batch(batch.encode("avro")).to_pylist())
+        for row in columns_of(record_batch(batch.encode("avro"), arrow_schema(ORIGIN)).to_pylist())
     )
     found = Counter(columns_of(pq.read_table(tmp_path / "out").to_pylist()))
     assert wanted == found

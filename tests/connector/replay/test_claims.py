@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.foundation.processes import this_process
 from headrace.connector.replay import claims
-from headrace.connector.replay.claims import WATCH_SECONDS, write
-from headrace.connector.replay.delivery import ShardReport, Target
+from headrace.connector.replay.claims import CLAIMS, WATCH_SECONDS, write
+from headrace.connector.replay.delivery import ShardReport, Target, Work
 from headrace.connector.replay.errors import RunBusyError, ShardFailedError
 from headrace.connector.replay.execution import Begun, Ended, execute
-from headrace.connector.replay.runs import TABLES, Run, RunTable, ShardState
+from headrace.connector.replay.runs import Run, RunTable, ShardState
 from headrace.connector.replay.shards import Shard, SourceSpec
-from headrace.connector.replay.work import Work
-from headrace.connector.runtime.processes import this_process
 from headrace.connector.stores import StoreUnavailableError
-from shared import Kept, shared_notes
+from headrace.connector.stores.note_copy import NoteCopy
+from helpers.stores.shared import Kept, shared_notes
 
 RUN = "replay-1"
 SHARDS = 120  # More than one write has.
@@ -44,15 +44,17 @@ class Machines:
 
     def table(self) -> RunTable:
         """Return the run table as one more machine has it."""
-        opened = partial(shared_notes, self.kept, TABLES)
-        return RunTable(self.kept.path, opened=opened, pause=self._pause)
+        return RunTable(self.kept.path, opened=self._opened, pause=self._pause)
 
     def claimed(self, beat: int = 0, *, pid: int | None = None) -> None:
         """Let a process hold the run: of another machine, or of this one."""
         other = replace(self.other, boot="another") if pid is None else replace(self.other, pid=pid)
-        with closing(shared_notes(self.kept, TABLES)) as connection:
-            row = (RUN, json.dumps(asdict(other)), beat)
-            write(connection, "INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", row)
+        with closing(self._opened()) as notes:
+            row = json.dumps([json.dumps(asdict(other)), beat])
+            write(notes, lambda notes: notes.put(CLAIMS, RUN, row))
+
+    def _opened(self) -> NoteCopy:
+        return shared_notes(self.kept)
 
     def _pause(self, seconds: float) -> None:
         self.waited += seconds
@@ -62,7 +64,7 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     """Return some; what a copy of the notes says is always compared."""
-    monkeypatch.setattr("headrace.connector.stores.notes.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("headrace.connector.stores.note_copy.FRESH_SECONDS", 0.0)
     return Machines(tmp_path)
 
 
@@ -152,6 +154,6 @@ def test_who_was_taken_for_dead_stops(
 def test_a_store_that_is_away(machines: Machines) -> None:
     """Without the store nothing is executed, and the error is the store's."""
     with closing(machines.table()) as table:
-        machines.kept.away = True
+        machines.kept.memory.away = True
         with pytest.raises(StoreUnavailableError), table.executing(RUN):
             pass

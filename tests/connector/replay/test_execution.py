@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gap_jobs import GapJob
-from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.delivery import ShardReport, Work
 from headrace.connector.replay.errors import ShardFailedError
 from headrace.connector.replay.execution import Begun, Ended, Progress, execute
 from headrace.connector.replay.runs import RunTable, ShardState
-from headrace.connector.replay.work import Work
+from helpers.logs.gap_jobs import GapJob
 
 SHARDS = 6
 
@@ -93,14 +92,19 @@ def test_an_index_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [*(tmp_path / "state.db.index").glob("*/*.index")]
 
 
-@pytest.mark.parametrize("rate", ["-1", "nan", "inf"])
-def test_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [("-1", "must be at least 0"), ("nan", "expected a number"), ("inf", "expected a number")],
+)
+def test_no_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, message: str
+) -> None:
     """What is no number of changes per second is refused."""
     job = GapJob(tmp_path)
     job.log(1, range(3))
 
     assert 2 == job.replay("plan", "--accept-gaps", "--rate", rate)
-    assert "--rate: expected changes per second" in capsys.readouterr().err
+    assert f"--rate: {message}" in capsys.readouterr().err
 
 
 def test_progress_on_a_terminal_and_elsewhere() -> None:

@@ -2,17 +2,17 @@
 
 import json
 import urllib.request
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gap_jobs import GapJob
 from headrace.connector.replay.delivery import ShardReport
+from headrace.connector.replay.options import Metered
 from headrace.connector.replay.run_metrics import RunMeasures, telling
 from headrace.connector.replay.runs import ShardState
-from ports import free_port
+from helpers.logs.gap_jobs import GapJob
+from helpers.servers.ports import free_port
 
 Samples = dict[tuple[str, ...], float]
 
@@ -61,7 +61,7 @@ def test_catching_up_writes_a_file(tmp_path: Path) -> None:
 def test_served_while_it_runs() -> None:
     """The same is served, until the work ends."""
     told, port = RunMeasures("r1"), free_port()
-    given = Namespace(metrics=f"127.0.0.1:{port}", metrics_file=None)
+    given = Metered(metrics=f"127.0.0.1:{port}")
     with telling(given, "orders", told):
         told.step({ShardState.PASS: 2}, ShardReport(number=1, delivered=7, size_bytes=70))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import toys
 from headrace.connector.control.commands import Commands
+from headrace.connector.language.statements import CreateSink
 from headrace.connector.rest.server import RestServer
-from headrace.connector.shell.statements import CreateSink
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.open_control_store import open_notes
 from headrace.plugins.testing.doubles import context
-from rest_server import Client, RestWorker, serving, supervised
+from helpers.jobs import toys
+from helpers.servers.rest_server import Client, RestWorker, serving, supervised
 
 WORKER = """\
 state: state.db
@@ -27,7 +27,7 @@ def a_state(folder: Path, toys_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(folder)
     (folder / "worker.yaml").write_text(WORKER)
     (folder / "in.jsonl").write_text('{"n": 123456}\n')
-    with contextlib.closing(connect(folder / "state.db")) as connection:
+    with contextlib.closing(open_notes(folder / "state.db")) as connection:
         Commands(connection).create_sink(
             CreateSink(name="k", uri=f"pond://{folder}/out.jsonl?topic=lines")
         )
@@ -38,7 +38,7 @@ def a_state(folder: Path, toys_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def a_worker(state: Path) -> Iterator[RestWorker]:
     """Serve, and run nothing."""
     server = RestServer(state, log=context().log)
-    with contextlib.closing(connect(state)) as connection, serving(server) as address:
+    with contextlib.closing(open_notes(state)) as connection, serving(server) as address:
         yield RestWorker(state.parent, Client(address.port), Commands(connection))
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.connector.states import Observed
-from rest_server import Answer, RestWorker, eventually, until_read
+from headrace.connector.foundation.states import Observed
+from helpers.servers.rest_server import Answer, RestWorker, eventually, until_read
 
 CONFIG = {
     "name": "o",
@@ -75,7 +75,7 @@ def test_sinks(served: RestWorker) -> None:
         ("kafka://169.254.169.254:80?topic=x", "of the link itself"),
         ("kafka://0x7f.1:9092?topic=x", "can be read in two ways"),
         ("kafka://[fe80::1]:9092?topic=x", "of the link itself"),
-        ("kafka://h.:9092?topic=x", "is no host name"),
+        ("kafka://h.:9092?topic=x", "is not a host name"),
         ("kafka://xn--e1awd7f.com?topic=x", "punycode"),
         ("kafka://h1,224.0.0.1?topic=x", "of a group"),
         ("kafka://h?topic=..", "topic"),

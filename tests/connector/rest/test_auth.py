@@ -1,4 +1,4 @@
-"""Who is let in, as whom, and that nobody is let in by mistake."""
+"""Who is let in, as whom, and that no one is let in by mistake."""
 
 import json
 import threading
@@ -16,14 +16,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm
 
-from children import SECONDS_MAX
+from headrace.connector.commands.worker import authenticator_of
 from headrace.connector.rest.auth import CHECKS_WAITING_MAX, Authenticator, Tokens
-from headrace.connector.rest.command import authenticator_of
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
 from headrace.plugins import ConfigError, parse_config
 from headrace.plugins.testing.doubles import context
-from rest_server import Answer, Client, basic, serving
+from helpers.jobs.children import SECONDS_MAX
+from helpers.servers.rest_server import Answer, Client, basic, serving
 
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 KEY = ec.generate_private_key(ec.SECP256R1())

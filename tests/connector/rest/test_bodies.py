@@ -1,4 +1,4 @@
-"""Bodies are read when it is known who asks; those that are slow or long lock nobody out."""
+"""Bodies are read when the sender is known; those that are slow or long lock no one out."""
 
 import contextlib
 import http.client
@@ -11,13 +11,13 @@ from pathlib import Path
 import argon2
 import pytest
 
-from headrace.connector.control.permission import Role
+from headrace.connector.control.access.permission import Role
 from headrace.connector.rest.auth import Authenticator
 from headrace.connector.rest.bodies import ARRIVING_OF_ONE_MAX, BODY_BYTES_MAX, SMALL_BYTES_MAX
 from headrace.connector.rest.server import REQUESTS_MAX, RestServer
 from headrace.connector.rest.users import User
 from headrace.plugins.testing.doubles import context
-from rest_server import Client, RestWorker, basic, serving
+from helpers.servers.rest_server import Client, RestWorker, basic, serving
 
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 MANY = REQUESTS_MAX + 44
@@ -107,7 +107,7 @@ def test_who_goes_away_is_no_error(shared: RestWorker, caplog: pytest.LogCapture
 
 
 def test_slow_ones_without_logins(shared: RestWorker) -> None:
-    """The same where nobody needs to log in."""
+    """The same where no one needs to log in."""
     with slow(shared.client.port, MANY) as peers:
         assert [503] * (MANY - ARRIVING_OF_ONE_MAX) == sent_away(peers)
         assert 200 == shared.client("GET", "/health").status

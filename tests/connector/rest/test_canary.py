@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import toys
-from children import RUN, SECONDS_MAX, until
-from headrace.connector.control.references import ROOTS_VARIABLE
-from ports import free_port
-from rest_server import Answer, Client
+from headrace.connector.foundation.references import ROOTS_VARIABLE
+from helpers import FOLDER
+from helpers.jobs import toys
+from helpers.jobs.children import RUN, SECONDS_MAX, until
+from helpers.servers.ports import free_port
+from helpers.servers.rest_server import Answer, Client
 
 CANARIES = ("bad-canary-in-the-environment", "canary-in-a-file", "canary-in-a-request")
 WORKER = """\
@@ -51,7 +52,7 @@ def refused(client: Client, in_request: str) -> list[Answer]:
 
 
 def undeclared(client: Client, canary: str) -> list[Answer]:
-    """Send a secret under keys that nobody declared, wherever options can be given."""
+    """Send a secret under keys that no one declared, wherever options can be given."""
     answers = []
     for key in ("sasl.jaas.config", "sasl.oauthbearer.client.secret", "basic.auth.user.info", "x"):
         given = {key: canary}
@@ -111,7 +112,6 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secrets").write_text(f"password={in_file}\n")
     port = free_port()
     client = Client(port)
-    helpers = str(Path(toys.__file__).parent)
     with (tmp_path / "log").open("wb") as log:
         child = subprocess.Popen(  # noqa: S603 (headrace itself)
             [
@@ -122,7 +122,7 @@ def test_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             stderr=log,
             env=os.environ
             | {
-                "PYTHONPATH": os.pathsep.join((str(tmp_path), helpers)),
+                "PYTHONPATH": os.pathsep.join((str(tmp_path), FOLDER)),
                 "HEADRACE_SECRET_CANARY": environment,
                 ROOTS_VARIABLE: str(tmp_path),
             },

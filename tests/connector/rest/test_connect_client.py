@@ -5,7 +5,7 @@ from typing import Any
 
 from kafka_connect import KafkaConnect
 
-from rest_server import RestWorker, eventually
+from helpers.servers.rest_server import RestWorker, eventually
 
 
 def state(client: KafkaConnect, name: str) -> str:

@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
-from corpora import recording
-from rest_server import Answer, RestWorker, eventually
+from helpers.recordings.corpora import recording
+from helpers.servers.rest_server import Answer, RestWorker, eventually
+from helpers.settings.filled import filled
 
 CLASS: Final = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 OURS: Final = "com.example.BrookBrookSourceConnector"
@@ -122,7 +123,7 @@ class Names:
 def exchanges(name: str) -> list[dict[str, Any]]:
     """Return the recorded exchanges of one file."""
     found = json.loads((recording("connect-rest") / f"{name}.json").read_text())
-    return list(found["exchanges"])
+    return list(filled(found["exchanges"]))
 
 
 def ours(document: Any) -> Any:  # noqa: ANN401 (JSON)

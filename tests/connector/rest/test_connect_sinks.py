@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.connector.shell.statements import AlterSink
-from rest_server import RestWorker, eventually
+from headrace.connector.language.statements import AlterSink
+from helpers.servers.rest_server import RestWorker, eventually
 
 SINK: dict[str, Any] = {
     "connector.class": "com.example.KafkaSinkConnector",
@@ -71,7 +71,7 @@ def test_refused(shared: RestWorker, name: str, change: dict[str, str], message:
 
 
 def test_kinds_stay(served: RestWorker, sink: dict[str, Any]) -> None:
-    """A name is a source's or a sink's, and nobody's else while it is."""
+    """A name is a source's or a sink's, and no one's else while it is."""
     client = served.client
     assert 409 == client("POST", "/connectors", {"name": "lake", "config": SOURCE}).status
     assert 409 == client("POST", "/connectors", {"name": "lake", "config": sink}).status

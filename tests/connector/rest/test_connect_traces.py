@@ -1,26 +1,28 @@
-"""Why something stands still, as Connect's clients see it: RUNNING, with a trace."""
+"""Why something stops, as Connect's clients see it: RUNNING, with a trace."""
 
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from headrace.connector.runtime.processes import this_process
-from headrace.connector.states import Observed
+from headrace.connector.control.showing import show
+from headrace.connector.foundation.processes import this_process
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.statements import Subject
 from headrace.connector.stores import Seen
-from headrace.connector.stores.notes import job_store
-from headrace.connector.stores.sqlite_file import connect
-from rest_server import RestWorker
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import Board, Failure
+from helpers.servers.rest_server import RestWorker
 
-STALL = "12 s without progress: the sink gave no verdict"
+STALL = "12 s without progress: the sink reported no result"
 UNREAD = "agent_unavailable: the log of node2 cannot be read; QUORUM can be met without it"
 
 
 def shown(served: RestWorker, *rows: Seen) -> Any:  # noqa: ANN401 (JSON)
-    """Return the status of a source of two splits after its worker told *rows*."""
+    """Return the status of a source of two splits after its worker reported *rows*."""
     config = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "k"}
     served.commands.create_source({"name": "o", **config})
-    with closing(connect(served.folder / "state.db")) as connection:
-        store, owner = job_store(connection, "k"), this_process()
+    with closing(open_notes(served.folder / "state.db")) as connection:
+        store, owner = connection.store("k"), this_process()
         store.job_key()
         store.register(["a", "b"])
         store.enroll(owner)
@@ -55,3 +57,23 @@ def test_a_part_that_cannot_be_read(served: RestWorker) -> None:
     code, _, rest = UNREAD.partition(": ")
     assert connector["trace"].startswith(f"{code}: since 20")
     assert connector["trace"].endswith(f"Z {rest}")
+
+
+def test_a_source_that_failed_alone(served: RestWorker) -> None:
+    """The connector is FAILED with code, time, reason and hint until someone restarts it."""
+    assert "RUNNING" == shown(served)["connector"]["state"]
+    with closing(open_notes(served.folder / "state.db")) as connection, connection.transaction():
+        failure = Failure("schema_incompatible: table s.t: not after that one", "allow it", 0)
+        Board(connection).fail("o", failure)
+
+    connector = served.client("GET", "/connectors/o/status").json["connector"]
+    said = "schema_incompatible: since 1970-01-01T00:00:00Z table s.t: not after that one; allow it"
+    assert ("FAILED", said) == (connector["state"], connector["trace"])
+    with closing(open_notes(served.folder / "state.db")) as connection:
+        (error,) = show(connection, served.commands, Subject.ERRORS).rows
+    assert ("failed", "schema_incompatible") == (error[2], error[5])
+
+    query = "includeTasks=true&onlyFailed=true"
+    restarted = served.client("POST", f"/connectors/o/restart?{query}").json["connector"]
+    assert "RESTARTING" == restarted["state"]
+    assert "RUNNING" == served.client("GET", "/connectors/o/status").json["connector"]["state"]

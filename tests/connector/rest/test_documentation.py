@@ -8,8 +8,8 @@ import pytest
 from headrace.connector.control.services import CdcService
 from headrace.connector.rest.config import RestConfig
 from headrace.plugins import declared_options
-from hot import ROOT
-from rest_server import RestWorker
+from helpers.servers.rest_server import RestWorker
+from helpers.settings.native_modules import ROOT
 
 PAGE = (Path(ROOT) / "docs" / "rest.md").read_text()
 

@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from headrace.connector.rest.exchange import DEPTH_MAX, RefusedError, parse_json
+from headrace.connector.language.rendering import StatementWarning
+from headrace.connector.rest.exchange import (
+    DEPTH_MAX,
+    WARNING_CHARS_MAX,
+    RefusedError,
+    parse_json,
+    warning_headers,
+)
 
 
 def test_plain() -> None:
@@ -40,7 +47,7 @@ def test_depth_at_the_bound() -> None:
     ids=lambda value: str(value)[:24],
 )
 def test_refused(body: bytes, message: str) -> None:
-    """What is no JSON, or too much of it, is the client's mistake, and is named."""
+    """What is not JSON, or too much of it, is the client's mistake, and is named."""
     with pytest.raises(RefusedError, match=message) as caught:
         parse_json(body)
 
@@ -62,3 +69,16 @@ def test_keys_given_twice_are_found_in_linear_time() -> None:
         return min(spent)
 
     assert 24 * seconds(5_000) > seconds(40_000)
+
+
+def test_warning_header() -> None:
+    """Warnings are one header of quoted strings: in ASCII, without line ends, and bounded."""
+    assert {} == warning_headers(())
+    odd = StatementWarning("b", 'say "é\\"\r\nSet-Cookie: x')
+    found = warning_headers((StatementWarning("a", "one", "ALTER … it"), odd))
+    assert {
+        "Warning": '299 headrace "[a] one; hint: ALTER ... it", '
+        '299 headrace "[b] say \\"?\\\\\\" Set-Cookie: x"'
+    } == found
+    (long,) = warning_headers((StatementWarning("a", "x" * 10_000),)).values()
+    assert WARNING_CHARS_MAX + len('299 headrace ""') == len(long)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import toys
-from headrace.connector.states import Observed
-from rest_server import RestWorker, answers_here, eventually, supervised
+from headrace.connector.foundation.states import Observed
+from helpers.jobs import toys
+from helpers.servers.rest_server import RestWorker, answers_here, eventually, supervised
 
 PATHS = (
     *("/", "/connectors?expand=status&expand=info", "/connectors/o/status", "/connectors/o/tasks"),
@@ -31,7 +31,7 @@ def hanging(served: RestWorker) -> Iterator[RestWorker]:
 
 
 def test_reads_are_answered(hanging: RestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While calls hang, reads are answered in time, and say which split stands still, and why."""
+    """While calls hang, reads are answered in time, and say which split stops, and why."""
     client = hanging.client
 
     def hang(_: object) -> list[str]:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.control.permission import CACHE_SECONDS
+from headrace.connector.commands.worker import authenticator_of
+from headrace.connector.control.access.permission import CACHE_SECONDS
 from headrace.connector.rest import logins as module
 from headrace.connector.rest.auth import Authenticator
-from headrace.connector.rest.command import authenticator_of
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.logins import CassandraLogins
 from headrace.connector.rest.server import RestServer
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock, context
-from rest_server import Client, basic, serving
+from helpers.servers.rest_server import Client, basic, serving
 
 SUPER, WITH, WITHOUT = "cassandra", "alice", "bob"
 
@@ -142,7 +142,7 @@ def test_what_is_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_options(tmp_path: Path) -> None:
-    """The option says which node; where nobody answers, nobody is let in."""
+    """The option says which node; where no one answers, no one is let in."""
     made = authenticator_of(RestConfig(cassandra="127.0.0.1:1"), tmp_path)
     assert made.logins is not None
     assert not made.open_to_all

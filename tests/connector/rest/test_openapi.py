@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from rest_server import RestWorker
+from helpers.servers.rest_server import RestWorker
 
 EXAMPLES = 8
 CHECKS: Any = [

@@ -1,4 +1,4 @@
-"""What stands before the doors: every answer is JSON, and nobody may ask for too much."""
+"""What stands before the doors: every answer is JSON, and no one may ask for too much."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ import pytest
 from headrace.connector.rest import server
 from headrace.connector.rest.bodies import BODY_BYTES_MAX
 from headrace.plugins import serving
-from rest_server import RestWorker
+from helpers.servers.rest_server import RestWorker
 
 CONFIG = {"connector.class": "BrookBrookSource", "keyspace": "s", "table": "t", "sink": "k"}
 
@@ -132,7 +132,7 @@ def test_literal_secrets(shared: RestWorker) -> None:
     ids=["good", "missing", "host", "header", "nonsense", "length", "long"],
 )
 def test_answers_name_no_version(shared: RestWorker, request_text: str) -> None:
-    """No answer tells which versions run here, not even the one to what is no HTTP."""
+    """No answer tells which versions run here, not even the one to what is not HTTP."""
     with socket.create_connection(("127.0.0.1", shared.client.port), 10) as peer:
         peer.sendall(request_text.encode())
         response = http.client.HTTPResponse(peer)
@@ -168,7 +168,7 @@ def test_too_many_at_once(shared: RestWorker, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_many_clients_create_one(served: RestWorker) -> None:
-    """Of many that create the same connector at once, one does, and the others are told so."""
+    """Of many that create the same connector at once, one does, and the others get an error."""
     found: list[int] = []
     threads = [
         threading.Thread(

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from corpora import recording
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.service import ControlService
 from headrace.connector.control.services import ROUTE
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.statements import Show, Subject
 from headrace.connector.rest.server import RestServer
-from headrace.connector.shell.statements import Show, Subject
-from headrace.connector.states import Observed
 from headrace.plugins.testing.doubles import context
-from rest_server import Client, RestWorker, eventually, serving, supervised
-from shells import lookout_on
+from helpers.jobs.shells import lookout_on
+from helpers.recordings.corpora import recording
+from helpers.servers.rest_server import Client, RestWorker, eventually, serving, supervised
 
 WORKER = """\
 state: state.db

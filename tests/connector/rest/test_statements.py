@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from children import until
-from headrace.connector.control.exec import main as exec_main
-from headrace.connector.control.probe import answer_to
-from headrace.connector.control.probing import unpacked
+from headrace.connector.commands.exec import main as exec_main
+from headrace.connector.commands.shell import main as shell_main
+from headrace.connector.control.plugins.probe import answer_to
+from headrace.connector.control.plugins.probing import unpacked
+from headrace.connector.language.errors import ShellError
+from headrace.connector.language.statements import DescribeSinks
 from headrace.connector.rest import doorway
-from headrace.connector.shell.errors import ShellError
-from headrace.connector.shell.main import main as shell_main
 from headrace.connector.shell.remote import RemoteError, remote
-from headrace.connector.shell.statements import DescribeSinks
-from ports import free_port
-from rest_server import Client, RestWorker, answers_here, until_read
+from helpers.jobs.children import until
+from helpers.servers.ports import free_port
+from helpers.servers.rest_server import Client, RestWorker, answers_here, until_read
 
 SCRIPT = """
 CREATE DATA_SINK b WITH 'bus://x' AND seats = 7;
@@ -61,7 +61,7 @@ def test_the_same_everywhere(
 
 
 def test_exec(served: RestWorker, capsys: pytest.CaptureFixture[str]) -> None:
-    """`headrace exec` does the same; a server that is not there is status 1."""
+    """`headrace exec` does the same; a server that does not exist is status 1."""
     place = ("--rest", url_of(served))
     assert 0 == exec_main([*place, "-e", "CREATE DATA_SINK b WITH 'bus://x'; DESC DATA_SINK b"])
     assert "CREATE DATA_SINK b WITH 'bus://x';" in capsys.readouterr().out

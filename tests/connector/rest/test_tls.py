@@ -15,15 +15,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from authority import Authority
-from headrace.connector.rest.command import authenticator_of, tls_of
+from headrace.connector.commands.worker import authenticator_of, tls_of
+from headrace.connector.language.statements import DescribeSinks
 from headrace.connector.rest.config import RestConfig
 from headrace.connector.rest.server import RestServer
 from headrace.connector.shell.remote import RemoteError, remote
-from headrace.connector.shell.statements import DescribeSinks
 from headrace.plugins import ConfigError, parse_config
 from headrace.plugins.testing.doubles import context
-from rest_server import Client, basic, serving
+from helpers.servers.authority import Authority
+from helpers.servers.rest_server import Client, basic, serving
 
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -133,7 +133,7 @@ def test_bearer(port: int, authority: Authority) -> None:
 
 
 def test_certificates(port: int, authority: Authority, tmp_path: Path) -> None:
-    """A client's certificate is a login; one of another authority, or too old, is no connection."""
+    """A client's certificate is a login; one of another authority, or too old, is refused."""
     ops, looker = (authority.issue(name) for name in ("ops", "looker"))
     assert [200, 404, 404] == asked(Client(port, tls=authority.trusting(ops)))
     assert [200, 403, 403] == asked(Client(port, tls=authority.trusting(looker)))

@@ -12,8 +12,8 @@ from headrace.connector.stores import Commit
 from headrace.connector.stores.transactional import TransactionalStore
 from headrace.plugins import FencedError, HeadraceError, NumberPosition
 from headrace.plugins.testing.doubles import Verdict
-from rig import Rig, expected
-from transactions import Outcome, TransactionalSink
+from helpers.jobs.rig import Rig, expected
+from helpers.jobs.transactions import Outcome, TransactionalSink
 
 COUNT = 100
 
@@ -96,7 +96,7 @@ def test_a_commit_that_fails_is_repeated(rig: Rig, outcome: Outcome, turn: int) 
 
 
 def test_a_writer_that_was_replaced_asks_for_a_new_claim(rig: Rig) -> None:
-    """What it had open is never seen; who claims the split anew goes on where the commit was."""
+    """Its open transaction is never seen; the next owner continues from the last commit."""
     rig.open({"a": COUNT})
     sink_of(rig).outcomes.append(Outcome.DEAD)
     rig.gain()
@@ -132,7 +132,7 @@ def test_only_a_new_claim_begins_after_a_fence(
     monkeypatch: pytest.MonkeyPatch,
     sabotage: Callable[[pytest.MonkeyPatch], None] | None,
 ) -> None:
-    """A fenced producer that is initialised once more would fence the owner that replaced it."""
+    """A fenced producer that is initialised again would fence the owner that replaced it."""
     if sabotage is not None:
         sabotage(monkeypatch)
     rig.open({"a": COUNT})
@@ -169,7 +169,7 @@ def test_a_fatal_error_stops_the_split_with_its_reason(rig: Rig) -> None:
 
 
 def test_splits_do_not_wait_for_each_other(rig: Rig) -> None:
-    """Each is a transaction of its own: one whose commits fail holds nobody up."""
+    """Each is a transaction of its own: one whose commits fail does not delay the others."""
     rig.open({"a": COUNT, "b": COUNT})
     rig.gain()
     sink_of(rig).outcomes.extend([Outcome.ABORTED, Outcome.DONE] * 3)

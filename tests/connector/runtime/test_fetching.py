@@ -1,4 +1,4 @@
-"""Batches that wait for something their source fetches: others go on, nothing is lost."""
+"""Batches that wait for something their source fetches: others continue, nothing is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from headrace.connector.runtime.messages import Idled
 from headrace.connector.runtime.pipeline import SINK_WAIT_MS
 from headrace.plugins import RecordBatch, RetriableError
 from headrace.plugins.testing import doubles
-from rig import TICK_MS, Rig, expected
+from helpers.jobs.rig import TICK_MS, Rig, expected
 
 answers: dict[str, Iterator[object]] = {}
 

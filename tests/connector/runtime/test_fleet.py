@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from fleet import LEASE_SECONDS, Fleet
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import Nearness
 from headrace.plugins.testing.doubles import DrivenClock
+from helpers.jobs.fleet import LEASE_SECONDS, Fleet
 
 SPLITS = [f"s{n:02}" for n in range(16)]
 HAND_OVER_MS_MAX = 2_000
@@ -43,7 +43,7 @@ def test_a_planned_hand_over_takes_less_than_two_seconds(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("silent_after", [0.05, 0.55, 1.0, 2.35, 2.9])
 def test_splits_of_a_silent_worker_move_within_a_lease(fleet: Fleet, silent_after: float) -> None:
-    """Whenever it falls silent: nobody can prove its death, so all wait for its lease to end."""
+    """Whenever it falls silent: its death is not proven, so all wait for its lease to end."""
     for name in ("w0", "w1", "w2"):
         fleet.join(name)
     fleet.run(30 + silent_after)
@@ -59,7 +59,7 @@ def test_splits_of_a_silent_worker_move_within_a_lease(fleet: Fleet, silent_afte
 
 
 def test_who_wakes_after_its_lease_submits_nothing_and_joins_again(fleet: Fleet) -> None:
-    """It finds its deadlines over (I2), learns what it lost, and gets a share anew."""
+    """It finds its deadlines passed (I2), learns what it lost, and gets a share again."""
     for name in ("w0", "w1"):
         fleet.join(name)
     fleet.run(30)
@@ -112,7 +112,7 @@ def test_loads_that_tremble_move_nothing(fleet: Fleet) -> None:
 
 
 def test_splits_settle_beside_their_nodes(fleet: Fleet) -> None:
-    """Each worker ends with the splits whose node it reads at home, whoever came first."""
+    """Each worker ends with the splits whose node it reads locally, in any order of joining."""
     shares = {split: {f"n{number % 2}": 1.0} for number, split in enumerate(SPLITS)}
     fleet.join("w0", Nearness(["n0"], shares))
     fleet.run(70)
@@ -124,7 +124,7 @@ def test_splits_settle_beside_their_nodes(fleet: Fleet) -> None:
 
 
 def test_what_its_worker_does_not_claim_another_one_does(fleet: Fleet) -> None:
-    """A split that failed in the one that should have it is not left to nobody."""
+    """A split that failed in the worker that should have it is claimed by another."""
     for name in ("w0", "w1"):
         fleet.join(name)
     fleet.run(30)

@@ -1,11 +1,11 @@
-"""A plugin with mistakes, as its author meets them: class, text, file and line are told."""
+"""A plugin with mistakes, as its author sees them: class, text, file and line are reported."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from headrace.connector.cli import main
+from headrace.connector.commands.cli import main
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -177,7 +177,7 @@ def test_a_configuration_error_may_be_a_text(author: Author) -> None:
 
 
 def test_the_text_of_a_failed_delivery_may_hold_rows(author: Author) -> None:
-    """So class, file and line are told, and the text is not."""
+    """So class, file and line are reported, and the text is not."""
     status, said = author.run(submit="raise KeyError(delivery.encoded.values[0])")
 
     assert 1 == status
@@ -202,4 +202,4 @@ def test_a_verdict_that_does_not_add_up_has_its_numbers(author: Author) -> None:
     status, said = author.run(submit="settle(7)")
 
     assert 1 == status
-    assert "the sink's verdict does not add up: 7 delivered and 0 failed of 1 records" in said
+    assert "the sink's result does not add up: 7 delivered and 0 failed of 1 records" in said

@@ -9,7 +9,7 @@ import pytest
 from headrace.connector.runtime.messages import Closed, HandOver, Idled, Lose, Stop
 from headrace.connector.runtime.pipeline import ENDS_BYTES_MAX
 from headrace.connector.stores import Commit, StoreUnavailableError
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     Batch,
     CloseReason,
@@ -25,7 +25,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import MemoryReader, MemorySource, sample_records
 from headrace.plugins.testing.doubles import Verdict as Fate
-from rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
+from helpers.jobs.rig import COMMIT_MS, LEASE_MS, RECORD_BYTES, TICK_MS, Rig, expected
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def test_replaced_owner_commits_nothing(rig: Rig) -> None:
 
 
 def test_hand_over_drains_commits_and_gives_back(rig: Rig) -> None:
-    """A split that is handed over waits for its verdicts, then is free at its last position."""
+    """A split that is handed over waits for its results, then is free at its last position."""
     rig.open({"a": 5, "b": 5})
     rig.script.extend([Fate.HOLD])
     rig.gain()
@@ -350,7 +350,7 @@ def test_hand_over_of_a_stuck_split_ends(rig: Rig) -> None:
 
 
 def test_lost_split_is_dropped_at_once(rig: Rig) -> None:
-    """TP04: a split that another owns is closed without a commit, and can be gained anew."""
+    """TP04: a split that another owns is closed without a commit, and can be gained again."""
     rig.open({"a": 5})
     rig.gain()
     rig.passes(1)
@@ -402,7 +402,7 @@ def test_is_idle_only_after_a_second_look(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_resumes_where_it_was(rig: Rig) -> None:
-    """K01: a new owner goes on after the committed position, under the next token."""
+    """K01: a new owner continues after the committed position, under the next token."""
     rig.open({"a": 10})
     rig.gain()
     rig.until(lambda: 10 == rig.committed())

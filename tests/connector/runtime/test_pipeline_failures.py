@@ -1,4 +1,4 @@
-"""The pipeline when something fails: nothing is lost, and what can go on goes on (I8)."""
+"""The pipeline when something fails: nothing is lost, and unaffected splits continue (I8)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.connector.stores import Commit, StoreUnavailableError
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import (
     CloseReason,
     Delivery,
@@ -19,7 +19,7 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import ChaosWriter
 from headrace.plugins.testing.doubles import Verdict as Fate
-from rig import COMMIT_MS, TICK_MS, Rig, expected
+from helpers.jobs.rig import COMMIT_MS, TICK_MS, Rig, expected
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def rig(path: Path) -> Iterator[Rig]:
 
 
 def test_retriable_failure_is_sent_again_in_order(rig: Rig) -> None:
-    """K05: the split goes on from the first failure, and nothing overtakes it (I4)."""
+    """K05: the split continues from the first failure, and nothing overtakes it (I4)."""
     rig.open({"a": 25})
     rig.script.extend([Fate.RETRY_LAST])
     rig.gain()
@@ -49,7 +49,7 @@ def test_retriable_failure_is_sent_again_in_order(rig: Rig) -> None:
 
 
 def test_miscounted_delivery_is_sent_again(rig: Rig) -> None:
-    """A verdict that does not add up repeats the batch (R6); a second verdict changes nothing."""
+    """A result that does not add up repeats the batch (R6); a second result changes nothing."""
     rig.open({"a": 10})
     rig.script.extend([Fate.MISCOUNT, Fate.TWICE])
     rig.gain()
@@ -60,7 +60,7 @@ def test_miscounted_delivery_is_sent_again(rig: Rig) -> None:
 
 
 def test_rejected_record_is_kept(rig: Rig) -> None:
-    """A record rejected for good is put away with the commit, and the split goes on (I8)."""
+    """A record rejected permanently is stored with the commit, and the split continues (I8)."""
     rig.open({"a": 10})
     rig.script.append(Fate.REJECT_FIRST)
     rig.gain()
@@ -76,7 +76,7 @@ def test_rejected_record_is_kept(rig: Rig) -> None:
     "fate", [Fate.FATAL_FIRST, Fate.BREAK], ids=["settled as fatal", "raised in submit"]
 )
 def test_fatal_failure_stops_one_split(rig: Rig, fate: Fate) -> None:
-    """The split that failed gives its lease back with the reason; the other goes on (I8)."""
+    """The split that failed gives its lease back with the reason; the other continues (I8)."""
     rig.open({"a": 5, "b": 5})
     rig.script.append(fate)
     rig.gain()
@@ -112,7 +112,7 @@ def test_refusing_sink_is_asked_again_within_the_budget(path: Path) -> None:
     "faults", [[RetriableError("busy")], [ZeroDivisionError("bug")], [None, ZeroDivisionError()]]
 )
 def test_failing_read_is_repeated(rig: Rig, faults: list[Exception | None]) -> None:
-    """After an error nothing is left out; after one without a name the reader is opened anew."""
+    """After an error nothing is skipped; after one without a name the reader is opened again."""
     rig.faults.extend(faults)
     rig.open({"a": 25})
     rig.gain()
@@ -124,7 +124,7 @@ def test_failing_read_is_repeated(rig: Rig, faults: list[Exception | None]) -> N
 
 
 def test_crashing_sink_loses_nothing(rig: Rig) -> None:
-    """A submit that raises what no plugin should begins again from the committed state."""
+    """A submit that raises an unexpected error restarts the split from the committed state."""
     rig.open({"a": 25})
     rig.script.extend([Fate.DELIVER, Fate.CRASH])
     rig.gain()
@@ -157,7 +157,7 @@ def test_position_that_cannot_be_encoded_now_is_committed_later(
 
 
 def test_late_verdict_of_a_former_life_is_void(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a run began again a verdict on the old batch of the same number settles nothing."""
+    """After a restart, a result for the old batch of the same number settles nothing."""
     rig.open({"a": 10})
     late: list[Settle] = []
     real = ChaosWriter.submit
@@ -180,7 +180,7 @@ def test_late_verdict_of_a_former_life_is_void(rig: Rig, monkeypatch: pytest.Mon
 
 
 def test_store_that_cannot_write_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that was not made is made later, the same; the splits go on meanwhile."""
+    """A commit that was not made is made later, the same; the splits continue meanwhile."""
     rig.open({"a": 25})
     rig.gain()
     offered: list[Sequence[Commit]] = []

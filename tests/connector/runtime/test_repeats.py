@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.runtime.books import SplitBooks, repeats
-from headrace.connector.runtime.measuring import book_measures
-from headrace.connector.runtime.summary import books_text
+from headrace.connector.runtime.books.equations import SplitBooks, repeats
+from headrace.connector.runtime.books.summary import books_text
+from headrace.connector.runtime.metrics import book_measures
 from headrace.plugins.testing.doubles import Verdict as Fate
 from headrace.plugins.testing.doubles import sample_records
-from rig import RECORD_BYTES, Rig
+from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
+from helpers.jobs.rig import RECORD_BYTES, Rig
 
 COUNT = 8
 
@@ -24,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 def counted(rig: Rig) -> Mapping[str, int]:
     """Return what may have come twice of the only split, by its causes."""
     (state,) = rig.store.states()
-    found = repeats(SplitBooks(state.split, {}, state.counters))
+    found = repeats(SplitBooks(state.split, {}, state.counters, BOOKKEEPING))
     return {cause: count for cause, count in found.items() if count}
 
 
@@ -38,7 +39,7 @@ def given_up(path: Path) -> None:
 
 
 def goes_on(path: Path) -> Rig:
-    """Return a process that goes on after another was given up."""
+    """Return a process that continues after another was abandoned."""
     given_up(path)
     after = Rig(path)
     after.open({"a": COUNT})
@@ -59,7 +60,7 @@ def test_what_a_former_owner_had_not_committed(path: Path, ended: bool, cause: s
 
 
 def test_no_more_than_a_window_is_in_doubt(path: Path) -> None:
-    """Of much that lies there the former owner can have sent so many bytes at most (I7)."""
+    """Of a large backlog the former owner can have sent at most one window (I7)."""
     given_up(path)
     rig = Rig(path, commit_bytes_max=3 * RECORD_BYTES, batch_records_max=1)
     rig.open({"a": COUNT})
@@ -79,7 +80,7 @@ def test_what_was_given_back_was_committed(path: Path) -> None:
 
 
 def test_what_is_read_again_in_one_process(path: Path) -> None:
-    """After an error that begins a split anew, what it had delivered comes again."""
+    """After an error that restarts a split, what it had delivered is delivered again."""
     rig = Rig(path)
     rig.open({"a": COUNT})
     rig.gain()
@@ -108,11 +109,13 @@ def test_they_can_be_seen(path: Path) -> None:
     rig.gain(former="w0", ended=True)
     rig.until(lambda: COUNT == rig.committed())
     (state,) = rig.store.states()
-    books = [SplitBooks(state.split, {"repeats.late": 2}, state.counters)]
+    books = [SplitBooks(state.split, {"repeats.late": 2}, state.counters, BOOKKEEPING)]
 
     text = books_text(books)
     assert "at most 8 changes may be in the sink twice (window): a worker died" in text
     assert "at most 2 mutations may be in the sink twice (late): a copy came" in text
-    (found,) = (each for each in book_measures(books) if each.name == "headrace_repeats_total")
+    (found,) = (
+        each for each in book_measures(books, BOOKKEEPING) if each.name == "headrace_repeats_total"
+    )
     told = {str(labels["cause"]): n for labels, n in found.samples if isinstance(labels, dict)}
     assert {"window": 8, "zombie": 0, "resend": 0, "late": 2} == told

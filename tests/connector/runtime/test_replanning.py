@@ -1,4 +1,4 @@
-"""A job that goes on with another number of splits: nothing is lost, doubled or miscounted."""
+"""A job that continues with another number of splits: nothing is lost, doubled or miscounted."""
 
 import contextlib
 import json
@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gap_jobs import GapJob
-from headrace.connector.job import read_job
-from headrace.connector.runtime.books import SplitBooks, differences, total
-from headrace.connector.runtime.committed import books_of
+from headrace.connector.control.jobs import read_job
+from headrace.connector.runtime.books.committed import books_of
+from headrace.connector.runtime.books.equations import SplitBooks, differences, total
 from headrace.connector.runtime.replanning import Replanning, Wish
 from headrace.connector.stores import Commit, LeaseRow, PlanChangedError
-from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
+from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
 from headrace.connector.stores.transactional import transactional
 from headrace.plugins import FencedError, Source
 from headrace.plugins.testing.doubles import (
@@ -27,9 +26,12 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
-from headrace.sources.cassandra.splits import names
-from node_logs import batches, source
-from transactions import MemoryTransactions, TransactionalSink
+from headrace.sources.cassandra.ring.splits import names
+from helpers.jobs.transactions import MemoryTransactions, TransactionalSink
+from helpers.logs.gap_jobs import GapJob
+from helpers.logs.node_logs import batches, source
+from helpers.settings.filled import filled
+from helpers.stores.file_rows import replace_heads
 
 ALONE = ("n1",)
 OTHERS = ("n2", "n3")
@@ -67,7 +69,7 @@ def notes(job: GapJob) -> set[str]:
 
 
 def test_a_job_goes_on_with_other_splits(job: GapJob) -> None:
-    """What waits goes on waiting, what was published is known, the books of each plan balance."""
+    """What is pending stays pending, what was published is known, each plan's books balance."""
     assert 0 == job.run()
     tokens = [row.token for row in leases(job)]
     for count in (3, 16, 8):
@@ -144,7 +146,7 @@ def test_whoever_started_last_has_its_way_and_the_others_follow(
 
 
 def test_a_change_waits_while_another_owns_a_split(job: GapJob, store: SqliteStore) -> None:
-    """The one that has it sees what was announced; who waits can be stopped."""
+    """The worker that has it sees what was announced; a waiting worker can be stopped."""
     first = source({**job.source, "splits": 8}, job="orders")
     before, wish = replanning(job, first, store), Wish()
     number = before.settle(wish)
@@ -162,7 +164,7 @@ def test_a_change_waits_while_another_owns_a_split(job: GapJob, store: SqliteSto
 
 
 def test_other_sources_cannot_lose_a_split(job: GapJob, store: SqliteStore) -> None:
-    """Whose splits are no ranges: one that has state must stay."""
+    """Their splits are not ranges: one that has state must stay."""
     store.register(["a", "b"])
     made = MemorySource(MemoryConfig(splits={"a": [sample_records(1)]}), context())
 
@@ -229,7 +231,7 @@ class ExactlyOnce:
 
 
 def test_exactly_once_the_states_are_those_of_the_sink(job: GapJob, store: SqliteStore) -> None:
-    """Every writer of the old plan is kept out first; names that come back begin as they are told.
+    """Every writer of the old plan is fenced first; reused names start where the plan says.
 
     What the sink still has under such a name is of an earlier plan.
     """
@@ -237,13 +239,13 @@ def test_exactly_once_the_states_are_those_of_the_sink(job: GapJob, store: Sqlit
     changes, books = once.run(2)
     assert (40, len(WAITING)) == (changes, books.books["mutations.pending"])
     former = list(once.writers)
-    store._connection.execute("UPDATE heads SET head = NULL, chunks = '[]', seq = 0")  # noqa: SLF001
+    replace_heads(job.folder / "state.db", lambda _: {"position": None, "chunks": None, "seq": 0})
 
     for count in (3, 2):
         changes, books = once.run(count)
         assert (0, 40) == (changes, books.books["mutations.opening"])
         assert [] == differences(books)
-        for writer in former:
+        for writer in filled(former):
             with pytest.raises(FencedError):
                 writer.commit({}, 0)
     job.log(1, WAITING, nodes=OTHERS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.connector.runtime.sizing import SHRINK_PATIENCE, Sizing
+from headrace.connector.runtime.replanning import SHRINK_PATIENCE, Sizing
 
 PATIENCE_MS = 30_000
 

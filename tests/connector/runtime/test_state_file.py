@@ -1,17 +1,16 @@
 """What becomes of a job whose state file is locked, or goes, while it runs: real processes."""
 
-import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from children import RUN, SECONDS_MAX, JobFolder, lines_job, next_line, until
-from headrace.connector.stores.sqlite_file import connect
+from headrace.connector.stores.sqlite.file import connect
+from helpers.jobs.children import RUN, SECONDS_MAX, JobFolder, lines_job, next_line, until
+from helpers.stores.file_rows import heads
 
 SOON_S = 30  # Each second a worker looks at the file; the machine may be busy.
 FILES, LINES = 2, 50
@@ -34,13 +33,12 @@ def is_delivered(job: JobFolder) -> bool:
     """Say whether all lines came out, and were committed."""
     if FILES * LINES > sum(job.changes().values()):
         return False
-    with contextlib.closing(sqlite3.connect(job.path / "state.db")) as state:
-        return {(1,)} == set(state.execute("SELECT seq > 0 FROM heads").fetchall())
+    return all(head.seq > 0 for head in heads(job.path / "state.db").values())
 
 
 @pytest.mark.parametrize("how", ["unlink", "move", "replace"])
 def test_a_job_whose_state_file_goes_ends_soon(job: JobFolder, how: str) -> None:
-    """It would commit where nobody finds it; the file is not made anew either."""
+    """Its commits would be lost; the file is not created again either."""
     path, other = job.path / "state.db", job.path / "other.db"
     connect(other).close()
     with job.running() as child:
@@ -59,7 +57,7 @@ def test_a_job_whose_state_file_goes_ends_soon(job: JobFolder, how: str) -> None
 
 
 def test_a_write_ahead_log_that_was_removed_is_missed(job: JobFolder) -> None:
-    """The next run names what is lost and the command that goes on, which repeats deliveries."""
+    """The next run names the loss and the command to continue, which repeats deliveries."""
     path = job.path / "state.db"
     with job.running() as child:
         until(lambda: path.exists() and is_delivered(job), "it never delivered")
@@ -79,13 +77,12 @@ def test_a_write_ahead_log_that_was_removed_is_missed(job: JobFolder) -> None:
 
 
 def test_a_worker_waits_for_whoever_locks_the_state_file(job: JobFolder) -> None:
-    """A process that is stopped amid a write keeps it locked: that is told, and waited for."""
+    """A process stopped during a write keeps it locked: the worker reports that, and waits."""
     path = job.path / "state.db"
     connect(path).close()
     with subprocess.Popen(  # noqa: S603 (a script of ours)
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
-        assert holder.stdout is not None
         assert b"locked\n" == next_line(holder)
         holder.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
@@ -99,7 +96,7 @@ def test_a_worker_waits_for_whoever_locks_the_state_file(job: JobFolder) -> None
 
 
 def test_a_child_makes_no_state_file(job: JobFolder) -> None:
-    """A worker that starts it has made one: that it is not there says that it has gone."""
+    """The worker that starts it has made one: a missing file was removed."""
     command = [sys.executable, "-c", RUN, "run", str(job.path / "job.yaml"), "--with-parent"]
     done = subprocess.run(  # noqa: S603 (headrace itself)
         command, capture_output=True, check=False, text=True, timeout=SECONDS_MAX

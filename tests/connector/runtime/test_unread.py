@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.connector.runtime.splits.watch import REFRESH_MS
 from headrace.connector.runtime.unread import Unread, unread_parts
-from headrace.connector.runtime.watch import REFRESH_MS
-from headrace.connector.stores.sqlite import SqliteStore
-from headrace.plugins import Problem
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.plugins import HeadraceError, PartialReading, Problem
 from headrace.plugins.testing.doubles import MemoryConfig, MemorySource, context
 
 
-class Partly(MemorySource):
+class Partly(MemorySource, PartialReading):
     """A source of which some parts cannot be read."""
 
     parts: tuple[str, ...] = ()
@@ -20,6 +20,10 @@ class Partly(MemorySource):
     def unreadable(self) -> dict[str, Problem]:
         """Return them."""
         return {part: Problem(part, f"away: {part}", "others go on") for part in self.parts}
+
+    def unread(self) -> list[HeadraceError]:
+        """Return none."""
+        return []
 
 
 @pytest.fixture
@@ -32,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def test_what_is_told(store: SqliteStore) -> None:
-    """A part is told once it cannot be read, again now and then, and when it can be read."""
+    """A part is reported when it cannot be read, periodically, and when it can be read again."""
     source = Partly(MemoryConfig(splits={}), context())
     told = Unread(source, "w", 1)
     told.look(store, 0)
@@ -57,7 +61,7 @@ def test_what_is_told(store: SqliteStore) -> None:
 
 
 def test_what_a_dead_worker_told(store: SqliteStore) -> None:
-    """What a worker told that lives no longer does not count."""
+    """What a dead worker reported does not count."""
     source = Partly(MemoryConfig(splits={}), context())
     source.parts = ("n2",)
     Unread(source, "w", 1).look(store, 0)

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from children import SECONDS_MAX, until
-from headrace.connector.job import Job, RuntimeConfig
-from headrace.connector.runtime.report import PluginHungError, Report
+from headrace.connector.foundation.job_file import RuntimeConfig
+from headrace.connector.foundation.states import Observed
+from headrace.connector.runtime.books.report import PluginHungError, Report
 from headrace.connector.runtime.starting import limits_of
 from headrace.connector.runtime.worker import Worker
-from headrace.connector.states import Observed
 from headrace.connector.stores import Seen
-from headrace.connector.stores.sqlite import SqliteStore
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.sqlite.store import SqliteStore
 from headrace.plugins import Context, Delivery, Encoding, MissingRequirementError, Settle
 from headrace.plugins.testing.doubles import (
     ChaosConfig,
@@ -31,8 +31,9 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
+from helpers.jobs.children import SECONDS_MAX, until
 
-LATE_S = 5  # Whoever waits for a time-out much shorter than that need not wait longer.
+LATE_S = 5  # Much longer than the time-outs that tests wait for.
 RUNTIME = RuntimeConfig(tick_min_ms=5, commit_max_seconds=0.02, lease_seconds=60)
 
 
@@ -232,7 +233,7 @@ def test_a_sink_without_a_verdict_fails_its_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("bytes_max", "failures"), [(10_000, 0), (0, 1)])
 def test_quarantine_is_bounded(tmp_path: Path, bytes_max: int, failures: int) -> None:
-    """What cannot be set aside any more stops its split."""
+    """A dead letter that does not fit in the quarantine stops its split."""
     worker = scripted(tmp_path, Verdict.REJECT_FIRST, quarantine_bytes_max=bytes_max)
 
     assert failures == len(worker.run(until_idle=True).failures)

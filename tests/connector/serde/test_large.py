@@ -33,7 +33,7 @@ from headrace.plugins import (
     SinkOptions,
     parse_config,
 )
-from headrace.plugins.codecs import chunk_id_of
+from headrace.plugins.records.codecs import chunk_id_of
 
 BYTES_MAX = 2_000
 FIELDS = [

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import toys
-from shells import Seen, opened
+from helpers.jobs import toys
+from helpers.jobs.shells import Seen, opened
 
 
 @pytest.fixture

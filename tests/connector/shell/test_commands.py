@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.shell.commands import run_command
-from headrace.connector.shell.errors import StatementSyntaxError
-from headrace.connector.shell.help import COMMAND_TOPICS, STATEMENT_TOPICS
-from headrace.connector.shell.parser import outlook, parse_script
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.help import COMMAND_TOPICS, STATEMENT_TOPICS
+from headrace.connector.language.parser import outlook, parse_script
 from headrace.connector.shell.scanning import COMMANDS
-from shells import Seen
+from helpers.jobs.shells import Seen
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_every_command_is_known(seen: Seen) -> None:
     """What is cut as a command is executed as one."""
     for command in COMMANDS:
         if command not in ("EXIT", "QUIT", "SOURCE", "LOGIN", "CONSISTENCY", "SET", "WATCH"):
-            run_command(seen.session, command)
+            seen.session.run_command(command)
 
     assert "" == seen.err.getvalue()
     assert "DESCRIBE" in seen.out.getvalue()

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import toys
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.statements import Statement, TableName
 from headrace.connector.shell.completion import Known, suggestions
-from headrace.connector.shell.errors import StatementSyntaxError
-from headrace.connector.shell.formatting import format_statement
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.statements import Statement, TableName
-from statements import statements
+from helpers.jobs import toys
+from helpers.jobs.statements import statements
 
 KNOWN = Known(
     sinks={"k": "bus://a?line=2", "My": "bus://b"},
@@ -30,7 +30,7 @@ def _toys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def offered(before: str) -> list[str]:
-    """Return the texts that are offered."""
+    """Return the strings that are offered."""
     return [one.text for one in suggestions(before, KNOWN)]
 
 
@@ -39,6 +39,7 @@ def offered(before: str) -> list[str]:
     [
         ("CREATE DATA_S", ["DATA_SINK", "DATA_SOURCE"]),
         ("create data_si", ["DATA_SINK"]),
+        ("create /* it's */ data_si", ["DATA_SINK"]),
         ("DROP DATA_SINK ", ["IF", "k", '"My"']),
         ('DROP DATA_SINK "', ['"My"']),
         ("DROP DATA_SINK k; PAU", ["PAUSE"]),
@@ -99,7 +100,7 @@ def test_any_text(before: str) -> None:
 
 @given(statements, st.data())
 def test_keywords_fit(statement: Statement, data: st.DataObject) -> None:
-    """A keyword that is offered is no mistake where it is offered."""
+    """A keyword that is offered is not a mistake where it is offered."""
     text = format_statement(statement)
     cut = text[: data.draw(st.integers(0, len(text)))]
     for one in suggestions(cut, Known()):

@@ -11,8 +11,8 @@ from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, T
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.connector.language.rendering import Palette
 from headrace.connector.shell.cql_values import Value, cql_style, cql_text
-from headrace.connector.shell.rendering import Palette
 
 Place = namedtuple("Place", ("city", "No"))  # noqa: PYI024 (as the driver makes them)
 ID = uuid.UUID("0cb1d8c4-19a5-4a1c-8c50-c9cde6fd8f0b")
@@ -44,7 +44,7 @@ ID = uuid.UUID("0cb1d8c4-19a5-4a1c-8c50-c9cde6fd8f0b")
     ],
 )
 def test_values(value: Value, expected: str, style: str) -> None:
-    """Each type has its form and its colour; texts inside others stand in quotes."""
+    """Each type has its form and its colour; strings inside others stand in quotes."""
     assert (expected, style) == (cql_text(value), cql_style(value))
     assert hasattr(Palette(), style)
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from lark import Lark, UnexpectedInput
 
 import headrace
-from headrace.connector.shell.errors import StatementSyntaxError
-from headrace.connector.shell.formatting import RESERVED_WORDS, format_statement
-from headrace.connector.shell.parser import parse_script
-from headrace.connector.shell.statements import Statement
-from statements import statements
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.statements import Statement
+from headrace.plugins.cql_text import RESERVED_WORDS
+from helpers.jobs.statements import statements
 
 PAGE = Path(headrace.__file__).parents[2].joinpath("docs", "statements.md").read_text("utf-8")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.shell.errors import ShellError
+from headrace.connector.language.errors import ShellError
 from headrace.connector.shell.options import ShellOptions, read_options
 
 CQLSHRC = """
@@ -32,7 +32,7 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def read(home: Path, *argv: str, **environment: str) -> ShellOptions:
-    """Read the options of somebody with this home."""
+    """Read the options of someone with this home."""
     return read_options(argv, environment, home)
 
 
@@ -73,7 +73,7 @@ def test_precedence(tmp_path: Path) -> None:
 
 
 def test_credentials(tmp_path: Path) -> None:
-    """The credentials file gives user and password, if nobody else can read it."""
+    """The credentials file gives user and password, if no one else can read it."""
     path = tmp_path / ".cassandra" / "credentials"
     write(path, "[plain_text_auth]\nusername = u\npassword = p%\n")
     found = read(tmp_path)
@@ -141,7 +141,7 @@ def test_refused(tmp_path: Path, text: str, argv: tuple[str, ...], message: str)
 
 
 def test_tls(tmp_path: Path) -> None:
-    """TLS checks the node's certificate unless it is told not to."""
+    """TLS checks the node's certificate unless that is turned off."""
     checked, unchecked = read(tmp_path, "--ssl"), read(tmp_path, "--ssl", SSL_VALIDATE="false")
 
     assert checked.tls is not None

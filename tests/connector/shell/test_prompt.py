@@ -8,10 +8,9 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from headrace.connector.shell.history import ShellHistory, is_secret
-from headrace.connector.shell.prompt import Prompt
+from headrace.connector.shell.prompt import Prompt, ShellHistory, is_secret
 from headrace.connector.shell.scanning import highlighted
-from shells import Seen, lookout_on
+from helpers.jobs.shells import Seen, lookout_on
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def converse(seen: Seen, tmp_path: Path, path: Path | None = None) -> str:
 
 
 def test_lines(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
-    """Enter goes on until the statement is whole, then it is executed."""
+    """Enter continues until the statement is whole, then it is executed."""
     keys.send_text("CREATE DATA_SINK k\rWITH bus://a;\rDESC DATA_SINK k\r\rEXIT\r")
 
     assert "CREATE DATA_SINK k WITH 'bus://a';" in converse(seen, tmp_path)
@@ -43,7 +42,7 @@ def test_enter_in_the_middle(seen: Seen, tmp_path: Path, keys: PipeInput) -> Non
 
 
 def test_unwritable_history(seen: Seen, tmp_path: Path, keys: PipeInput) -> None:
-    """A history that cannot be kept is no history, and no error."""
+    """A history that cannot be kept is not a history, and no error."""
     (tmp_path / "file").touch()
     keys.send_text("EXPAND\r\x04")
 
@@ -98,7 +97,7 @@ def test_highlighted() -> None:
     assert ("keyword", "DATA_SINK") in found
     assert ("string", "'a'") in found
     assert ("comment", "-- b") in found
-    assert ("open", '"') in found
+    assert ("open", '"c') in found
 
 
 def test_lookout(seen: Seen, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connector.shell.formatting import format_statement
+from headrace.connector.language.formatting import format_statement
+from headrace.connector.language.statements import Statement
 from headrace.connector.shell.scanning import COMMANDS, Kind, is_whole, units
-from headrace.connector.shell.statements import Statement
-from statements import statements
+from helpers.jobs.statements import statements
 
 OURS, COMMAND, CQL = Kind.OURS, Kind.COMMAND, Kind.CQL
 
@@ -102,11 +102,16 @@ def test_any_text(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["x\n", "-- c\n", "'", "/*", "$$", ";", "BEGIN;", '"\n', "a://"])
 @pytest.mark.parametrize("head", ["", "DESC ", "SHOW LAG ", "BEGIN "])
-def test_time(head: str, piece: str) -> None:
-    """A quarter of a megabyte is cut in a second or so, whatever it is."""
-    text = head + piece * (256 * 1024 // len(piece))
-    before = time.process_time()
+def test_units_are_cut_in_linear_time(head: str, piece: str) -> None:
+    """Eight times as long a text takes about eight times as long, whatever it is."""
 
-    list(units(text))
+    def seconds(size: int) -> float:
+        text = head + piece * (size // len(piece))
+        spent = []
+        for _ in range(3):
+            begun = time.process_time()
+            list(units(text))
+            spent.append(time.process_time() - begun)
+        return min(spent)
 
-    assert 5 > time.process_time() - before
+    assert 24 * max(seconds(32 * 1024), 0.001) > seconds(256 * 1024)

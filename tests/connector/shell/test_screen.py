@@ -13,7 +13,9 @@ import pytest
 
 LINES, COLUMNS = 24, 90
 WAIT_SECONDS_MAX = 60  # A busy machine starts a process slowly.
-CODE = "import sys; from headrace.connector.shell.main import main; sys.exit(main(sys.argv[1:]))"
+CODE = (
+    "import sys; from headrace.connector.commands.shell import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 class _Terminal(pyte.Screen):
@@ -27,7 +29,7 @@ class _Terminal(pyte.Screen):
 
 
 class Screen:
-    """What somebody in front of the terminal sees, and their keyboard."""
+    """What someone in front of the terminal sees, and their keyboard."""
 
     def __init__(self, child: "pexpect.spawn[bytes]") -> None:
         """Look at what *child* writes."""
@@ -71,13 +73,16 @@ def screen(tmp_path: Path) -> Iterator[Screen]:
         env=environment,
         dimensions=(LINES, COLUMNS),
         timeout=WAIT_SECONDS_MAX,
-        # As whoever runs tests in the background may have it.
+        # As when tests run in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     found = Screen(child)
     found.shows("headrace>")
     yield found
-    child.close(force=True)
+    if child.isalive():  # `close` would wait for its end for a tenth of a second only.
+        child.kill(signal.SIGKILL)
+        child.wait()
+    child.close()
 
 
 def test_conversation(screen: Screen, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connector.shell.errors import ShellError
-from headrace.connector.shell.lexer import TEXT_BYTES_MAX
-from headrace.connector.shell.rendering import COLOURS, ResultTable
+from headrace.connector.language.cursor import TEXT_BYTES_MAX
+from headrace.connector.language.errors import ShellError
+from headrace.connector.language.rendering import COLOURS, ResultTable
 from headrace.connector.shell.session import SOURCE_DEPTH_MAX, LeaveShell, joined
-from shells import Seen
+from helpers.jobs.shells import Seen
 
 MADE = "CREATE DATA_SINK k WITH bus://a; CREATE DATA_SOURCE flow ON TABLE shop.orders WITH k;"
 

@@ -1,16 +1,20 @@
 """A store in a file whose truth is with the sink."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from copy_suite import CopyDriver, CopySuite, Keeper
-from headrace.connector.stores.sqlite import SqliteConfig, SqliteStore
-from headrace.connector.stores.sqlite_file import connect, transaction
+from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
+from headrace.plugins import EncodedPosition
 from headrace.plugins.testing import StoreSuite
-from stores import SqliteDriver
+from headrace.plugins.testing.doubles import ChaosConfig, context
+from helpers.jobs.transactions import TransactionalSink
+from helpers.stores.copy_suite import CopyDriver, CopySuite, Keeper, Process
+from helpers.stores.drivers import SqliteDriver
+from helpers.stores.file_rows import replace_heads, replace_leases
 
 
 class FileKeeper(Keeper):
@@ -24,20 +28,31 @@ class FileKeeper(Keeper):
         self.config = SqliteConfig(path=str(path))
 
     def forget_commits(self, *, tokens: bool = False) -> None:
-        """Change it with SQL."""
-        with transaction(other := connect(self.config.path)):
-            other.execute("UPDATE heads SET seq = 0, head = NULL, chunks = '[]'")
-            if tokens:
-                other.execute("UPDATE heads SET token = 0")
-                other.execute("UPDATE leases SET token = 0")
-        other.close()
+        """Change the rows of the file."""
+        path, token = Path(self.config.path), {"token": 0} if tokens else {}
+        replace_heads(path, lambda _: {"seq": 0, "position": None, "chunks": None, **token})
+        replace_leases(path, lambda _: token)
 
 
 @pytest.fixture
 def keeper(tmp_path: Path) -> Iterator[FileKeeper]:
-    """Return a keeper of a file that is not there yet."""
+    """Return a store in a file that does not exist yet."""
     with contextlib.closing(FileKeeper(tmp_path / "state.db")) as keeper:
         yield keeper
+
+
+def test_a_file_that_lost_its_log_goes_on_from_the_sink(keeper: FileKeeper, tmp_path: Path) -> None:
+    """It has the key by which the sink keeps the state, also of a job that has just started."""
+    sink = TransactionalSink(ChaosConfig(), context())
+    process = Process(keeper, sink)
+    process.found()
+    process.commit(0, 1, x=b"1")
+    alone = shutil.copy(keeper.config.path, tmp_path / "alone.db")
+    log_bytes = Path(f"{keeper.config.path}-wal").stat().st_size
+
+    assert 0 < log_bytes  # What is not in the copy.
+    with contextlib.closing(FileKeeper(Path(alone))) as other:
+        assert (1, EncodedPosition(b"1", {"x": b"1"})) == Process(other, sink).found()
 
 
 class TestTransactionalStore(StoreSuite):
@@ -45,7 +60,7 @@ class TestTransactionalStore(StoreSuite):
 
     @pytest.fixture
     def driver(self, keeper: FileKeeper) -> CopyDriver:
-        """Return a driver of a file that is not there yet."""
+        """Return a driver of a file that does not exist yet."""
         return CopyDriver(keeper, SqliteDriver(Path(keeper.config.path)))
 
 

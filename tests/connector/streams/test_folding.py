@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from corpora import recording
 from headrace.connector.serde import Encoder
-from headrace.connector.serde.schemas import SchemaUnknownError
+from headrace.connector.serde.schemas.lookup import SchemaUnknownError
 from headrace.connector.streams.latest import LatestRows
 from headrace.plugins import Encoding, RecordSchema
-from headrace.sources.cassandra.changes import Change
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.folding import Fold
-from headrace.sources.cassandra.schema import TableSchema
-from headrace.sources.cassandra.types import CqlType
-from recorded_batches import recorded_batches
+from headrace.sources.cassandra.mutation.changes import Change
+from headrace.sources.cassandra.mutation.folding import Fold
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.tables import TableSchema
+from headrace.sources.cassandra.schema.types import CqlType
+from helpers.recordings.batches import recorded_batches
+from helpers.recordings.corpora import recording
 
 NOW_S = 1_795_238_500
 Message = tuple[bytes, dict[str, bytes]]
@@ -57,7 +57,7 @@ def changes(name: str) -> Sequence[Change]:
 
 
 def simple(table: TableSchema, row: Mapping[str, Any]) -> str:
-    """Return what both forms have alike: numbers, texts, and which other columns are there.
+    """Return what both forms have alike: numbers, strings, and which other columns are there.
 
     Of UDTs those with such fields.
     """
@@ -99,6 +99,6 @@ def test_rows_are_those_of_the_sources_fold() -> None:
 
 
 def test_a_message_must_name_its_schema() -> None:
-    """Otherwise nobody can read it."""
+    """Otherwise no one can read it."""
     with pytest.raises(SchemaUnknownError, match="schemaId"):
         LatestRows(Known("4.1-ops"), {}).take(b"x", {})

@@ -1,4 +1,4 @@
-"""The doubles do what they are told, and only that."""
+"""The doubles do what is scripted, and only that."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_clock_is_driven() -> None:
 
 
 def test_source_fails_on_demand() -> None:
-    """A read raises the next fault, loses nothing, and goes on."""
+    """A read raises the next fault, loses nothing, and continues."""
     config = MemoryConfig(splits={"a": [sample_records(1)]})
     config.faults.extend([RetriableError("busy"), None])
     reader = MemorySource(config, context()).open(SPLIT, None)

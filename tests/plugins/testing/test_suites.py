@@ -36,7 +36,7 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
-from transactions import MemoryTransactions, TransactionalSink
+from helpers.jobs.transactions import MemoryTransactions, TransactionalSink
 
 
 class MemoryDriver(SourceDriver):
@@ -194,7 +194,7 @@ class Talkative(Wrong):
 
 
 class Impatient(Wrong):
-    """Cannot be closed again, nor told again to forget."""
+    """Cannot be closed again, nor asked again to release."""
 
     closed = False
     last = -1

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from servers.java import java
-from servers.maven import CACHE, alone, artefact
-from servers.process import ServerProcess
-
-from ports import HOST, free_ports
+from helpers.servers.ports import HOST, free_ports
+from real.servers.java import java
+from real.servers.maven import CACHE, alone, artefact
+from real.servers.process import ServerProcess
 
 VERSION: Final = "3.3.3"
 _ARCHIVE: Final = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from servers.java import java
-from servers.maven import jars
-from servers.process import EndedError, ServerProcess, said_by
-
-from ports import HOST, free_ports
+from helpers.servers.ports import HOST, free_ports
+from real.servers.java import java
+from real.servers.maven import jars
+from real.servers.process import EndedError, ServerProcess, said_by
 
 _COORDINATES: Final = "org.apache.cassandra:cassandra-all"
 _JAVA_11, _JAVA_17 = 11, 17
@@ -109,6 +108,8 @@ _WHERE: Final = "cassandra-rackdc.properties"
 _FOLDERS: Final = ("data", "commitlog", "cdc_raw", "hints", "saved_caches")
 _JOIN_MS: Final = 5_000  # In which all nodes learn of one that comes, goes or moves.
 _JOINS_MAX: Final = 5
+# What a node says that stays outside the ring, because a stream to it failed.
+_NOT_JOINED: Final = b"Node is not yet bootstrapped completely"
 # A native protocol version 4 OPTIONS request, and the opcode of the answer to it.
 _OPTIONS: Final = b"\x04\x00\x00\x00\x05\x00\x00\x00\x00"
 _SUPPORTED: Final = 6
@@ -148,6 +149,7 @@ class Cassandra:
         self._ring_delay_ms = _JOIN_MS if place.bootstraps else 100
         self._replaces, self._joins = place.replaces, bool(place.seeds)
         self._process: ServerProcess | None = None
+        self._logged = 0  # Size of the log when the process started.
         self.release = release
         self.host, self.port, self.centre = place.host, place.port, place.centre
         self.cdc_raw, self.commitlog = folder / "cdc_raw", folder / "commitlog"
@@ -174,7 +176,8 @@ class Cassandra:
         """Start it, again or for the first time, and wait until it answers.
 
         One that joins a ring asks the others once, and ends when they are too busy to answer in
-        time: so it is started again, a few times.
+        time; it does not end, but does not join either, when a stream from them fails. So it is
+        started again, a few times.
         """
         for left in reversed(range(_JOINS_MAX if self._joins else 1)):
             self.begin()
@@ -188,12 +191,19 @@ class Cassandra:
 
     def begin(self) -> None:
         """Start it, and do not wait."""
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
         self._process = ServerProcess(self._command(), self._folder)
 
     def wait(self) -> None:
-        """Wait until it answers."""
+        """Wait until it answers. Raises EndedError if it ended, or gave up joining the ring."""
         assert self._process is not None
-        self._process.wait_until(lambda: _answers(self.host, self.port))
+        self._process.wait_until(lambda: self._gave_up() or _answers(self.host, self.port))
+        if self._gave_up():
+            self.kill()
+            raise EndedError(f"{self.host} did not join the ring: a stream failed")
+
+    def _gave_up(self) -> bool:
+        return self._joins and _NOT_JOINED in self.log.read_bytes()[self._logged :]
 
     def stop(self) -> None:
         """End it politely: what it has goes to its tables first."""
@@ -201,7 +211,7 @@ class Cassandra:
         self._process.stop()
 
     def upgrade(self, release: Release) -> None:
-        """Go on with the same files in another release, whose settings have the same names."""
+        """Continue with the same files in another release, whose settings have the same names."""
         self.stop()
         self.release = replace(release, settings=self.release.settings)
         self.start()
@@ -230,7 +240,7 @@ class Cassandra:
         return self._replaces == self.host
 
     def tell_always(self, host: str) -> None:
-        """Go on telling the node at *host* about the ring, while it seems to be down, too."""
+        """Continue telling the node at *host* about the ring, while it seems to be down, too."""
         self._place = replace(self._place, seeds=(*self._place.seeds, host))
         self._settings |= _settings_of(self._place)
         self._write_settings()

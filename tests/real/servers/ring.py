@@ -15,12 +15,12 @@ from cassandra.cluster import (
 )
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
-from servers.cassandra import CENTRE, CURRENT, Cassandra, Place, Release
-from servers.maven import ServerError
 
-from ports import free_ports
+from helpers.servers.ports import free_ports
+from real.servers.cassandra import CENTRE, CURRENT, Cassandra, Place, Release
+from real.servers.maven import ServerError
 
-_SECONDS_MAX: Final = 180
+_SECONDS_MAX: Final = 600
 _POLL_SECONDS: Final = 0.2
 _TOKENS: Final = 1 << 64
 _NODES_MAX: Final = 6  # Over the life of a ring: each has an address of its own.
@@ -33,7 +33,7 @@ _SETTINGS: Final = {
 }
 # A keyspace of three replicas that every cluster has.
 _AT_ALL: Final = "SELECT * FROM system_distributed.view_build_status"
-# What a node was told of another: since when it runs, and as what.
+# What a node knows of another by gossip: its generation and its status.
 _GOSSIP: Final = "SELECT address, generation, status_with_port FROM system_views.gossip_info"
 
 
@@ -57,7 +57,7 @@ class Ring:
 
     @property
     def contact_points(self) -> list[str]:
-        """The nodes that began it, as `host:port`."""
+        """The first nodes, as `host:port`."""
         return [f"{host}:{self.port}" for host in self._seeds]
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Ring:
         """Start a node, and wait until all others know it as a member.
 
         Before that they forget it as soon as it is gone, and it could not come back to its place.
-        One that takes its own place hides until it is ready, and nobody tells it about the others
+        One that takes its own place hides until it is ready, and no one tells it about the others
         but those of whom it is a seed.
         """
         if node.takes_its_own_place:
@@ -127,7 +127,7 @@ class Ring:
         self.nodes.remove(node)
 
     def connected(self, nodes: Sequence[Cassandra] = ()) -> Cluster:
-        """Return a driver's cluster that asks only *nodes*, by default those that began it."""
+        """Return a driver's cluster that asks only *nodes*, by default the first ones."""
         return connected([node.host for node in nodes] or self._seeds, self.port)
 
     def move(self, node: Cassandra, token: int) -> None:
@@ -195,6 +195,7 @@ def connected(hosts: Sequence[str], port: int) -> Cluster:
         port=port,
         protocol_version=4,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        max_schema_agreement_wait=_SECONDS_MAX,
     )
 
 

@@ -1,4 +1,4 @@
-"""The file sink appends whole lines, whoever else does and whatever died before."""
+"""The file sink appends whole lines, also beside other writers and after a crash."""
 
 import dataclasses
 import fcntl
@@ -24,10 +24,9 @@ from headrace.plugins import (
 from headrace.plugins.testing import SinkDriver, SinkSuite
 from headrace.plugins.testing.doubles import DocumentCodec, context, sample_records
 from headrace.plugins.testing.sink_suite import Verdicts
-from headrace.sinks.files import FileSink
+from headrace.sinks.files import FileSink, FileSinkConfig
 from headrace.sinks.files import lines as file_lines
 from headrace.sinks.files.lines import append_lines
-from headrace.sinks.files.options import FileSinkConfig
 
 
 class FileDriver(SinkDriver):
@@ -218,5 +217,5 @@ def test_uri(tmp_path: Path) -> None:
     assert {"path": f"{tmp_path}/out"} == FileSink.config_of_uri("", f"{tmp_path}/out")
     assert {"path": "out.jsonl"} == FileSink.config_of_uri("out.jsonl", "")
     assert {} == FileSink.config_of_uri("", "")
-    with pytest.raises(ConfigError, match="'folder' is no folder"):
+    with pytest.raises(ConfigError, match="'folder' is not a folder"):
         FileSink.config_of_uri("folder", "/out.jsonl")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from children import until
 from headrace.plugins.testing.doubles import context
-from live_worker import delivered, working
-from mock_cluster import MockCluster
+from helpers.jobs.children import until
+from helpers.jobs.live_worker import delivered, working
+from helpers.servers.mock_cluster import MockCluster
 
 LINES = 200_000
 LINE = json.dumps({"text": "x" * 500}) + "\n"  # 100 MB in all.
 GROWTH_BYTES_MAX = 50_000_000
+WINDOW_BYTES = 2_000_000
+WINDOW_LINES = WINDOW_BYTES // len(LINE)
 
 
 @dataclass
@@ -60,8 +61,8 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
                 "reconnect.backoff.max.ms": 100,
             },
             "runtime": {
-                "outstanding_bytes_max": 2_000_000,
-                "commit_max_bytes": 2_000_000,
+                "outstanding_bytes_max": WINDOW_BYTES,
+                "commit_max_bytes": WINDOW_BYTES,
                 "tick_min_ms": 5,
             },
         }
@@ -91,13 +92,15 @@ def test_a_slow_broker_is_not_outrun(slow: Slow) -> None:
     slow.cluster.delay(300)
     before = resident_bytes()
     growth = 0
+
+    def has(lines: int) -> bool:
+        nonlocal growth
+        growth = max(growth, resident_bytes() - before)
+        return slow.delivered() >= lines
+
     with slow.running():
-        until(lambda: slow.delivered() > 0, "nothing was delivered")
-        first = slow.delivered()
-        for _ in range(100):
-            growth = max(growth, resident_bytes() - before)
-            time.sleep(0.02)  # The broker's time is real.
-        until(lambda: slow.delivered() > first, "it stands still")
+        until(lambda: has(1), "nothing was delivered")
+        until(lambda: has(5 * WINDOW_LINES), "it stands still")
         reached = slow.delivered()
         slow.cluster.delay(0)
 

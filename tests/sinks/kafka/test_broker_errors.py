@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 from confluent_kafka import KafkaError
 
-from deliveries import Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
-from mock_cluster import MockCluster
+from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
+from helpers.servers.mock_cluster import MockCluster
 
 DELIVERY = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
 
@@ -30,7 +30,10 @@ def writer(cluster: MockCluster) -> Iterator[KafkaWriter]:
         "delivery.timeout.ms": "4000",
         "reconnect.backoff.max.ms": "100",
         "request.timeout.ms": "1000",
-        "linger.ms": "1",
+        # All three records in one batch: the mock broker, unlike a real one, takes a batch whose
+        # predecessor it refused, and the client then counts the predecessor as delivered.
+        "linger.ms": "1000",
+        "batch.num.messages": "3",
     }
     made = KafkaSink(parse_config(KafkaConfig, options), context()).open()
     yield made
@@ -43,7 +46,7 @@ def written(cluster: MockCluster) -> list[bytes | None]:
 
 
 def submitted(writer: KafkaWriter) -> tuple[int, Sequence[Failure]]:
-    """Return the verdict on three records of one key."""
+    """Return the result on three records of one key."""
     verdicts = Verdicts()
     writer.submit(DELIVERY, verdicts)
     assert drained(writer)
@@ -90,19 +93,23 @@ def test_a_refusal_is_fatal(
     assert {(Disposition.FATAL, code)} == {(f.disposition, f.code) for f in failures}
 
 
-def test_a_batch_too_large_is_sent_singly_and_then_together_again(
-    cluster: MockCluster, writer: KafkaWriter
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP],
+)
+def test_a_batch_that_is_refused_is_sent_singly_and_then_together_again(
+    cluster: MockCluster, writer: KafkaWriter, error: int
 ) -> None:
     """Only the record whose own message is refused is rejected; the mode ends with it."""
-    cluster.answer(KafkaError.MSG_SIZE_TOO_LARGE)
+    cluster.answer(error)
     _, together = submitted(writer)
     assert {Disposition.RETRY} == {failure.disposition for failure in together}
 
-    cluster.answer(KafkaError.MSG_SIZE_TOO_LARGE)
+    cluster.answer(error)
     _, singly = submitted(writer)
     assert [Disposition.REJECT] == [failure.disposition for failure in singly]
 
-    cluster.answer(KafkaError.MSG_SIZE_TOO_LARGE)
+    cluster.answer(error)
     _, again = submitted(writer)
     assert {Disposition.RETRY} == {failure.disposition for failure in again}
 
@@ -110,7 +117,7 @@ def test_a_batch_too_large_is_sent_singly_and_then_together_again(
 def test_records_of_a_dead_producer_are_retried_by_a_new_one(
     cluster: MockCluster, writer: KafkaWriter
 ) -> None:
-    """A fatal error of idempotence fails what is outstanding as retriable; then all goes on."""
+    """A fatal error of idempotence fails what is outstanding as retriable; then all continues."""
     cluster.answer(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     delivered, failures = submitted(writer)
@@ -131,7 +138,7 @@ def test_a_slow_broker_is_waited_for(cluster: MockCluster, writer: KafkaWriter) 
 def test_a_broker_that_comes_back_in_time_was_never_away(
     cluster: MockCluster, writer: KafkaWriter
 ) -> None:
-    """An outage shorter than the client's patience is not told."""
+    """An outage shorter than the client's time-out is not reported."""
     verdicts = Verdicts()
     cluster.down()
     writer.submit(DELIVERY, verdicts)
@@ -145,7 +152,7 @@ def test_a_broker_that_comes_back_in_time_was_never_away(
 def test_a_broker_that_stays_away_is_a_reason_to_retry(
     cluster: MockCluster, writer: KafkaWriter
 ) -> None:
-    """After the client's patience each record is told as to be retried, and later arrives."""
+    """After the client's patience each record is reported as to be retried, and later arrives."""
     cluster.down()
 
     delivered, failures = submitted(writer)

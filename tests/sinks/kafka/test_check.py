@@ -3,11 +3,11 @@
 import uuid
 import weakref
 
-from deliveries import context
 from headrace.plugins import CheckResult, Finding, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.check import ClusterCheck
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.jobs.deliveries import context
 
 PASSED, FAILED = CheckResult.PASSED, CheckResult.FAILED
 
@@ -20,7 +20,7 @@ def check(**options: str) -> list[Finding]:
 
 
 def test_no_broker() -> None:
-    """Where nobody listens, the check ends there, with the reason."""
+    """Where no one listens, the check ends there, with the reason."""
     (found,) = check(bootstrap_servers="127.0.0.1:1")
 
     assert ("connection", FAILED) == (found.check, found.result)
@@ -28,7 +28,7 @@ def test_no_broker() -> None:
 
 
 def test_no_topic(broker: EmbeddedBroker) -> None:
-    """A missing topic is told, and is not made by asking."""
+    """A missing topic is reported, and is not made by asking."""
     topic = f"check-{uuid.uuid4()}"
     for _ in range(2):
         connection, missing = check(bootstrap_servers=broker.bootstrap_servers, topic=topic)
@@ -37,7 +37,7 @@ def test_no_topic(broker: EmbeddedBroker) -> None:
 
 
 def test_a_topic_that_will_be_made(broker: EmbeddedBroker) -> None:
-    """A missing topic is fine where it may be made; patterns are nobody's name."""
+    """A missing topic is fine where it may be made; a pattern names no topic."""
     topic = f"check-{uuid.uuid4()}"
     options = {"topic.creation.enable": "true", "topic.map.a.b": topic}
     found = check(bootstrap_servers=broker.bootstrap_servers, topic="x.{table}", **options)

@@ -1,4 +1,4 @@
-"""Options of the Kafka sink: what is refused, and what librdkafka is told."""
+"""Options of the Kafka sink: what is refused, and the options of librdkafka."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
-from authority import Authority
-from deliveries import context
-from headrace.connector.control.exec import main
+from headrace.connector.commands.exec import main
 from headrace.plugins import CheckResult, ConfigError, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
-from kafka_node import KafkaNode
+from helpers.jobs.deliveries import context
+from helpers.servers.authority import Authority
+from helpers.servers.kafka_node import KafkaNode
 
 GIVEN = {"bootstrap.servers": "h1:1,h2:2", "topic": "changes"}
 
@@ -134,7 +134,7 @@ def test_an_option_may_state_what_the_sink_does_anyway(key: str, value: str) -> 
 
 
 def test_ceps_example_is_a_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A URI without quotes, with `acks=all` in it, makes a sink; `acks=1` is told why not."""
+    """A URI without quotes, with `acks=all` makes a sink; `acks=1` is refused with a reason."""
     state = str(tmp_path / "state.db")
     text = "CREATE DATA_SINK {} WITH kafka://localhost:9092?topic=cdc&acks={};"
 

@@ -1,4 +1,4 @@
-"""`headrace dlq`, with what a broker's limit set aside."""
+"""`headrace dlq`, with what a broker's limit dead-lettered."""
 
 import json
 import re
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deliveries import consume
-from headrace.connector.cli import main
+from headrace.connector.commands.cli import main
 from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.jobs.deliveries import consume
 
 BIG = "x" * 5_000
 
@@ -33,7 +33,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 def write(
     path: Path, broker: EmbeddedBroker, topic: str, *, bytes_max: int, **options: object
 ) -> None:
-    """Write a job whose messages have at most so many bytes; underscores stand for dots."""
+    """Write a job whose messages have a bound in bytes; underscores stand for dots."""
     sink = {
         "plugin": "kafka",
         "bootstrap.servers": broker.bootstrap_servers,
@@ -119,7 +119,7 @@ def test_a_sink_without_topics_takes_no_topic_for_dead_letters(tmp_path: Path) -
 def test_what_happened_stands_in_headers(
     tmp_path: Path, broker: EmbeddedBroker, topic: str, *, told: bool
 ) -> None:
-    """A record that is set aside comes to the topic for dead letters, by default with the cause."""
+    """A dead letter comes to the topic for dead letters, by default with the cause."""
     (tmp_path / "in.jsonl").write_text("no JSON\n")
     write(tmp_path / "job.yaml", broker, topic, bytes_max=2_000)
     made = json.loads((tmp_path / "job.yaml").read_text())

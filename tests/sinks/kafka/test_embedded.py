@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from children import SECONDS_MAX, next_line
+from helpers.jobs.children import SECONDS_MAX, next_line
 
 COMMAND = "import sys; from headrace.sinks.kafka.embedded import main; sys.exit(main(sys.argv[1:]))"
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from deliveries import Verdicts, consume, context, delivery_of, drained
 from headrace.connector.serde.large import Reassembler
 from headrace.plugins import Delivery, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.messages import messages_of
+from helpers.jobs.deliveries import Verdicts, consume, context, delivery_of, drained
 
 LARGE = bytes(range(256)) * 10_000
 

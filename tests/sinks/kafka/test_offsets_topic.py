@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from deliveries import SystemClock
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.offsets_topic import OffsetsTopic
-from mock_cluster import LIST_OFFSETS, MockCluster
+from helpers.jobs.deliveries import SystemClock
+from helpers.servers.mock_cluster import LIST_OFFSETS, MockCluster
 
 PARTITION_BYTES = 5 << 20  # What the broker in this process keeps of a partition.
 
@@ -20,7 +20,7 @@ def topic_of(broker: EmbeddedBroker | MockCluster, name: str) -> OffsetsTopic:
     given = {"bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
     config = parse_config(KafkaConfig, given | {"offsets.storage.topic": name})
     topic = OffsetsTopic(config, SystemClock(), "job", "split")
-    topic.partition = 0  # Which `prepare` says elsewhere; this broker tells of no settings.
+    topic.partition = 0  # Which `prepare` says elsewhere; this broker reports no settings.
     return topic
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from children import until
-from deliveries import NO_BROKER, consume, context
 from headrace.plugins import ConfigError, parse_config
 from headrace.plugins.testing.doubles import sample_records
 from headrace.sinks.kafka import schema_topic
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.schema_topic import SchemaTopicConfig, SchemaTopicError, TopicSchemaStore
-from kafka_node import KafkaNode
+from helpers.jobs.children import until
+from helpers.jobs.deliveries import NO_BROKER, consume, context
+from helpers.servers.kafka_node import KafkaNode
 
 SCHEMA = sample_records(1)[0].schema
 

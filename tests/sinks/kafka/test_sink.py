@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from deliveries import consume, context
 from headrace.connector.serde import Encoder
 from headrace.plugins import Batch, CheckResult, EncodedRecords, hosts, parse_config
 from headrace.plugins.testing.sink_suite import Pair, SinkDriver, SinkSuite
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, topics
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import EgressError
+from helpers.jobs.deliveries import consume, context
 
 MESSAGE_BYTES_MAX = 50_000
 

@@ -3,13 +3,13 @@
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import ConfigError, Delivery, EncodedRecords, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 from headrace.sinks.kafka.topics import Topics
-from kafka_node import KafkaNode, Ordered
+from helpers.jobs.deliveries import SystemClock, Verdicts, consume, context, delivery_of, drained
+from helpers.servers.kafka_node import KafkaNode, Ordered
 
 
 def topics_of(**options: str) -> Topics:
@@ -57,7 +57,7 @@ def test_one_topic_for_all_is_known_beforehand(
 
 @pytest.mark.parametrize("topic", ["{tabel}", "{keyspace", "a b", "{table} "])
 def test_a_wrong_pattern_is_refused(topic: str) -> None:
-    """What is no placeholder must be characters of a topic's name."""
+    """What is not a placeholder must be characters of a topic's name."""
     with pytest.raises(ConfigError) as caught:
         topics_of(topic=topic)
 

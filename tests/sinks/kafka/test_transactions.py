@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from deliveries import context
-from headrace.connector.cli import main
+from headrace.connector.commands.cli import main
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from headrace.sinks.kafka.failures import TransactionsRefusedError
-from kafka_node import KafkaNode
+from helpers.jobs.deliveries import context
+from helpers.servers.kafka_node import KafkaNode
 
 OFFSETS = "could not be read yet: no answer yet from the brokers about topic headrace-offsets"
 

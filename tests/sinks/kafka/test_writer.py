@@ -4,13 +4,10 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
-import children
-from deliveries import NO_BROKER, SystemClock, Verdicts, consume, context, delivery_of, drained
 from headrace.plugins import Delivery, Disposition, Failure, parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaSink, KafkaWriter
 from headrace.sinks.kafka.embedded import EmbeddedBroker
@@ -21,6 +18,16 @@ from headrace.sinks.kafka.failures import (
 )
 from headrace.sinks.kafka.messages import messages_of
 from headrace.sinks.kafka.outstanding import Outstanding
+from helpers import FOLDER
+from helpers.jobs.deliveries import (
+    NO_BROKER,
+    SystemClock,
+    Verdicts,
+    consume,
+    context,
+    delivery_of,
+    drained,
+)
 
 # Murmur2 as Kafka's own Java tests pin it.
 JAVA_HASHES = {
@@ -36,9 +43,9 @@ JAVA_HASHES = {
 CLOSES = f"""
 import contextlib, json, sys
 from pathlib import Path
-sys.path.append({str(Path(children.__file__).parent)!r})
-from children import until
-from deliveries import Verdicts, context, delivery_of
+sys.path.append({FOLDER!r})
+from helpers.jobs.children import until
+from helpers.jobs.deliveries import Verdicts, context, delivery_of
 from headrace.plugins import parse_config
 from headrace.sinks.kafka import KafkaConfig, KafkaWriter
 
@@ -130,7 +137,7 @@ def test_a_record_too_large_is_rejected_alone(broker: EmbeddedBroker) -> None:
 
 
 def test_a_tombstone_follows_its_record(broker: EmbeddedBroker) -> None:
-    """It has the key and no value, comes next, and is no record of its own in the verdict."""
+    """It has the key and no value, comes next, and is not a record of its own in the result."""
     writer = KafkaSink(config_of(broker.bootstrap_servers, topic="buried"), context()).open()
     verdicts = Verdicts()
     plain = delivery_of((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
@@ -284,7 +291,7 @@ def test_a_batch_refused_as_too_large_is_tried_one_by_one(
 
 
 def test_a_value_beyond_the_bound_is_a_dead_letter(broker: EmbeddedBroker) -> None:
-    """Also where the brokers would take it; its neighbours go on."""
+    """Also where the brokers would take it; its neighbours continue."""
     config = config_of(broker.bootstrap_servers, topic="bounded", large_bytes=1_000)
     writer = KafkaSink(config, context()).open()
     verdicts = Verdicts()

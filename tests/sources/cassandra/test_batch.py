@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
 from headrace.plugins import Batch, Codec, EncodedRecords, Quarantined
 from headrace.plugins.discovery import load
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment
-from node_logs import everything, forged_nodes
+from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation, update
+from helpers.logs.node_logs import everything, forged_nodes
 
 # As in the forged logs, but of a time when the value was text.
 TEXT = SCHEMA.replace("v blob", "v text")

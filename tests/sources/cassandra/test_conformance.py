@@ -1,19 +1,46 @@
 """The Cassandra source obeys the contract, on the recorded logs of three nodes."""
 
-from collections.abc import Hashable
-from functools import cached_property
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from corpora import recording
-from headrace.plugins import Batch, Codec, Demand, Record, parse_config
-from headrace.plugins.discovery import load
-from headrace.plugins.testing import SourceDriver, SourceSuite
+from headrace.connector.serde import Encoder
+from headrace.plugins import (
+    Batch,
+    Demand,
+    EncodedRecords,
+    Encoding,
+    NumberPosition,
+    Record,
+    RecordBatch,
+    parse_config,
+)
+from headrace.plugins.testing import (
+    BulkReadingSuite,
+    JobTracesSuite,
+    LocalitySuite,
+    LogArchiveSuite,
+    LogSearchSuite,
+    MicroBatchesSuite,
+    PartialReadingSuite,
+    RelocationSuite,
+    ResplittingSuite,
+    SidecarServiceSuite,
+    SourceDriver,
+    SourceSuite,
+    TableChecksSuite,
+    TablesSuite,
+    TokenRangesSuite,
+    TypedColumnsSuite,
+)
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from headrace.sources.cassandra.ring.splits import names
 from headrace.sources.cassandra.source import CassandraSource
-from interleaved import GrowingLog
+from helpers.recordings.corpora import recording
+from helpers.recordings.interleaved import GrowingLog
 
 pytestmark = pytest.mark.long
 
@@ -42,13 +69,16 @@ class RingDriver(SourceDriver):
 
     def source(self) -> CassandraSource:
         """Return a source of two splits."""
-        options = {
+        return CassandraSource(parse_config(CassandraConfig, self.options()), context())
+
+    def options(self) -> Mapping[str, object]:
+        """Return the options of both the nodes and the table."""
+        return {
             "nodes": {node: str(path) for node, path in self.nodes.items()},
             "schema": str(recording(RING) / "schema.cql"),
             "splits": 2,
             "tables": [TABLE],
         }
-        return CassandraSource(parse_config(CassandraConfig, options), context())
 
     def grow(self) -> int:
         """Add the rest; what it holds is what a reader of the whole finds besides."""
@@ -56,6 +86,10 @@ class RingDriver(SourceDriver):
         for log in self._logs:
             log.grow_state()
         return self._count() - before
+
+    def other_splits(self) -> Sequence[str]:
+        """Return three parts of the ring instead of two."""
+        return names(3)
 
     def identity(self, record: Record) -> Hashable:
         """Return the mutation's digest and the index of the change in it."""
@@ -66,13 +100,16 @@ class RingDriver(SourceDriver):
         digest: str = record.document()["mutation"]
         return digest
 
-    def codec(self, encoding: str) -> Codec:
-        """Return the framework's codec."""
-        return self._codecs[encoding]
-
-    @cached_property
-    def _codecs(self) -> dict[str, Codec]:
-        return {name: load("codecs", name)() for name in ("avro", "json")}
+    def encoded(self, encoding: str, batch: Batch) -> EncodedRecords:
+        """Encode the records of *batch*, which are not bytes then."""
+        codec, *shape = encoding.split(".")
+        wanted = Encoding(
+            codec=codec,
+            envelope="flat" if "flat" in shape else "",
+            key="primary" if "primary" in shape else "partition",
+        )
+        records = RecordBatch("", NumberPosition(0), 0, list(batch.records()))
+        return Encoder(wanted, ORIGIN).encode(records, token=1)
 
     def _count(self) -> int:
         source = self.source()
@@ -81,7 +118,23 @@ class RingDriver(SourceDriver):
         return sum(len(list(b.records())) for b in batches if isinstance(b, Batch))
 
 
-class TestCassandraSource(SourceSuite):
+class TestCassandraSource(
+    SourceSuite,
+    BulkReadingSuite,
+    MicroBatchesSuite,
+    LogSearchSuite,
+    TypedColumnsSuite,
+    LogArchiveSuite,
+    SidecarServiceSuite,
+    JobTracesSuite,
+    LocalitySuite,
+    PartialReadingSuite,
+    RelocationSuite,
+    ResplittingSuite,
+    TableChecksSuite,
+    TablesSuite,
+    TokenRangesSuite,
+):
     """Every rule of the contract, on real bytes."""
 
     @pytest.fixture

@@ -8,27 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpora import recording
-from headrace.sources.cassandra.changes import Mutation, MutationDecoder
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.errors import (
-    BadMutationError,
-    CorruptSegmentError,
-    NoKeyError,
-    SegmentError,
-    UnknownTableError,
-)
-from headrace.sources.cassandra.keys import KeyOptions, Keys
+from headrace.sources.cassandra.commitlog.heads import partition_key
+from headrace.sources.cassandra.errors import CorruptSegmentError, NoKeyError, SegmentError
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.log import (
     BinaryStream,
     LogEntries,
     LogHandler,
-    partition_key,
     read_log,
     read_mutations,
 )
-from headrace.sources.cassandra.schema import Schema
-from sample_log import MUTATIONS, SEGMENT, SEGMENT_ID, sample_mutation, sample_schema, segments
+from headrace.sources.cassandra.mutation.changes import Mutation, MutationDecoder
+from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
+from headrace.sources.cassandra.schema.tables import Schema
+from helpers.logs.sample_log import (
+    MUTATIONS,
+    SEGMENT,
+    SEGMENT_ID,
+    sample_mutation,
+    sample_schema,
+    segments,
+)
+from helpers.recordings.corpora import recording
 
 OTHER = parse_schema("CREATE KEYSPACE shop;")
 WRONG = parse_schema(
@@ -68,7 +71,7 @@ class Dribble:
 
 
 class Notes(LogHandler):
-    """Keeps everything it is called with; *lenient* goes on after bad mutations."""
+    """Keeps everything it is called with; *lenient* continues after bad mutations."""
 
     def __init__(self, *, lenient: bool = False) -> None:
         """Start with nothing."""
@@ -152,7 +155,7 @@ def test_what_came_before_damage_is_good() -> None:
 
 
 def test_damage_is_the_handlers_choice() -> None:
-    """It stops the log, unless the handler goes on; then all but the damaged part is read."""
+    """It stops the log, unless the handler continues; then all but the damaged part is read."""
     path = segments(recording("4.0-ops") / "segments")[0]
     schema = parse_schema((recording("4.0-ops") / "schema.cql").read_text())
     content = bytearray(path.read_bytes())
@@ -180,7 +183,7 @@ def test_a_limit_is_obeyed() -> None:
 
 
 def test_unknown_tables_are_passed_over() -> None:
-    """A table that the schema lacks is reported to the handler and does not stop the log."""
+    """A table that the schema is missing is reported to the handler and does not stop the log."""
     notes = Notes()
     read_log(io.BytesIO(SEGMENT), OTHER, notes, place="a.log")
     assert [] == notes.mutations
@@ -190,7 +193,7 @@ def test_unknown_tables_are_passed_over() -> None:
 
 
 def test_bad_mutations_are_the_handlers_choice() -> None:
-    """An entry that does not fit the schema stops the log unless the handler goes on."""
+    """An entry that does not fit the schema stops the log unless the handler continues."""
     lenient = Notes(lenient=True)
     read_log(io.BytesIO(SEGMENT), WRONG, lenient, place="a.log")
     assert 1 == len(lenient.bad)
@@ -250,7 +253,7 @@ def test_the_key_of_a_mutation_is_found_without_its_schema(name: str) -> None:
     """Whatever stands before it: the flags and the schema epoch of 6.0, a key of any length."""
     folder = recording(name)
     schema = parse_schema((folder / "schema.cql").read_text())
-    decoder = MutationDecoder(schema)
+    decoder = MutationDecoder(Catalogue(schema))
     seen = 0
     for path in segments(folder / "segments"):
         entries = LogEntries(io.BytesIO(path.read_bytes()))

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from forged import insert
-from headrace.plugins import Batch, CloseReason, ConfigError, Position
+from headrace.plugins import Batch, CloseReason, ConfigError, Demand, Position
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.agreement.intake import Outbox
 from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
-from headrace.sources.cassandra.state import CdcState
-from node_logs import batches, forged_nodes, open_all, source
+from headrace.sources.cassandra.reading.record_expiry import SWEEP_MS, Memory
+from headrace.sources.cassandra.state.cdc_state import CdcState
+from helpers.logs.forged import insert
+from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 
 ROWS = [insert(b"%d" % n, b"%c" % n) for n in range(20)]
 
@@ -57,6 +60,35 @@ def test_a_pending_mutation_waits_in_the_state(tmp_path: Path) -> None:
     assert expected(ROWS[4:9]) == found
     assert (7, 5) == (total(at, "mutations.pending"), total(at, "mutations.agreed"))
     assert ([], at) == read(options, at)
+
+
+def test_a_pass_that_changes_nothing_asks_no_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A split looks at its records again when a log grew, or when it is time, and only then."""
+    looks: list[bool] = []
+    keep = Memory.keep
+
+    def seen(memory: Memory, outbox: Outbox, *, caught_up: bool, any_absent: bool) -> object:
+        looks.append(caught_up)
+        return keep(memory, outbox, caught_up=caught_up, any_absent=any_absent)
+
+    monkeypatch.setattr(Memory, "keep", seen)
+    clock = DrivenClock()
+    options = forged_nodes(tmp_path, {"n1": ROWS[:9], "n2": [], "n3": []}) | {"splits": 2}
+    readers = open_all(source(options, clock)).values()
+    demand = Demand(linger_ms=1 << 30, commit_due=False)
+    assert [] != list(batches(readers, demand))
+    looks.clear()
+
+    assert [] == list(batches([*readers, *readers], demand))
+    assert [] == looks
+    clock.advance(SWEEP_MS)
+    assert [] == list(batches(readers, demand))
+    assert [True, True] == looks
+    add(tmp_path, "n2", ROWS[:9])
+    assert [] != list(batches(readers, demand))
+    assert 2 * len(readers) == len(looks)
 
 
 def test_a_state_that_is_stored_is_not_held(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora import recording
+from helpers.recordings.corpora import recording
 
 PAGE = Path(__file__).parents[3] / "docs" / "reading-logs.md"
 

@@ -1,16 +1,16 @@
-"""What would stop a job is told before it reads, by name and with the right exit status."""
+"""What would stop a job is reported before it reads, by name and with the right exit status."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from forged import SCHEMA, TABLE, insert
 from headrace.plugins import ConfigError, HeadraceError
 from headrace.sources.cassandra.errors import NotCdcDirectoryError, TopologyError
-from headrace.sources.cassandra.needs import HoldDeniedError
-from headrace.sources.cassandra.schema import system_table_id
-from node_logs import forged_nodes, source
+from headrace.sources.cassandra.logs.pins import HoldDeniedError
+from headrace.sources.cassandra.schema.tables import system_table_id
+from helpers.logs.forged import SCHEMA, TABLE, insert
+from helpers.logs.node_logs import forged_nodes, source
 
 CONFIG, ENVIRONMENT = 2, 3
 Options = dict[str, object]
@@ -43,7 +43,7 @@ def node(given: object) -> Callable[[Path, Options], None]:
 
 
 def undecodable(folder: Path, _: Options) -> None:
-    """Make the schema something that is no text."""
+    """Make the schema something that is not text."""
     (folder / "schema.cql").write_bytes(b"-- \xff")
 
 
@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Options], None], type[HeadraceError], 
     ),
     "wrong level": (option(consistency="QORUM"), ConfigError, CONFIG, "did you mean QUORUM?"),
     "missing schema": (option(schema="/nope.cql"), ConfigError, CONFIG, "schema: /nope.cql: No su"),
-    "schema that is no text": (undecodable, ConfigError, CONFIG, "byte 3 is no UTF-8"),
+    "schema that is no text": (undecodable, ConfigError, CONFIG, "byte 3 is not UTF-8"),
     "no keyspace": (schema(WITHOUT_KEYSPACE), TopologyError, CONFIG, "add CREATE KEYSPACE forged"),
     "too few nodes": (
         schema(SCHEMA.replace("'3'", "'5'")),
@@ -121,7 +121,7 @@ def test_a_mistake_is_told_before_anything_is_read(tmp_path: Path, mistake: str)
 
 
 def test_two_nodes_cannot_have_the_same_token(tmp_path: Path) -> None:
-    """Each of them is told what the other has."""
+    """The problem of each names the other."""
     options = forged_nodes(tmp_path, LOGS)
     paths = options["nodes"]
     assert isinstance(paths, dict)
@@ -149,7 +149,7 @@ def test_tables_of_cassandra_itself_are_not_delivered(tmp_path: Path) -> None:
 
 
 def test_a_dropped_table_is_delivered_while_its_keyspace_is_known(tmp_path: Path) -> None:
-    """Its entries can still be in the logs; without the keyspace nobody knows how many copies."""
+    """Its entries can still be in the logs; without the keyspace the copies are unknown."""
     dropped = source(forged_nodes(tmp_path / "a", LOGS, f"{SCHEMA}DROP TABLE forged.t;"))
     assert [TABLE] == [table.table_id for table in dropped._parts.tables]  # noqa: SLF001 (as above)
 

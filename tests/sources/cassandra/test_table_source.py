@@ -1,21 +1,28 @@
 """The source of a table before it asks a node: options, ranges of tokens."""
 
 import ssl
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from cassandra import ConsistencyLevel
 
-from authority import Authority
-from cql_node import TEXT, CqlNode, rows
+from headrace.connector.replay.frames.typed_columns import typed_batch
 from headrace.plugins import Batch, ConfigError, Demand, Done, NumberPosition, parse_config
 from headrace.plugins.testing.doubles import context
 from headrace.sources.cassandra import table_source
-from headrace.sources.cassandra.contact import Contact
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.schema import Schema
-from headrace.sources.cassandra.table_source import TableConfig, TableSource
+from headrace.sources.cassandra.encode.change_record import ChangeRecord
+from headrace.sources.cassandra.schema.contact import Contact
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.tables import Schema
+from headrace.sources.cassandra.table_source import ChangeBatch, TableConfig, TableSource
+from helpers.logs.node_logs import batches, open_all
+from helpers.logs.node_logs import source as log_source
+from helpers.recordings.arrow_words import in_words
+from helpers.recordings.corpora import recording
+from helpers.servers.authority import Authority
+from helpers.servers.cql_node import TEXT, CqlNode, rows
 
 SCHEMA = parse_schema("""
 CREATE TABLE shop.orders (id int PRIMARY KEY, note text) WITH cdc = true
@@ -49,6 +56,33 @@ def ranges(made: TableSource) -> list[tuple[int, int]]:
     return [(int(after), int(until)) for after, _, until in parts]
 
 
+@pytest.mark.parametrize("name", ["5.0-ops", pytest.param("5.0-types", marks=pytest.mark.long)])
+def test_typed_columns_of_a_page(name: str) -> None:
+    """A page's changes become the columns that changes of logs become."""
+    folder = recording(name)
+    options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    rows = 0
+    with closing(log_source(options | {"consistency": "ONE", "splits": 1})) as made:
+        for batch in batches(open_all(made).values()):
+            of_table: dict[str, list[ChangeRecord]] = {}
+            for record in batch.records():
+                assert isinstance(record, ChangeRecord)
+                of_table.setdefault(record.schema.table, []).append(record)
+            for table, records in of_table.items():
+                target = made.table_type(table)
+                of_logs = batch.typed(target, with_messages=False)
+                wanted = typed_batch(of_logs, target, None, made.origin)
+
+                page = ChangeBatch("0:1", NumberPosition(0), 0, records)
+                of_rows = page.typed(target, with_messages=False)
+                found = typed_batch(of_rows, target, None, made.origin)
+
+                assert in_words(wanted) == in_words(found)
+                rows += found.num_rows
+
+    assert 10 < rows
+
+
 def test_ranges_cover_the_ring() -> None:
     """Ranges follow one another from the lowest token to the highest."""
     found = ranges(source(splits=5))
@@ -67,7 +101,7 @@ def test_ranges_that_are_asked_for() -> None:
 
 
 def test_a_node_is_asked(tmp_path: Path) -> None:
-    """By TLS, as somebody and for a level, when that is said."""
+    """By TLS, as someone and for a level, when that is said."""
     authority = Authority(tmp_path, "ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("node"))
@@ -91,7 +125,7 @@ def test_a_node_is_asked(tmp_path: Path) -> None:
     [("shop.nothing", "is not in the schema"), ("shop.counted", "holds counters")],
 )
 def test_tables_that_cannot_be_read(table: str, message: str) -> None:
-    """A table that is not there, or holds counters, is named."""
+    """A table that does not exist, or holds counters, is named."""
     with pytest.raises(ConfigError, match=message):
         source(table=table).plan()
 

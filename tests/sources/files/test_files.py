@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.plugins import Demand, Idle, MissingRequirementError, NumberPosition, RecordBatch
-from headrace.plugins.testing import SourceDriver, SourceSuite
+from headrace.plugins.testing import RelocationSuite, SourceDriver, SourceSuite
 from headrace.plugins.testing.doubles import context
 from headrace.sources.files import FileSource, FileSourceConfig
 from headrace.sources.files.lines import LINE_BYTES_MAX, BadLineError, UnreadableFileError
@@ -35,7 +35,7 @@ class FilesDriver(SourceDriver):
         return 2
 
 
-class TestFileSource(SourceSuite):
+class TestFileSource(SourceSuite, RelocationSuite):
     """The reference source obeys the contract."""
 
     @pytest.fixture
@@ -96,7 +96,7 @@ def test_says_when_there_is_more(tmp_path: Path, demand: Demand, count: int, mor
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b"7", b"\xff", b"[" * 100_000, b""])
 def test_bad_line(tmp_path: Path, line: bytes) -> None:
-    """A line that is no JSON object is a bad record with its place, and the next one is fine."""
+    """A line that is not a JSON object is a bad record with its place, and the next one is fine."""
     path = tmp_path / "in.jsonl"
     path.write_bytes(b'{"n":1}\n' + line + b'\n{"n":2}\n')
     batch = read(path)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from servers.maven import ServerError, artefact, program
+from real.servers.maven import ServerError, artefact, program
 
 # Debezium's connector, in one jar with all that it needs: Confluent's classes are among it.
 _JAR: Final = "io.debezium:debezium-connector-cassandra-5:3.4.1.Final:jar:jar-with-dependencies"
 _PROGRAM: Final = Path(__file__).with_name("ReadMessages.java")
-_SECONDS_MAX: Final = 180
+_SECONDS_MAX: Final = 600
 
 
 def read_again(registry: str, topic: str, values: Sequence[bytes]) -> Sequence[bytes]:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from servers.cassandra import CURRENT, java_options
-from servers.maven import ServerError, program
+from real.servers.cassandra import CURRENT, java_options
+from real.servers.maven import ServerError, program
 
 _PROGRAM: Final = Path(__file__).with_name("PrintMutations.java")
-_SECONDS_MAX: Final = 120
+_SECONDS_MAX: Final = 600
 
 
 def mutations(ddl: str, segments: Iterable[Path], **settings: object) -> list[dict[str, Any]]:

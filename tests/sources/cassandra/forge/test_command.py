@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.sources.cassandra import inspect
 from headrace.sources.cassandra.forge.command import main
-from sample_log import SCHEMA
+from headrace.sources.cassandra.inspect import command
+from helpers.logs.sample_log import SCHEMA
 
 SCRIPT = """
 - {insert: shop.users, values: {id: 7, seq: 1, name: Ann, tags: [a, b], attrs: {k: 7}}, ttl: 60}
@@ -23,13 +23,13 @@ def test_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert 0 == main([str(tmp_path / "script.yaml"), *common, str(tmp_path / "a")])
     path = Path(capsys.readouterr().out.strip())
-    assert 0 == inspect.main([str(path)])
+    assert 0 == command.main([str(path)])
     insert, deletion = map(json.loads, capsys.readouterr().out.splitlines())
     assert ["INSERT", "DELETE_RANGE"] == [insert["op"], deletion["op"]]
     assert {"k": 7} == insert["columns"]["attrs"]["value"]
     assert 60 == insert["ttl"]
 
-    assert 0 == inspect.main([str(path), "--form", "mutations"])
+    assert 0 == command.main([str(path), "--form", "mutations"])
     (tmp_path / "again.jsonl").write_text(capsys.readouterr().out)
     assert 0 == main([str(tmp_path / "again.jsonl"), *common, str(tmp_path / "b")])
     again = Path(capsys.readouterr().out.strip())

@@ -10,19 +10,22 @@ from uuid import UUID
 import pytest
 
 import headrace.sources.cassandra.forge as package
-from corpora import recording
-from headrace.sources.cassandra.changes import MutationDecoder
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.mutations import MESSAGING, encode_mutation
-from headrace.sources.cassandra.forge.wire import vint
 from headrace.sources.cassandra.log import LogEntries
-from headrace.sources.cassandra.mutation_json import mutation_document
-from headrace.sources.cassandra.schema import Schema
-from sample_log import segments
+from headrace.sources.cassandra.mutation.changes import MutationDecoder
+from headrace.sources.cassandra.mutation.mutation_json import mutation_document
+from headrace.sources.cassandra.mutation.vints import vint
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
+from headrace.sources.cassandra.schema.tables import Schema
+from helpers.logs.sample_log import segments
+from helpers.recordings.corpora import recording
+from helpers.settings.filled import filled
 
 # Nothing that reads: what these modules say, the forge may believe.
-SHARED = {"errors", "plugins", "ddl", "schema", "types"}
+# `vints` only writes: those who read use `native`.
+SHARED = {"errors", "mutation.vints", "schema.ddl", "schema.tables", "schema.types"}
 _COMMENTS = {"text", "cdc", "keyspace", "segment", "position", "size", "token", "table"}
 
 
@@ -45,7 +48,7 @@ def oracle(name: str) -> Iterator[dict[str, Any]]:
 def test_what_is_written_reads_as_the_oracle_says(name: str) -> None:
     """Every operation and type, in each messaging version."""
     schema = parse_schema((recording(name) / "schema.cql").read_text())
-    decoder = MutationDecoder(schema)
+    decoder = MutationDecoder(Catalogue(schema))
     documents = list(oracle(name))
     assert documents
     for document in documents:
@@ -70,7 +73,7 @@ def test_the_bytes_are_cassandras_own(name: str) -> None:
 
 
 def with_epoch(document: dict[str, Any], schema: Schema, raw: bytes) -> bytes:
-    """Return a mutation's bytes; the epoch of its table, which documents lack, is that of *raw*."""
+    """Return a mutation's bytes; documents have no epoch of the table: it is that of *raw*."""
     if document["messaging"] < MESSAGING[9]:
         return encode_mutation(document, schema, document["messaging"])
     (update,) = document["updates"]
@@ -111,8 +114,9 @@ def test_what_is_no_mutation_is_named(update: dict[str, Any]) -> None:
 
 def test_it_shares_nothing_with_the_reader() -> None:
     """What reads segments and mutations is not imported, so neither can hide the other's errors."""
-    for path in Path(package.__path__[0]).glob("*.py"):
+    for path in filled(Path(package.__path__[0]).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace."):
-                name = str(node.module).removeprefix("headrace.sources.cassandra.")
-                assert name.startswith("forge") or name.rpartition(".")[2] in SHARED, node.module
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            if module.startswith("headrace.") and module != "headrace.plugins":
+                name = module.removeprefix("headrace.sources.cassandra.")
+                assert name.startswith("forge.") or name in SHARED, module

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentError
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import CorruptSegmentError, ScriptError, SegmentError
 from headrace.sources.cassandra.forge.script import Forge, read_steps
 from headrace.sources.cassandra.log import LogEntries
-from sample_log import SCHEMA, SEGMENT
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.logs.sample_log import SCHEMA, SEGMENT
 
 INSERT = "insert: shop.users, values: {id: 7, seq: 1, name: Ann, age: 30}"
 SAMPLE = f"""
@@ -164,7 +163,7 @@ def test_ids_count_on(tmp_path: Path) -> None:
         ("- sync:\n- 7", "a.yaml: step 2: expected a step, found 7"),
         ("a: 1", "a.yaml: expected a list of steps"),
         ("- [", "a.yaml:1:4: "),
-        ('{"sync": 1}\n{', "a.yaml:2: is no JSON"),
+        ('{"sync": 1}\n{', "a.yaml:2: is not JSON"),
         ("- segment: {versoin: 7}", "a segment has no versoin"),
         ("- segment: {version: 6}", "commit log version 6; there are 7, 8 and 9"),
         ("- segment: {close: shut}", "close is one of clean, synced, crash"),

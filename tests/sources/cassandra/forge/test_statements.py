@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.mutations import encode_mutation
 from headrace.sources.cassandra.forge.statements import Statements
-from sample_log import MUTATIONS, NOW_S, NOW_US, SCHEMA
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.logs.sample_log import MUTATIONS, NOW_S, NOW_US, SCHEMA
 
 USERS = "shop.users"
 ROW = {"id": 7, "seq": 1}
@@ -93,7 +93,7 @@ def test_a_batch_is_one_update_of_each_table() -> None:
         ({"insert": USERS, "values": {"seq": 7}}, "id is missing"),
         ({"insert": USERS, "values": {"id": 7, "age": 1}}, "the clustering is missing"),
         ({"insert": USERS, "values": {**ROW, "age": "x"}}, "expected a value of int, found 'x'"),
-        ({"update": USERS, "key": ROW, "add": {"age": [1]}}, "age is no collection"),
+        ({"update": USERS, "key": ROW, "add": {"age": [1]}}, "age is not a collection"),
         ({"update": USERS, "key": ROW, "set": {"seq": 1}}, "no column seq that can be written"),
     ],
 )

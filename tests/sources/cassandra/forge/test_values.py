@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from corpora import recording
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.values import encode
-from headrace.sources.cassandra.json_values import to_json
-from headrace.sources.cassandra.types import CqlType, parse_type
-from headrace.sources.cassandra.values import BadValueError
+from headrace.sources.cassandra.mutation.json_values import to_json
+from headrace.sources.cassandra.mutation.values import BadValueError
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.types import CqlType, parse_type
+from helpers.recordings.corpora import recording
 
 EXAMPLES = [
     ("tinyint", -2, "fe"),
@@ -117,7 +117,7 @@ def cells(cql_type: CqlType, given: dict[str, Any]) -> Iterator[tuple[CqlType, b
 
 @pytest.mark.parametrize("name", ["4.0-types", "5.0-types", "6.0-v9-types"])
 def test_what_was_recorded_is_written_again(name: str) -> None:
-    """A value read as JSON and encoded anew has the bytes that Cassandra wrote, of every type."""
+    """A value read as JSON and encoded again has the bytes that Cassandra wrote, of every type."""
     seen = set()
     for cql_type, raw in recorded(name):
         given = to_json(cql_type, raw)

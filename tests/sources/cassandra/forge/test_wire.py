@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.sources.cassandra.forge.wire import entry, header, marker, signed_vint, vint
+from headrace.sources.cassandra.forge.wire import entry, header, marker
+from headrace.sources.cassandra.mutation.vints import signed_vint, vint
 
 SEGMENT_ID = 1_700_000_000_000
 

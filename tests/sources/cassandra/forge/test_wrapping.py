@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from headrace.sources.cassandra.forge.errors import ScriptError
+from headrace.sources.cassandra.errors import ScriptError
 from headrace.sources.cassandra.forge.segments import segment
 from headrace.sources.cassandra.forge.wrapping import BLOCK_BYTES_MAX, compression, encryption
 
@@ -64,7 +64,7 @@ def test_positions_are_those_of_what_is_inside() -> None:
 
 
 def test_what_there_is_not_is_named() -> None:
-    """A compressor that Cassandra lacks, a key of no AES."""
+    """A compressor that Cassandra does not have, a key of no AES."""
     with pytest.raises(ScriptError, match="there are LZ4Compressor"):
         compression("GzipCompressor")
     with pytest.raises(ScriptError, match="no AES key"):

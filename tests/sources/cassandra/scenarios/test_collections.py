@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from forged import SCHEMA, TABLE
-from headrace.sources.cassandra.change_json import change_document
-from headrace.sources.cassandra.changes import MutationDecoder
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.tokens import SchemaTextError
-from node_logs import everything, forged_nodes
-from scenes import NOW_S, NOW_US, Scene
+from headrace.sources.cassandra.mutation.change_json import change_document
+from headrace.sources.cassandra.mutation.changes import MutationDecoder
+from headrace.sources.cassandra.schema.cursor import SchemaTextError
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from headrace.sources.cassandra.schema.layout import Catalogue
+from helpers.logs.forged import SCHEMA, TABLE
+from helpers.logs.node_logs import everything, forged_nodes
+from helpers.logs.scenes import NOW_S, NOW_US, Scene
 
 UDT = "CREATE TYPE s.u (street text, no int)"
 OUTER = (
@@ -239,7 +240,7 @@ def test_u04_a_field_is_added() -> None:
     after = Scene("CREATE TYPE s.u (street text, no int, zip text)", table)
     home = {"street": "Main", "no": 9}
     step: dict[str, Any] = {"insert": "s.t", "values": {"k": 1, "f": home, "u": home}}
-    decoder = MutationDecoder(after.schema)
+    decoder = MutationDecoder(Catalogue(after.schema))
     old = decoder.decode(before.raw(step), messaging=12, segment_id=1, position=1)
     (change,) = old.changes()
     columns: Any = change_document(change)["columns"]

@@ -7,7 +7,8 @@ import pytest
 
 from headrace.connector.serde import Encoder
 from headrace.plugins import Encoding
-from recorded_batches import recorded_batches
+from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.recordings.batches import recorded_batches
 
 ROWS = ("INSERT", "UPDATE", "DELETE")
 
@@ -18,8 +19,10 @@ def test_key_stability(name: str, codec: str) -> None:
     """O02: a row's insert, update and delete have one key, and another row has another."""
     (batch,) = recorded_batches(name)
     wanted = Encoding(codec="json", key_codec=codec, envelope="flat", key="primary")
-    made = Encoder(wanted).encode(batch, token=1)
-    named = Encoder(Encoding(codec="json", envelope="flat", key="primary")).encode(batch, token=1)
+    made = Encoder(wanted, ORIGIN).encode(batch, token=1)
+    named = Encoder(Encoding(codec="json", envelope="flat", key="primary"), ORIGIN).encode(
+        batch, token=1
+    )
     keys = defaultdict(set)
     operations = defaultdict(set)
     for table, key, names, value in zip(

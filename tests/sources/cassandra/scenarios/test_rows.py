@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from corpora import recording
-from forged import OTHER, SCHEMA, UNKNOWN, insert, mutation
-from forged import update as forged_update
 from headrace.plugins import EncodedRecords
-from headrace.sources.cassandra.change_json import change_document
-from headrace.sources.cassandra.inspect import main
-from node_logs import everything, forged_nodes
-from sample_log import recorded_mutations
-from scenes import NOW_S, NOW_US, Scene
+from headrace.sources.cassandra.inspect.command import main
+from headrace.sources.cassandra.mutation.change_json import change_document
+from helpers.logs.forged import OTHER, SCHEMA, UNKNOWN, insert, mutation
+from helpers.logs.forged import update as forged_update
+from helpers.logs.node_logs import everything, forged_nodes
+from helpers.logs.sample_log import recorded_mutations
+from helpers.logs.scenes import NOW_S, NOW_US, Scene
+from helpers.recordings.corpora import recording
 
 TABLE_DDL = (
     "CREATE TABLE s.t (p int, c int, st text static, ss set<text> static, a int, b text,"

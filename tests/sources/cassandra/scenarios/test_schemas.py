@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from corpora import recording
-from headrace.sources.cassandra.ddl import parse_schema
-from headrace.sources.cassandra.inspect import main
+from headrace.sources.cassandra.inspect.command import main
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.recordings.corpora import recording
+from helpers.settings.filled import filled
 
 RECORDINGS = ["4.0-schema", "4.1-schema", "5.0-schema", "5.0-v8-schema", "6.0-v9-schema"]
 WRITES = {"insert", "update"}
@@ -45,7 +46,7 @@ def ddl(name: str, part: str, *, last: bool = False) -> int:
 def test_m01_column_added(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """M01: rows from before ADD lack the column, rows from after have it, as it was written."""
     added = ddl(name, " ADD added bigint")
-    for write, change in told(name, capsys):
+    for write, change in filled(told(name, capsys)):
         expected = write["set"].get("added", {}).get("value")
         found = change["columns"].get("added", {}).get("value")
         assert expected == found

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.cassandra.avro_schema import value_schema
-from headrace.sources.cassandra.change_json import change_document
-from headrace.sources.cassandra.changes import MutationDecoder
+from headrace.sources.cassandra.encode.avro_schema import value_schema
 from headrace.sources.cassandra.forge.mutations import encode_mutation
-from headrace.sources.cassandra.json_values import to_json
-from headrace.sources.cassandra.types import parse_type
-from headrace.sources.cassandra.values import to_python
-from scenes import NOW_US, Scene
+from headrace.sources.cassandra.mutation.change_json import change_document
+from headrace.sources.cassandra.mutation.changes import MutationDecoder
+from headrace.sources.cassandra.mutation.json_values import to_json
+from headrace.sources.cassandra.mutation.values import to_python
+from headrace.sources.cassandra.schema.layout import Catalogue
+from headrace.sources.cassandra.schema.types import parse_type
+from helpers.logs.scenes import NOW_US, Scene
 
 UDT = "CREATE TYPE s.u (a int, b text, c frozen<list<int>>)"
 I8, I16, I32, I64 = ((-(1 << n - 1), (1 << n - 1) - 1) for n in (8, 16, 32, 64))
@@ -364,7 +365,7 @@ def test_more_clustering_columns_than_a_header_holds() -> None:
         "columns": {},
     }
     document = {"updates": [{"table": "s.t", "key": "00000001", "items": [row]}]}
-    decoder = MutationDecoder(scene.schema)
+    decoder = MutationDecoder(Catalogue(scene.schema))
     raw = encode_mutation(document, scene.schema, 12)
     mutation = decoder.decode(raw, messaging=12, segment_id=1, position=1)
     (change,) = mutation.changes()

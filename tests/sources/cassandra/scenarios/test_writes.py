@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from corpora import recording
-from headrace.sources.cassandra.change_json import change_document
-from sample_log import recorded_mutations
-from scenes import NOW_S, NOW_US, Scene
+from headrace.sources.cassandra.mutation.change_json import change_document
+from helpers.logs.sample_log import recorded_mutations
+from helpers.logs.scenes import NOW_S, NOW_US, Scene
+from helpers.recordings.corpora import recording
+
+pytestmark = pytest.mark.hot
 
 KEY_ONLY = "CREATE TABLE s.bare (k int PRIMARY KEY)"
 FLAT = "CREATE TABLE s.flat (k int PRIMARY KEY, a int, b text)"

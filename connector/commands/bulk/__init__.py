@@ -1,0 +1,1 @@
+"""The commands of bulk work, and of jobs on Spark: those that need an extra."""

@@ -1,0 +1,85 @@
+"""The commands that need Spark: they read the command line, and say what is missing to run it."""
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from headrace.connector.replay.errors import SparkMissingError, install_hint
+from headrace.connector.replay.options import (
+    BackfillOptions,
+    CatchUpOptions,
+    IndexOptions,
+    OfJob,
+    PlanOptions,
+    ReconcileOptions,
+    RunOptions,
+    StatusOptions,
+    VerifyOptions,
+)
+from headrace.plugins.config.command_line import add_options, config_of
+
+_VERBS: Final[dict[str, tuple[str, type[OfJob]]]] = {
+    "plan": ("say what would be done, and keep it as a run", PlanOptions),
+    "run": ("execute a plan, or what is left of it", RunOptions),
+    "verify": ("compare", VerifyOptions),
+    "index": ("find what lets plans and runs pass over parts of logs", IndexOptions),
+    "status": ("show runs, or the shards of one", StatusOptions),
+    "catch-up": ("read in bulk what lags, and give it back", CatchUpOptions),
+}
+_POSITIONAL: Final = {"job": "JOB.yaml", "run": "RUN"}
+
+
+def replay_main(arguments: Sequence[str]) -> int:
+    """Run `headrace replay`."""
+    parser = argparse.ArgumentParser(
+        prog="headrace replay", description="Derive records again from segments, in bulk."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, (words, options) in _VERBS.items():
+        add_options(verbs.add_parser(verb, help=words), options, positional=_POSITIONAL)
+    given = parser.parse_args(arguments)
+    return _run("replay", config_of(_VERBS[given.verb][1], given))
+
+
+def reconcile_main(arguments: Sequence[str]) -> int:
+    """Run `headrace reconcile`."""
+    parser = argparse.ArgumentParser(
+        prog="headrace reconcile",
+        description="Compare the changes of the logs with the topic, and the rows of the topic "
+        "with the tables; exit 4 if they differ.",
+    )
+    add_options(parser, ReconcileOptions, positional=_POSITIONAL)
+    return _run("reconcile", config_of(ReconcileOptions, parser.parse_args(arguments)))
+
+
+def backfill_main(arguments: Sequence[str]) -> int:
+    """Run `headrace backfill`."""
+    parser = argparse.ArgumentParser(
+        prog="headrace backfill",
+        description="Send the present rows of tables, with their write times, into the job's sink.",
+        epilog="Run an interrupted command again to continue it.",
+    )
+    positional = {"job": "JOB.yaml", "tables": "KEYSPACE.TABLE"}
+    add_options(parser, BackfillOptions, positional=positional)
+    return _run("backfill", config_of(BackfillOptions, parser.parse_args(arguments)))
+
+
+def stream_main(given: argparse.Namespace) -> int:
+    """Run `headrace run --engine spark`."""
+    return _run("run_on_spark", given)
+
+
+def _run(module: str, given: OfJob | argparse.Namespace) -> int:
+    status: int = _main_of(module)(given)
+    return status
+
+
+def _main_of(module: str) -> Any:  # noqa: ANN401 (what the module's command is given)
+    try:
+        return import_module(f"headrace.connector.commands.bulk.{module}").main
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("headrace"):
+            raise
+        said = f"{error.name} is not installed"
+        raise SparkMissingError(said, hint=install_hint("spark")) from error

@@ -1,0 +1,166 @@
+"""`headrace`: finds the command, runs it, and turns errors into a line, a hint and an exit status.
+
+Commands are imported only when they are run: what stands here must stay cheap.
+"""
+
+import argparse
+import difflib
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from headrace import __version__
+from headrace.connector.obs import structlog
+from headrace.connector.obs.blame import HINT, PluginBrokenError, is_foreign, place_of, told
+from headrace.connector.obs.logging import LEVELS, configure
+from headrace.plugins import CommandMain, ConfigError, FatalError, HeadraceError, Problem
+from headrace.plugins.discovery import load, names
+
+COMMANDS: Final = {
+    "run": ("headrace.connector.commands.run:run_main", "run a job"),
+    "worker": ("headrace.connector.commands.worker:worker_main", "run all jobs, and serve HTTP"),
+    "options": ("headrace.connector.commands.options:main", "what can be configured"),
+    "audit": ("headrace.connector.commands.audit:main", "show who changed what"),
+    "hash-password": ("headrace.connector.commands.hash_password:main", "for a file of users"),
+    "verify": ("headrace.connector.commands.run:verify_main", "check the books of a job"),
+    "gaps": ("headrace.connector.commands.gaps:gaps_main", "what was lost unread"),
+    "accept": ("headrace.connector.commands.gaps:accept_main", "continue without it"),
+    "forget": (
+        "headrace.connector.commands.forget:main",
+        "let go what is kept for a job that is gone",
+    ),
+    "splits": ("headrace.connector.commands.splits:main", "who owns the splits of a job"),
+    "waiting": ("headrace.connector.commands.waiting:main", "what waits for copies"),
+    "dlq": ("headrace.connector.commands.dlq:main", "dead letters: show them, send them again"),
+    "backfill": (
+        "headrace.connector.commands.bulk.spark_entry:backfill_main",
+        "send what a table holds now",
+    ),
+    "replay": (
+        "headrace.connector.commands.bulk.spark_entry:replay_main",
+        "derive records again, in bulk",
+    ),
+    "reconcile": (
+        "headrace.connector.commands.bulk.spark_entry:reconcile_main",
+        "compare the logs with the topic",
+    ),
+    "shell": ("headrace.connector.commands.shell:main", "statements, CQL and help at a prompt"),
+    "exec": ("headrace.connector.commands.exec:main", "execute statements"),
+    "registry": ("headrace.connector.registry.server:main", "serve schemas to consumers"),
+    "demo": ("headrace.connector.demo.main:main", "see it work, without any server"),
+}
+FAILED_STATUS: Final = 1
+
+
+class BugError(FatalError):
+    """An error without a name came from headrace's own code."""
+
+    code = "internal"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run headrace with *arguments*, by default the process's. Returns the exit status."""
+    given = _parser().parse_args(arguments)
+    configure(given.log_level, texts=given.debug)
+    try:
+        status = _command(given.command)(given.arguments)
+        sys.stdout.flush()
+    except HeadraceError as error:
+        _print(error)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return FAILED_STATUS
+    except BrokenPipeError:  # The reader of the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 (the last one to see it)
+        structlog.get_logger().exception("internal_error")
+        _print(_unnamed(error, given.command))
+        return FAILED_STATUS
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Looks for what plugins' commands do only when it is asked for help: that imports them."""
+
+    def format_help(self) -> str:
+        """Return the help, with all commands."""
+        told = {name: text for name, (_, text) in COMMANDS.items()}
+        told |= {name: _description(name) for name in names("commands")}
+        lines = "".join(f"  {name:<16} {text}\n" for name, text in told.items())
+        self.epilog = f"commands:\n{lines}\nheadrace COMMAND --help tells more."
+        return super().format_help()
+
+
+def _description(name: str) -> str:
+    """Return the first line of the docstring of a plugin's command, as COMMANDS has it."""
+    try:
+        lines = (inspect.getdoc(load("commands", name)) or "").splitlines()
+    except HeadraceError:
+        return "cannot be imported"
+    first = lines[0].rstrip(".") if lines else ""
+    return first[:1].lower() + first[1:]
+
+
+def _unnamed(error: Exception, command: str) -> HeadraceError:
+    """Return a named error for an unexpected one: of ours, or of a plugin."""
+    place = place_of(error)
+    if is_foreign(place.rpartition(":")[0]):
+        return PluginBrokenError(f"{told(error)}, in {command}", hint=HINT)
+    return BugError(
+        f"{type(error).__name__} in {command}",
+        place=place,
+        hint="this is a bug of headrace; its trace is in the log",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="headrace",
+        description="Moves changes out of a database's log to where other programs can use them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="the lowest level that is logged"
+    )
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="also log the messages of all exceptions, which may contain values of rows",
+    )
+    parser.add_argument("command", metavar="COMMAND", help="the command")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments"
+    )
+    return parser
+
+
+def _command(name: str) -> CommandMain:
+    if name in COMMANDS:
+        module, _, function = COMMANDS[name][0].partition(":")
+        found: CommandMain = getattr(import_module(module), function)
+        return found
+    plugins = names("commands")
+    if name not in plugins:
+        known = (*COMMANDS, *plugins)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+        raise ConfigError([Problem("", f"{name!r} is not a command", hint)])
+    loaded: CommandMain = load("commands", name)
+    return loaded
+
+
+def _print(error: HeadraceError) -> None:
+    """Write a named error to standard error; every mistake of a configuration on its own line."""
+    problems = [Problem("", error.message, error.hint)]
+    if isinstance(error, ConfigError):
+        problems = list(error.problems)
+    for problem in problems:
+        parts = [part for part in (error.place, problem.key, problem.message) if part]
+        sys.stderr.write(f"error [{error.code}]: {': '.join(parts)}\n")
+        if problem.hint:
+            sys.stderr.write(f"hint: {problem.hint}\n")

@@ -1,0 +1,161 @@
+"""`headrace exec`: executes statements from the command line, a file or standard input.
+
+Statements take effect one by one: those before an error stay executed, those after it are not.
+"""
+
+import argparse
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.control.errors import describe_error
+from headrace.connector.control.service import ControlService
+from headrace.connector.foundation.job_file import FILE_SUFFIXES
+from headrace.connector.language.cursor import TEXT_BYTES_MAX
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.parser import parse_script
+from headrace.connector.language.rendering import FORMATS, Rendering
+from headrace.connector.language.statements import CreateSink, CreateSource
+from headrace.connector.shell.remote import (
+    BEARER_VARIABLE,
+    LOGIN_VARIABLE,
+    Executes,
+    remote,
+)
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import ConfigError, Problem
+
+STATEMENT_ERROR_STATUS: Final = 2
+_STANDARD_INPUT: Final = "<stdin>"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return 2 when a statement was in error, which was then printed.
+
+    Raises:
+        HeadraceError: the statements or the state file cannot be read.
+
+    """
+    arguments = _parser().parse_args(argv)
+    origin, text = _statements(arguments)
+    try:
+        with _service(arguments, origin, text) as service:
+            _execute_all(service, origin, text, arguments.format)
+    except _ReportedError as reported:
+        sys.stderr.write(f"{reported}\n")
+        return STATEMENT_ERROR_STATUS
+    return 0
+
+
+@contextlib.contextmanager
+def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[Executes]:
+    if arguments.rest:
+        yield remote(arguments.rest, username=arguments.username)
+    else:
+        place = Path(arguments.state)
+        if place.suffix not in FILE_SUFFIXES and not place.exists():
+            _check_creates(place, origin, text)
+        with contextlib.closing(open_notes(place)) as notes:
+            file = place if place.suffix in FILE_SUFFIXES else None
+            yield ControlService(notes, file=file)
+
+
+def _check_creates(place: Path, origin: str, text: str) -> None:
+    """Refuse statements that only look at a state file that does not exist: a wrong name.
+
+    Raises:
+        ConfigError: none of them makes anything.
+
+    """
+    try:
+        if any(isinstance(p.statement, CreateSink | CreateSource) for p in parse_script(text)):
+            return
+    except StatementSyntaxError as error:
+        raise _at_line(origin, error) from error
+    problem = Problem("--state", "there is no state file", "CREATE makes it; is the name right?")
+    raise ConfigError([problem], place=str(place))
+
+
+class _ReportedError(Exception):
+    """A statement failed; the text is what to print."""
+
+
+def _at_line(origin: str, error: StatementSyntaxError) -> _ReportedError:
+    return _ReportedError(f"{origin}:{error.where.line}:{error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace exec",
+        description="Execute DATA_SINK and DATA_SOURCE statements on a state file.",
+        epilog="Statements are separated by semicolons; see docs/statements.md.",
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--state", metavar="FILE", help="the state file, or the worker's file")
+    where.add_argument("--rest", metavar="URL", help="the HTTP server of another machine, instead")
+    parser.add_argument(
+        "-u",
+        "--username",
+        default="",
+        help=f"the user there; {LOGIN_VARIABLE} or {BEARER_VARIABLE} has the password or token",
+    )
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("-e", "--execute", metavar="TEXT", help="the statements")
+    given.add_argument("-f", "--file", metavar="FILE", help="a file of statements, - for stdin")
+    parser.add_argument(
+        "--format",
+        choices=sorted(FORMATS),
+        default="table" if sys.stdout.isatty() else "jsonl",
+        help="the format of answers (default: table on a terminal, otherwise jsonl)",
+    )
+    return parser
+
+
+def _statements(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return where the statements come from, and their text."""
+    if arguments.execute is not None:
+        return _STANDARD_INPUT, arguments.execute  # As cqlsh names what -e gives.
+    if arguments.file in (None, "-"):
+        return _STANDARD_INPUT, _decoded(_STANDARD_INPUT, sys.stdin.buffer.read(TEXT_BYTES_MAX + 1))
+    path = str(arguments.file)
+    try:
+        with Path(path).open("rb") as file:
+            return path, _decoded(path, file.read(TEXT_BYTES_MAX + 1))
+    except OSError as error:
+        problem = Problem("", f"cannot be read: {error.strerror}", "-f names a file of statements")
+        raise ConfigError([problem], place=path) from error
+
+
+def _decoded(origin: str, content: bytes) -> str:
+    if len(content) > TEXT_BYTES_MAX:
+        problem = Problem("", f"has more than {TEXT_BYTES_MAX} bytes", "split it into several")
+        raise ConfigError([problem], place=origin)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            [Problem("", f"is not UTF-8 at byte {error.start}", "save it as UTF-8")], place=origin
+        ) from error
+
+
+def _execute_all(service: Executes, origin: str, text: str, form: str) -> None:
+    how = Rendering(shutil.get_terminal_size().columns)
+    script = parse_script(text)
+    while True:
+        try:
+            parsed = next(script, None)
+        except StatementSyntaxError as error:
+            raise _at_line(origin, error) from error
+        if parsed is None:
+            return
+        try:
+            result = service.execute(parsed.statement)
+        except ConfigError as error:
+            line = parsed.place().line
+            raise _ReportedError(f"{origin}:{line}:{describe_error(parsed, error)}") from error
+        sys.stdout.write(FORMATS[form](result, how))
+        for warning in result.warnings:
+            sys.stderr.write(f"{warning}\n")

@@ -1,0 +1,116 @@
+"""`headrace forget`: removes the notes of a job that is gone, for which segments are kept."""
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import structlog
+
+from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.control.jobs import job_text, read_source
+from headrace.connector.control.status import live_workers
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.processes import is_dead
+from headrace.connector.stores.job import kept_in, state_of
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.connector.stores.stored import JOB_KEY_BYTES
+from headrace.plugins import Context, FatalError, HeadraceError, JobTraces
+from headrace.plugins.traces import Trace
+
+
+class JobInUseError(FatalError):
+    """A job that is to be forgotten runs, or can continue."""
+
+    code = "job_in_use"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Remove the notes of a job; return 0."""
+    parser = job_parser(
+        "forget",
+        "Remove the notes that a job which is gone left beside the logs, so that the "
+        "segments it needed may go. Refused while the job runs or can continue.",
+    )
+    parser.add_argument("--state", metavar="MARK", help="only the files of this state of the job")
+    parser.add_argument("--dry-run", action="store_true", help="only print the files")
+    given = parser.parse_args(arguments)
+    place, name = state_of(given.job_file, given.job)
+    in_use = _in_use(given.job_file, place, name)
+    kind, config = read_source(given.job_file, name, alone=True)
+    os.chdir(given.job_file.absolute().parent)
+    context = Context(
+        job=name,
+        clock=SystemClock(),
+        job_key=in_use.key if in_use else secrets.token_bytes(JOB_KEY_BYTES),
+        log=structlog.stdlib.get_logger(),
+        spectator=True,
+    )
+    with contextlib.closing(kind(config, context)) as source:
+        traces = source.traces() if isinstance(source, JobTraces) else ()
+        found = [trace for trace in traces if given.state in (None, trace.state)]
+        if in_use and not given.dry_run and any(trace.mine for trace in found):
+            raise in_use.error
+        if found and not given.dry_run:
+            JobTraces.of(source).forget(found)
+    sys.stdout.writelines(_lines(found))
+    sys.stdout.write(f"{len(found)} notes {'found' if given.dry_run else 'removed'}\n")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _InUse:
+    """Why the notes of the state that a job has now must stay, and the job's key in it."""
+
+    key: bytes
+    error: JobInUseError
+
+
+def _in_use(path: Path, place: Path, name: str) -> _InUse | None:
+    """Return why a job must not be forgotten: a worker runs it, or it can continue."""
+    state, kind, config = kept_in(path)
+    if kind is None and not state.exists():
+        return None
+    with contextlib.closing(
+        SqliteStore.open(state, name, create=False)
+        if kind is None
+        else kind.open_job(config, name, create=False)
+    ) as store:
+        if not store.leases():
+            return None
+        if busy := live_workers(store, is_dead):
+            said = f"job {name} runs: {', '.join(sorted(busy.values()))}"
+            hint = "stop its workers first"
+        elif _is_defined(path, name):
+            said = f"job {name} has its state and can continue"
+            hint = "remove its sources by DROP DATA_SOURCE, or its state file, first; --state MARK "
+            hint += "removes the notes of a former state"
+        else:
+            return None
+        return _InUse(store.job_key(), JobInUseError(said, place=str(place), hint=hint))
+
+
+def _is_defined(path: Path, name: str) -> bool:
+    """Say whether there is such a job: by its file, or by statements."""
+    try:
+        job_text(path, name)
+    except HeadraceError:
+        return False
+    return True
+
+
+def _lines(found: Sequence[Trace]) -> Sequence[str]:
+    """Return a line for each place and state: how many notes, and how old the newest is."""
+    by_place = sorted(found, key=lambda t: (t.place, t.state))
+    lines = []
+    for (place, state), notes in groupby(by_place, key=lambda t: (t.place, t.state)):
+        listed = list(notes)
+        age = min(note.age_seconds for note in listed)
+        whose = "the present one" if listed[0].mine else "a former one"
+        facts = (place, f"state {state}, {whose}", f"{len(listed)} splits", f"{age:.0f} s old")
+        lines.append("\t".join(facts) + "\n")
+    return lines

@@ -1,0 +1,82 @@
+"""`headrace gaps` and `headrace accept`: what was lost unread, and continuing without it."""
+
+import contextlib
+import datetime as dt
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.gaps import Acceptance, JobGap
+from headrace.connector.control.jobs import read_source
+from headrace.connector.stores.job import state_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import ConfigError, Problem
+
+OPEN_STATUS: Final = 4
+POLICIES: Final = ("expire", "assume")
+
+
+def gaps_main(arguments: Sequence[str]) -> int:
+    """Print the gaps of a job; return 4 while one of them stops it."""
+    parser = job_parser("gaps", "Print the gaps of a job; exit 4 while one stops it.")
+    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    given = parser.parse_args(arguments)
+    state, name = state_of(given.job_file, given.job)
+    source, _ = read_source(given.job_file, name)
+    with contextlib.closing(open_notes(state, create=False)) as notes:
+        found = Commands(notes).gaps(name, source)
+    for each in found:
+        facts = _facts(each)
+        line = json.dumps(facts) if given.json else "\t".join(map(str, facts.values()))
+        sys.stdout.write(f"{line}\n")
+    return OPEN_STATUS if any(each.is_open for each in found) else 0
+
+
+def accept_main(arguments: Sequence[str]) -> int:
+    """Let a job continue behind gaps. Returns 0."""
+    parser = job_parser("accept", "Let a job continue behind gaps, without what they had.")
+    parser.add_argument("names", nargs="*", metavar="GAP", help="as `headrace gaps` prints it")
+    parser.add_argument("--all", action="store_true", help="all that stop the job")
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default=POLICIES[0],
+        help="expire: mutations that need the lost copies expire (the default); assume: they "
+        "are published as if the log had one",
+    )
+    given = parser.parse_args(arguments)
+    state, name = state_of(given.job_file, given.job)
+    source, _ = read_source(given.job_file, name)
+    if bool(given.names) == given.all:
+        raise ConfigError([Problem("", "give gaps, or --all", "`headrace gaps` has them")])
+    with contextlib.closing(open_notes(state, create=False)) as notes:
+        commands = Commands(notes)
+        met = commands.gaps(name, source)
+        names = given.names or [each.gap.name for each in met if each.is_for(given.policy)]
+        wish = Acceptance(job=name, names=names, policy=given.policy)
+        for each in commands.accept_gaps(wish, source):
+            splits = len(each.splits)
+            sys.stdout.write(f"{each.gap.name}\taccepted ({given.policy}) for {splits} splits\n")
+    return 0
+
+
+def _facts(each: JobGap) -> Mapping[str, object]:
+    gap = each.gap
+    noticed = dt.datetime.fromtimestamp(gap.noticed_ms / 1000, tz=dt.UTC)
+    return {
+        "gap": gap.name,
+        "state": gap.state,
+        "policy": gap.policy or "-",
+        "kind": gap.kind,
+        "noticed": noticed.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "from": _place(gap.begin),
+        "to": _place(gap.end),
+        "splits": ",".join(each.splits),
+    }
+
+
+def _place(offset: Mapping[str, int | str]) -> str:
+    return ":".join(str(part) for part in offset.values())

@@ -1,0 +1,115 @@
+"""`headrace options`: what can be configured, from the declarations themselves."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.connector.control.plugins.listing import find_plugins, installed
+from headrace.connector.foundation.job_file import JobFile, RuntimeConfig
+from headrace.plugins import ConfigError, HeadraceError, Problem, discovery
+from headrace.plugins.config.forms import json_schema, options_table
+
+_OURS: Final[Mapping[str, type]] = {"job": JobFile, "runtime": RuntimeConfig}
+# Where the options of a plugin are written, by its group.
+_PLACES: Final[Mapping[str, str]] = {
+    "sources": "job file, `source` with `plugin: {}`",
+    "sinks": "job file, `sink` with `plugin: {}`, and CREATE DATA_SINK",
+    "stores": "job file, `store` with `plugin: {}`",
+    "schema_stores": "sink, with `schema.store: {}`, behind `schema.store.`",
+    "claim_stores": "sink, with `large.store: {}`, behind `large.store.`",
+}
+_STATEMENTS: Final = "CREATE DATA_SOURCE, and the config of the connector {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Options that are written in one place."""
+
+    place: str
+    config_class: type
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the options of a plugin or a section, or the names of all that have some."""
+    parser = argparse.ArgumentParser(
+        prog="headrace options",
+        description="Print the options of a plugin, or of the sections job and runtime. Without "
+        "NAME, print all names, each with the place where its options are written.",
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a plugin or a class: cassandra, KafkaSink"
+    )
+    parser.add_argument(
+        "--format", choices=("table", "json-schema"), default="table", help="default: table"
+    )
+    given = parser.parse_args(arguments)
+    if given.name is None:
+        sys.stdout.writelines(f"{name:<20} {place}\n" for name, place in _names())
+        return 0
+    sections = list(_sections(given.name))
+    if not sections:
+        hint = "`headrace options` lists what there is"
+        raise ConfigError([Problem("", f"nothing named {given.name!r} has options", hint)])
+    if given.format == "json-schema":
+        sys.stdout.write(json.dumps(_schema(given.name, sections), indent=2) + "\n")
+    else:
+        tables = [f"## {each.place}\n\n{options_table(each.config_class)}" for each in sections]
+        sys.stdout.write("\n".join(tables))
+    return 0
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    for name in _OURS:
+        yield name, _place_of_ours(name)
+    for group, place in _PLACES.items():
+        for name in discovery.names(group):
+            if _declared(group, name) is not None:
+                yield name, place.format(name)
+    for plugin in installed():
+        if plugin.config_class is not None:
+            yield plugin.class_name, _place_of_class(plugin.group, plugin.class_name, plugin.name)
+
+
+def _sections(name: str) -> Iterator[Section]:
+    """Yield all that is called *name*, which may be a plugin of several groups."""
+    if name in _OURS:
+        yield Section(_place_of_ours(name), _OURS[name])
+    seen: set[type] = set()
+    for group, place in _PLACES.items():
+        declared = _declared(group, name) if name in discovery.names(group) else None
+        if declared is not None:
+            seen.add(declared)
+            yield Section(place.format(name), declared)
+    for plugin in find_plugins(name):
+        if plugin.config_class is not None and plugin.config_class not in seen:
+            seen.add(plugin.config_class)
+            place = _place_of_class(plugin.group, plugin.class_name, plugin.name)
+            yield Section(place, plugin.config_class)
+
+
+def _declared(group: str, name: str) -> type | None:
+    """Return what declares the options of a plugin; None if nothing does, or it is broken."""
+    try:
+        found: type | None = getattr(discovery.load(group, name), "config_class", None)
+    except HeadraceError:
+        return None
+    return found
+
+
+def _place_of_ours(name: str) -> str:
+    return "job file, top level" if name == "job" else f"job file, `{name}`"
+
+
+def _place_of_class(group: str, class_name: str, name: str) -> str:
+    return _STATEMENTS.format(class_name) if group == "sources" else _PLACES[group].format(name)
+
+
+def _schema(name: str, sections: Sequence[Section]) -> dict[str, Any]:  # Any: JSON.
+    """Return one JSON Schema; what has several places fits one of theirs."""
+    if len(sections) == 1:
+        return json_schema(sections[0].config_class, title=name)
+    schemas = [json_schema(each.config_class, title=each.place) for each in sections]
+    return {"title": name, "anyOf": schemas}

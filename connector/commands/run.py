@@ -1,0 +1,275 @@
+"""`headrace run` and `headrace verify`."""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import structlog
+
+from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.control.jobs import read_job
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.states import Desired
+from headrace.connector.hosting.host import Host
+from headrace.connector.hosting.supervisor import parent_gone
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.replay.stream.stream_books import stream_states
+from headrace.connector.runtime.books.committed import books_of, committed_books
+from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.connector.runtime.books.summary import (
+    books_differences,
+    books_text,
+    dead_letters_text,
+    failed_splits,
+    failed_text,
+    spans_text,
+    summary_of,
+    verdict_of,
+    waiting_text,
+)
+from headrace.connector.runtime.failures.refusals import failed_sources
+from headrace.connector.runtime.making import made_source
+from headrace.connector.stores import StateFileError, StateLostError
+from headrace.connector.stores.job import Job, state_of
+from headrace.connector.stores.job_forks import forks_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import Board
+from headrace.plugins import ConfigError, Context, FatalError, Problem
+from headrace.plugins.metrics import Measure
+
+BOOKS_DIFFER_STATUS: Final = 4
+ANY_PORT: Final = "127.0.0.1:0"
+SPARK: Final = "spark"
+
+
+class BooksDifferError(FatalError):
+    """An equation of the books does not hold: something was lost, or counted wrongly (I3)."""
+
+    code = "books_differ"
+
+
+def run_main(arguments: Sequence[str]) -> int:
+    """Run a job until SIGTERM, or until all there is was taken. Returns the exit status."""
+    given = _run_parser().parse_args(arguments)
+    if given.engine == SPARK:
+        # Only here: a worker needs nothing of it.
+        from headrace.connector.commands.bulk.spark_entry import stream_main  # noqa: PLC0415
+
+        return stream_main(given)
+    summary_path: Path | None = given.summary_json and given.summary_json.absolute()
+    log = structlog.stdlib.get_logger()
+    host = Host(given.job_file, job=given.job, log=log, new_state=given.new_state)
+    if given.with_parent:
+        _check_state(given.job_file, given.job)
+        parent_gone(host.stop)
+    place = ANY_PORT if given.with_parent else given.metrics
+    with (
+        stopped_by_signals(host.stop),
+        metrics_served(host.measures, lambda: host.name, place) as port,
+    ):
+        if given.with_parent:
+            sys.stdout.write(f"{port}\n")  # The parent asks there.
+            sys.stdout.flush()
+        name, report = host.run(until_idle=given.until_idle)
+    if report is None:
+        return 0
+    if summary_path:
+        _write(summary_path, json.dumps(summary_of(name, report), indent=1) + "\n")
+    if given.until_idle:
+        sys.stdout.write(waiting_text(report.books, str(given.job_file)))
+        sys.stdout.write(books_text(report.books))
+        sys.stdout.write(
+            f"run: {report.changes} changes in {report.wall_seconds:.2f} s, "
+            f"CPU {report.cpu_seconds:.2f} s\n"
+        )
+    named = f" --job {given.job}" if given.job else ""
+    look = f"`headrace dlq list {given.job_file}{named}` lists the dead letters, and why"
+    sys.stderr.write(dead_letters_text(report.dead_lettered, look))
+    if report.failures:
+        raise report.failures[0]
+    balance(report.books)
+    if given.until_idle:
+        sys.stderr.write(_forked_text(given.job_file, name))
+    return 0
+
+
+def _forked_text(path: Path, name: str) -> str:
+    """Return which sources are to run, though not in this run: they have jobs of their own."""
+    with contextlib.closing(open_notes(state_of(path, name)[0])) as connection:
+        forks = forks_of(Board(connection), name)
+    return "".join(
+        f"{fork.source} has a job of its own: headrace run {path} --job {shlex.quote(fork.job)}\n"
+        for fork in forks
+        if fork.wish[0] is Desired.RUNNING
+    )
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = job_parser("run", "Run a job.")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="read and deliver what is there, commit, and end"
+    )
+    parser.add_argument(
+        "--summary-json", type=Path, metavar="PATH", help="write the summary of the run as JSON"
+    )
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve /metrics at this address, for this machine"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("worker", SPARK),
+        default="worker",
+        help="what runs the job: this process, or Spark in micro-batches",
+    )
+    parser.add_argument("--master", help="with Spark: its master; by default local mode")
+    parser.add_argument(
+        "--batch-bytes",
+        type=int,
+        metavar="N",
+        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
+    )
+    parser.add_argument(
+        "--new-state",
+        action="store_true",
+        help="start over, though files beside the logs say that the job has run before",
+    )
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _check_state(path: Path, job: str | None) -> None:
+    """Refuse to make a state file: the worker that started this process has made it."""
+    place, _ = state_of(path, job)
+    if not place.exists():
+        raise StateLostError(
+            "the state file is gone, which the worker of this job had", place=str(place)
+        )
+
+
+@contextlib.contextmanager
+def metrics_served(
+    measures: Callable[[], Iterable[Measure]], job: Callable[[], str], place: str | None
+) -> Iterator[int]:
+    """Serve the measures of *job* at *place*, if it is one; give the port."""
+    if place is None:
+        yield 0
+        return
+    # Only here: it takes a tenth of a second to import.
+    from headrace.connector.obs.metrics import Metrics, metrics_address  # noqa: PLC0415
+
+    address = metrics_address(place, key="--metrics")
+    with contextlib.closing(Metrics(address, measures, job())) as metrics:
+        yield metrics.port
+
+
+def verify_main(arguments: Sequence[str]) -> int:
+    """Print the committed books of a job; return 4 if they do not balance."""
+    parser = job_parser(
+        "verify", "Print the books of a job as committed; exit 4 if they do not balance."
+    )
+    parser.add_argument("--by-split", action="store_true", help="also the books of each split")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    given = parser.parse_args(arguments)
+    job = enter(given.job_file, given.job)
+    books, failed = _committed(job)
+    sources = failed_sources(job.notes, job.name)
+    wrong = books_differences(books)
+    if given.json:
+        verdict = verdict_of(job.name, books, failed, sources)
+        sys.stdout.write(json.dumps(verdict, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(f"{error}\n" for error in sources)
+        sys.stdout.write(failed_text(failed, len(books)))
+        sys.stdout.write(waiting_text(books, str(given.job_file)))
+        _print_books(books, by_split=given.by_split)
+        said = "the books differ" if wrong else "the books balance"
+        sys.stdout.write(f"{said}{' for what was read before that' if failed else ''}\n")
+    for line in wrong:
+        sys.stderr.write(f"error [{BooksDifferError.code}]: {line}\n")
+    return BOOKS_DIFFER_STATUS if wrong else 0
+
+
+def _committed(job: Job) -> tuple[Sequence[SplitBooks], Mapping[str, str]]:
+    """Return the books of a job, whichever engine runs it, and why splits of it failed."""
+    with contextlib.closing(job.open_store(create=False)) as store:
+        checkpoint = checkpoint_of(job.state, job.name)
+        is_committed = bool(store.plans().in_force.splits or store.leases())
+        if not is_committed and checkpoint.committed() is None:
+            raise StateFileError(
+                f"holds nothing of job {job.name}", place=str(job.state), hint="run the job first"
+            )
+        context = Context(
+            job=job.name,
+            clock=SystemClock(),
+            job_key=store.job_key(),
+            log=structlog.stdlib.get_logger(),
+            spectator=True,
+        )
+        with contextlib.closing(made_source(job, context)) as source:
+            if not is_committed:
+                return books_of(stream_states(checkpoint, source), source, thorough=True), {}
+            failed = failed_splits(store.seen(), [row.split for row in store.leases()])
+            return committed_books(store, source, thorough=True), failed
+
+
+def _print_books(books: Sequence[SplitBooks], *, by_split: bool) -> None:
+    for split in books if by_split else ():
+        sys.stdout.write(f"split {split.split}\n")
+        text = spans_text([split]) + books_text([split])
+        sys.stdout.writelines(f"  {line}\n" for line in text.splitlines())
+    sys.stdout.write(spans_text(books) + books_text(books))
+
+
+def enter(path: Path, name: str | None = None) -> Job:
+    """Read a job file and go to its directory, to which the paths in it are relative.
+
+    *name* stands for that in the file.
+    """
+    job = read_job(path, name)
+    os.chdir(job.directory)
+    return job
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
+    signals = 0
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            os._exit(1)
+        stop()
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            [Problem("--summary-json", f"cannot be written: {error.strerror}")], place=str(path)
+        ) from error
+
+
+def balance(books: Sequence[SplitBooks]) -> None:
+    """Raise BooksDifferError if an equation of *books* does not hold."""
+    wrong = books_differences(books)
+    if wrong:
+        raise BooksDifferError("; ".join(wrong), hint="`headrace verify` prints the books")

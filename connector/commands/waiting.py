@@ -1,0 +1,60 @@
+"""`headrace waiting`: what was read and is not published, because copies of it are missing."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+from headrace.connector.commands.job_parser import job_parser
+from headrace.connector.commands.run import enter
+from headrace.connector.stores import Store
+from headrace.connector.stores.job import Job
+from headrace.plugins import Waiting
+
+SHOWN_MAX: Final = 100
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each; return 0."""
+    parser = job_parser(
+        "waiting",
+        "What a job has read and not published, because copies of it are missing: "
+        "what has waited longest first, as of the last commit. `headrace inspect` decodes a copy: "
+        "its place is the id of the segment and the position in it.",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, one object a line")
+    parser.add_argument(
+        "--limit", type=int, default=SHOWN_MAX, metavar="N", help=f"at most N ({SHOWN_MAX})"
+    )
+    given = parser.parse_args(arguments)
+    job = enter(given.job_file, given.job)
+    with closing(job.open_store(create=False)) as store:
+        found = waiting_of(job, store)
+    for split, each in found[: max(0, given.limit)]:
+        line = json.dumps({"split": split, **dataclasses.asdict(each)})
+        sys.stdout.write(f"{line if given.json else _text(split, each)}\n")
+    if len(found) > max(0, given.limit) and not given.json:
+        sys.stdout.write(f"and {len(found) - max(0, given.limit)} more\n")
+    return 0
+
+
+def waiting_of(job: Job, store: Store) -> Sequence[tuple[str, Waiting]]:
+    """Return what waits in the committed positions of all splits, and in which split."""
+    found = [
+        (state.split, each)
+        for state in store.states()
+        if state.position is not None
+        for each in job.source.decode_position(state.position).waiting()
+    ]
+    return sorted(found, key=lambda pair: -pair[1].seconds)
+
+
+def _text(split: str, each: Waiting) -> str:
+    copies = ", ".join(f"{node} {place}" for node, place in each.copies.items())
+    missing = ", ".join(each.missing) or "nodes that are not read"
+    return (
+        f"{each.subject}, split {split}: has {copies}; missing: {missing}; "
+        f"needs {each.needed or 'more'}; {each.seconds} s"
+    )

@@ -1,0 +1,195 @@
+"""`headrace worker`: all jobs of a state file, processes for each, and the HTTP doors."""
+
+import argparse
+import asyncio
+import os
+import signal
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.control.jobs import read_worker
+from headrace.connector.hosting.supervisor import Supervisor, start_child
+from headrace.connector.obs.logging import threshold
+from headrace.connector.obs.metrics import merged
+from headrace.connector.rest.auth import Authenticator, Tokens
+from headrace.connector.rest.config import RestConfig, addresses
+from headrace.connector.rest.logins import CassandraLogins
+from headrace.connector.rest.server import RestServer
+from headrace.connector.rest.users import read_users
+from headrace.connector.runtime.splits.watch import RestartPolicy
+from headrace.connector.stores.job import WorkerFile
+from headrace.plugins import ConfigError, HeadraceError, Problem, parse_config
+
+FORCED_STATUS: Final = 1
+PUMPS_MAX: Final = 256
+
+
+def worker_main(arguments: Sequence[str]) -> int:
+    """Run until SIGTERM. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="headrace worker",
+        description="Run all jobs that the statements of a state file define, and serve HTTP.",
+    )
+    parser.add_argument("file", type=Path, metavar="WORKER.yaml", help="a job file without a job")
+    parser.add_argument(
+        "--rest", metavar="HOST:PORT", help="the address of the HTTP server, instead of the file's"
+    )
+    parser.add_argument(
+        "--pumps",
+        type=int,
+        choices=range(1, PUMPS_MAX + 1),
+        default=1,
+        metavar="N",
+        help="processes for each job, which share its splits",
+    )
+    parser.add_argument(
+        "--new-state",
+        action="store_true",
+        help="start jobs over, though files beside the logs say that they have run before",
+    )
+    given = parser.parse_args(arguments)
+    written = read_worker(given.file)
+    rest = dict(written.rest)
+    if given.rest is not None:
+        rest |= {"listen": given.rest, "listen_services": ""}
+    config = parse_config(RestConfig, rest, place=f"{given.file}: rest")
+    more = ("--new-state",) if given.new_state else ()
+    return asyncio.run(_serve(given.file.absolute(), written, config, more, pumps=given.pumps))
+
+
+async def _serve(
+    path: Path, written: WorkerFile, config: RestConfig, more: Sequence[str], *, pumps: int
+) -> int:
+    log = structlog.stdlib.get_logger()
+    supervisor = Supervisor(
+        written.state,
+        lambda job: start_child(path, job, threshold(), *more),
+        log=log,
+        policy=RestartPolicy(
+            restarts_max=written.runtime.restarts_max,
+            pause_ms=round(written.runtime.restart_pause_seconds * 1000),
+        ),
+        pumps=pumps,
+    )
+    server = RestServer(
+        written.state,
+        log=log,
+        hosts=config.hosts,
+        authenticator=authenticator_of(config, path.parent),
+        metrics=lambda: merged(supervisor.metrics_ports()),
+        file=path,
+    )
+    tls = tls_of(config, path.parent)
+    over = asyncio.Event()
+    _end_by_signals(over, supervisor.kill)
+    loop, failures = asyncio.get_running_loop(), list[HeadraceError]()
+
+    def supervise() -> None:
+        try:
+            supervisor.run()
+        except HeadraceError as error:  # Jobs are no longer supervised: so serving ends.
+            failures.append(error)
+        finally:
+            loop.call_soon_threadsafe(over.set)
+
+    thread = threading.Thread(target=supervise, name="supervisor")
+    try:
+        for address in addresses(config.listen):
+            await server.start(address, tls)
+        for address in addresses(config.listen_services):
+            await server.start(address, tls, services_only=True)
+        thread.start()
+        await over.wait()
+    finally:
+        supervisor.stop()
+        await server.close()
+        if thread.ident is not None:
+            await loop.run_in_executor(None, thread.join)
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def authenticator_of(config: RestConfig, folder: Path) -> Authenticator:
+    """Return who is let in; paths are relative to *folder*. Raises ConfigError."""
+    users, certificates = read_users(folder / config.users) if config.users else (None, None)
+    tokens = None
+    if config.jwt_keys and config.jwt_issuer and config.jwt_audience:
+        https = config.jwt_keys.startswith("https://")
+        tokens = Tokens(
+            keys=config.jwt_keys if https else str(folder / config.jwt_keys),
+            issuer=config.jwt_issuer,
+            audience=config.jwt_audience,
+            role_claim=config.jwt_role_claim,
+        )
+    logins = _logins(config, folder) if config.cassandra else None
+    return Authenticator(users=users, certificates=certificates, tokens=tokens, logins=logins)
+
+
+def _logins(config: RestConfig, folder: Path) -> CassandraLogins:
+    """Return Cassandra's users, who are asked over connections of their own."""
+    from headrace.connector.shell.cql import (  # noqa: PLC0415 (slow, seldom needed)
+        CqlConnection,
+        CqlTarget,
+    )
+
+    (node,) = addresses((str(config.cassandra),))
+    tls = _tls_to_cassandra(folder / config.cassandra_ca) if config.cassandra_ca else None
+
+    def connect(name: str, password: str) -> CqlConnection:
+        target = CqlTarget(
+            host=node.host, port=node.port, username=name, password=password, tls=tls
+        )
+        return CqlConnection(target)
+
+    return CassandraLogins(connect)
+
+
+def _tls_to_cassandra(authority: Path) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(authority))
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem("rest.cassandra_ca", f"cannot be used: {reason}")]) from error
+    context.check_hostname = False  # Nodes are named by address.
+    return context
+
+
+def tls_of(config: RestConfig, folder: Path) -> ssl.SSLContext | None:
+    """Return how connections are encrypted; None where they are not. Raises ConfigError."""
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / config.tls_certificate, folder / config.tls_key)
+        if config.tls_client_ca:
+            context.load_verify_locations(folder / config.tls_client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError([Problem("rest.tls_certificate", f"cannot be used: {reason}")]) from error
+    return context
+
+
+def _end_by_signals(over: asyncio.Event, kill: Callable[[], None]) -> None:
+    """Stop cleanly at the first SIGTERM or SIGINT, and at once at the second."""
+    heard = 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+        if heard > 1:
+            kill()
+            os._exit(FORCED_STATUS)
+        over.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, partial(hear))

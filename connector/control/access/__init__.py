@@ -1,0 +1,1 @@
+"""Who may change what, and the record of every attempt."""

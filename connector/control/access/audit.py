@@ -1,0 +1,137 @@
+"""The audit: one line of JSON for each attempt to change something, allowed or denied.
+
+No line holds a configuration, only the hash of what was there before and after. Each line holds the
+hash of the line before it, so that none can be changed or taken out without a trace.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.connector.control.access.permission import Caller
+from headrace.connector.stores import StoreUnavailableError
+from headrace.plugins import HeadraceError
+
+FIRST: Final = "0" * 64
+LINE_BYTES_MAX: Final = 16_384
+
+
+class Audit:
+    """Appends to one file, which several processes may do."""
+
+    def __init__(self, path: Path) -> None:
+        """Write to *path*."""
+        self._path = path
+
+    def ready(self) -> None:
+        """Make sure that a line can be written. Raises StoreUnavailableError."""
+        try:
+            os.close(_opened(self._path))
+        except OSError as failure:
+            raise _unwritable(self._path, failure) from failure
+
+    def note(  # noqa: PLR0913 (the fields of a line)
+        self,
+        caller: Caller,
+        verb: str,
+        subject: str,
+        *,
+        before: str,
+        after: str,
+        error: HeadraceError | None,
+        warned: str = "",
+    ) -> None:
+        """Append a line about an attempt; *warned* has the codes of what its caller was warned of.
+
+        Raises:
+            StoreUnavailableError: it cannot be written.
+
+        """
+        outcome = "warned" if warned else "done"
+        line = {
+            "ts": datetime.fromtimestamp(time.time(), UTC).isoformat(),
+            "execution_id": secrets.token_hex(8),
+            "actor": caller.name,
+            "roles": [caller.role.name.lower(), *caller.roles],
+            "address": caller.address,
+            "door": caller.door,
+            "verb": verb,
+            "object": subject[:400],
+            "before": before,
+            "after": after,
+            "outcome": outcome if error is None else "refused",
+            "reason": warned if error is None else error.code,
+        }
+        try:
+            _append(self._path, line)
+        except OSError as failure:
+            raise _unwritable(self._path, failure) from failure
+
+
+def fingerprint(text: str | None) -> str:
+    """Return what stands for *text* in a line; of nothing, nothing."""
+    return "" if text is None else hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def broken_lines(path: Path) -> Iterator[int]:
+    """Yield the numbers of the lines, from 1, that are not what followed the line before."""
+    previous = FIRST
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = json.loads(raw)
+                good = line.pop("hash") == _hash(line) and line["previous"] == previous
+            except (ValueError, KeyError, AttributeError, TypeError):
+                good = False
+            if not good:
+                yield number
+            previous = _hash_in(raw)
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:  # Any: JSON.
+    handle = _opened(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        line["previous"] = _last_hash(handle)
+        line["hash"] = _hash(line)
+        os.write(handle, json.dumps(line).encode() + b"\n")
+    finally:
+        os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+
+
+def _unwritable(path: Path, failure: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"the audit cannot be written: {failure.strerror}",
+        place=str(path),
+        hint="nothing is changed without it",
+    )
+
+
+def _last_hash(handle: int) -> str:
+    size = os.fstat(handle).st_size
+    tail = os.pread(handle, LINE_BYTES_MAX, max(0, size - LINE_BYTES_MAX))
+    lines = tail.splitlines()
+    return _hash_in(lines[-1]) if lines else FIRST
+
+
+def _hash_in(raw: bytes) -> str:
+    try:
+        return str(json.loads(raw)["hash"])
+    except (ValueError, KeyError, TypeError):
+        return FIRST
+
+
+def _hash(line: Mapping[str, Any]) -> str:  # Any: JSON.
+    text = json.dumps(dict(line), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

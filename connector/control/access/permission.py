@@ -1,0 +1,146 @@
+"""Who may do what: callers, what verbs need, and the guards that decide. When unsure, they deny."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar, Final, Protocol
+
+from headrace.connector.language.statements import TableName
+from headrace.plugins import HeadraceError
+
+CACHE_SECONDS: Final = 60.0
+CACHED_MAX: Final = 10_000
+
+
+class Role(IntEnum):
+    """What a caller is to us; each may do what those before it may."""
+
+    NOBODY = 0
+    VIEWER = 1
+    OPERATOR = 2
+    """May also pause, resume, stop and restart."""
+    ADMIN = 3
+    """May also create, change and drop, and move positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks, through which door, from where. `role` is what that door knows of the caller."""
+
+    name: str = "local"
+    role: Role = Role.ADMIN
+    door: str = "local"
+    address: str = ""
+    roles: tuple[str, ...] = field(default=())
+
+
+LOCAL: Final = Caller()
+CALLER: Final[ContextVar[Caller]] = ContextVar("caller", default=LOCAL)
+"""Whoever the current request is from."""
+
+
+class UnauthorizedError(HeadraceError):
+    """The caller may not do that. Its words are Cassandra's."""
+
+    code: ClassVar[str] = "unauthorized"
+    exit_status: ClassVar[int] = 2
+    title: ClassVar[str] = "Unauthorized"
+
+
+class Guard(Protocol):
+    """Decides whether a caller may do something."""
+
+    def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
+        """Return if *caller* may; *table* is what a new source would read.
+
+        Raises:
+            UnauthorizedError: it may not, or nobody can be asked.
+
+        """
+
+
+class RoleGuard:
+    """Goes by what the door knows: the role of its user. Whoever may write the file is local."""
+
+    def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
+        """See `Guard`."""
+        del table
+        if caller.role < needed:
+            raise UnauthorizedError(
+                f"User {caller.name} has role {caller.role.name.lower()}, and this needs "
+                f"{needed.name.lower()}"
+            )
+
+
+class Authority(Protocol):
+    """What Cassandra knows of a role. Every call may block, and raises when it cannot be asked."""
+
+    cluster: str
+
+    def is_superuser(self, role: str) -> bool:
+        """Whether *role* is one, by itself or by a role that was granted to it."""
+
+    def has_cdc(self, role: str) -> bool:
+        """Whether *role* has the permission CDC on the cluster."""
+
+    def may_select(self, role: str, table: TableName) -> bool:
+        """Whether *role* may read *table*."""
+
+
+class CassandraGuard:
+    """Goes by Cassandra's own roles: superusers, and those with the permission CDC.
+
+    A source also needs SELECT on its table: else it were a way to read what one may not. Answers
+    are kept for up to `CACHE_SECONDS`; errors are refusals.
+    """
+
+    def __init__(
+        self, authority: Authority, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Ask *authority*."""
+        self._authority = authority
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+
+    def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
+        """See `Guard`."""
+        if needed <= Role.VIEWER:
+            return
+        authority, name = self._authority, caller.name
+        if self._ask("superuser", name, lambda: authority.is_superuser(name)):
+            return
+        if not self._ask("cdc", name, lambda: authority.has_cdc(name)):
+            raise UnauthorizedError(
+                f"User {name} has no CDC permission on <{authority.cluster}> or any of its parents",
+                hint="a superuser may, and a role with the permission CDC on the cluster",
+            )
+        if table is None:
+            return
+        shown = f"{table.keyspace}.{table.name}"
+        if not self._ask(f"select {shown}", name, lambda: authority.may_select(name, table)):
+            raise UnauthorizedError(
+                f"User {name} has no SELECT permission on <table {shown}> or any of its parents",
+                hint="a source is a way to read the table",
+            )
+
+    def _ask(self, what: str, name: str, question: Callable[[], bool]) -> bool:
+        now = self._clock()
+        until, known = self._known.get((what, name), (0.0, False))
+        if now < until:
+            return known
+        try:
+            found = question()
+        except Exception as error:
+            raise UnauthorizedError(
+                f"User {name}: the permissions could not be read ({type(error).__name__})",
+                hint="denied, because nobody could be asked",
+            ) from error
+        if len(self._known) >= CACHED_MAX:
+            self._known.clear()
+        self._known[what, name] = (now + CACHE_SECONDS, found)
+        return found
+
+
+ROLES: Final[Mapping[str, Role]] = {role.name.lower(): role for role in Role if role}

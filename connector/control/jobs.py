@@ -1,0 +1,232 @@
+"""The job file: what `headrace run` runs. Reads, checks and completes it; connects to nothing."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.connector.foundation.configured import checked_config, plugin_part
+from headrace.connector.foundation.confinement import Bounds
+from headrace.connector.foundation.job_file import (
+    EARLIEST,
+    JobFile,
+    RuntimeConfig,
+    read_job_file,
+)
+from headrace.connector.foundation.references import check_references
+from headrace.connector.stores.job import (
+    Job,
+    WorkerFile,
+    notes_of,
+    place_and_name,
+    store_class,
+)
+from headrace.connector.stores.sqlite.store import SqliteStore
+from headrace.plugins import (
+    ConfigError,
+    Problem,
+    ServiceWishes,
+    SidecarService,
+    Source,
+    declared_options,
+)
+from headrace.plugins.config.options import NOT_AN_OPTION
+from headrace.plugins.discovery import load
+
+if TYPE_CHECKING:
+    from headrace.connector.control.catalogue import JobParts
+    from headrace.connector.stores import Store
+
+
+def read_worker(path: Path) -> WorkerFile:
+    """Read the file at *path* as a worker's.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+
+    """
+    written = read_job_file(path)
+    problems: list[Problem] = []
+    if written.sink is not None or written.job is not None:
+        hint = "a worker runs the jobs that the statements in `state` define"
+        key = "job" if written.sink is None else "sink"
+        problems.append(Problem(key, "cannot be given to a worker", hint))
+    runtime = checked_config("runtime", RuntimeConfig, written.runtime, problems, "runtime")
+    if problems or runtime is None:
+        raise ConfigError(problems, place=str(path))
+    return WorkerFile(state=notes_of(path, written), runtime=runtime, rest=written.rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobText:
+    """A job as written, with the parts that statements define; its references unresolved."""
+
+    name: str
+    directory: Path
+    state: Path
+    notes: Path
+    source: Mapping[str, Any] = field(repr=False)
+    sink: Mapping[str, Any] = field(repr=False)
+    runtime: Mapping[str, Any]
+    store: Mapping[str, Any] | None = field(repr=False)
+    start: str
+    bounds: Bounds | None
+    """Where a sink of statements may write; None for one of the job file itself."""
+
+
+def job_text(path: Path, job: str | None = None) -> JobText:
+    """Read the job file at *path*; ask its state for the parts it leaves out.
+
+    Raises:
+        ConfigError: the file cannot be read, or is none.
+        StateFileError: the state file is needed and cannot be used.
+        SecretUnavailableError: a sink of statements refers to what it may not; see
+            `check_references`.
+
+    """
+    written = read_job_file(path)
+    notes, name = place_and_name(path, written, job)
+    source, sink, runtime_given = dict(written.source), written.sink, dict(written.runtime)
+    start = written.start
+    if sink is None:
+        parts = _from_statements(notes, name)
+        sink, start = parts.sink, start or parts.start
+        source = _source_of(path, written, parts.cluster)
+        parts.name_tables(source)
+        check_references(sink, section="sink")
+        if parts.service:
+            source = _of_service(source, parts.service.wishes)
+            runtime_given |= parts.service.runtime
+    return JobText(
+        name=name,
+        directory=path.absolute().parent,
+        state=path.absolute().parent / written.state,
+        notes=notes,
+        source=source,
+        sink=sink,
+        runtime=runtime_given,
+        store=written.store,
+        start=start or EARLIEST,
+        bounds=_bounds_of(path, written) if written.sink is None else None,
+    )
+
+
+def read_job(path: Path, job: str | None = None) -> Job:
+    """Read and check the job file at *path*; ask its state for the parts it leaves out.
+
+    *job* stands for the name in the file.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+        StateFileError: the state file is needed and cannot be used.
+        SecretUnavailableError: a reference to a secret leads to nothing here.
+
+    """
+    text = job_text(path, job)
+    problems: list[Problem] = []
+    source_class, source_config = plugin_part("source", text.source, problems)
+    sink_class, sink_config = plugin_part("sink", text.sink, problems, text.bounds)
+    runtime = checked_config("runtime", RuntimeConfig, text.runtime, problems, "runtime")
+    kind: type[Store] | None = SqliteStore
+    store_config = None
+    if text.store is not None:
+        plugin, store_config = plugin_part("store", text.store, problems)
+        kind = store_class(plugin) if plugin else None
+    if problems or runtime is None or kind is None:
+        parts = {"source": source_class, "sink": sink_class, "store": kind}
+        sections = {name: part and part.config_class for name, part in parts.items()}
+        found = placed(problems, {**sections, "runtime": RuntimeConfig, "": JobFile})
+        raise ConfigError(found, place=str(path))
+    return Job(
+        name=text.name,
+        directory=text.directory,
+        state=text.state,
+        file=path.absolute(),
+        source=source_class,
+        source_config=source_config,
+        sink=sink_class,
+        sink_config=sink_config,
+        runtime=runtime,
+        store=kind,
+        store_config=store_config,
+        start=text.start,
+    )
+
+
+# Any: of its config_class.
+def read_source(
+    path: Path, job: str, *, alone: bool = False, cluster: str = ""
+) -> tuple[type[Source], Any]:
+    """Return a job's source, by statements unless *alone*. Raises as `read_job` does.
+
+    Alone it is that of *cluster*, or the first one.
+    """
+    if alone:
+        written = read_job_file(path)
+        source: Mapping[str, Any] = _source_of(path, written, cluster)
+    else:
+        source = job_text(path, job).source
+    problems: list[Problem] = []
+    source_class, source_config = plugin_part("source", source, problems)
+    if problems:
+        raise ConfigError(problems, place=str(path))
+    return source_class, source_config
+
+
+def bounds_of(path: Path) -> Bounds:
+    """Return what the file at *path* allows sinks of statements. Raises ConfigError."""
+    return _bounds_of(path, read_job_file(path))
+
+
+def _bounds_of(path: Path, written: JobFile) -> Bounds:
+    state = path.absolute().parent / written.state
+    return Bounds(file=path.absolute(), state=state, roots=written.sink_files_roots)
+
+
+def _from_statements(state: Path, job: str) -> "JobParts":
+    """Ask the statements for the sink and the tables."""
+    # Only when needed, and they ask for a job themselves.
+    from headrace.connector.control.catalogue import job_parts  # noqa: PLC0415
+    from headrace.connector.stores.open_control_store import open_notes  # noqa: PLC0415
+
+    with closing(open_notes(state, create=False)) as notes:
+        return job_parts(notes, job)
+
+
+def _of_service(source: dict[str, Any], wishes: ServiceWishes) -> dict[str, Any]:
+    """Return *source* as the services want it; `read_job` says if no plugin is named."""
+    if not isinstance(name := source.get("plugin"), str):
+        return source
+    return dict(SidecarService.of_class(load("sources", name)).of_service(source, wishes))
+
+
+def _source_of(path: Path, written: JobFile, cluster: str) -> dict[str, Any]:
+    """Return what is read of a cluster; without a name, of the first one."""
+    if not cluster:
+        return dict(written.source)
+    found = written.clusters.get(cluster)
+    if not isinstance(found, Mapping):
+        known = ", ".join(sorted(written.clusters)) or "none"
+        problem = Problem("clusters", f"has no source {cluster!r}", f"there are: {known}")
+        raise ConfigError([problem], place=str(path))
+    return dict(found)
+
+
+def placed(problems: Sequence[Problem], sections: Mapping[str, type | None]) -> Sequence[Problem]:
+    """Return *problems*; the hint of an option that is another section's says whose it is.
+
+    *sections* are the classes of options by the names of sections, None where that is not known;
+    that of the keys that stand in no section has the name "".
+    """
+    declared = {name: declared_options(found) for name, found in sections.items() if found}
+    made = []
+    for problem in problems:
+        section, _, key = problem.key.partition(".")
+        homes = [name for name, options in declared.items() if key in options and name != section]
+        if problem.message == NOT_AN_OPTION and homes:
+            hint = f"it is an option of `{homes[0]}`"
+            outside = f"it stands beside `{section}`, not in it"
+            problem = replace(problem, hint=hint if homes[0] else outside)  # noqa: PLW2901
+        made.append(problem)
+    return made

@@ -1,0 +1,82 @@
+"""The installed plugins as lists and forms show them. Loading one imports it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import __version__
+from headrace.connector.control.connector_config import sink_options
+from headrace.connector.control.entries import ConnectorOptions
+from headrace.connector.control.plugins.search import connector_class
+from headrace.connector.foundation.secrets import secret_problems
+from headrace.plugins import HeadraceError, Problem, discovery
+from headrace.plugins.config.forms import CheckedOption, Definition, check_options, definitions
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """An installed plugin; `group` is its entry-point group's last word."""
+
+    group: str
+    name: str
+    class_name: str
+    version: str
+
+    @property
+    def config_class(self) -> type | None:
+        """Return what declares its options; of a source, those of its connectors."""
+        if self.group == "sources":
+            return ConnectorOptions
+        found: type | None = getattr(self._load(), "config_class", None)
+        return found
+
+    def definitions(self) -> Sequence[Definition]:
+        """Return the options that its forms show."""
+        group = "Connector" if self.group == "sources" else self.class_name
+        return definitions(self.config_class, group=group) if self.config_class else []
+
+    def check(self, config: Mapping[str, str]) -> Sequence[CheckedOption]:
+        """Return every key of a sink's config, and what is wrong with it."""
+        config_class = self.config_class
+        if config_class is None:
+            return []
+        options = sink_options(config)
+        problems: list[Problem] = secret_problems(config_class, options)
+        return check_options(config_class, options, group=self.class_name, problems=problems)
+
+    def _load(self) -> Any:  # noqa: ANN401 (a plugin's class)
+        return discovery.load(self.group, self.name)
+
+
+def installed() -> Sequence[PluginInfo]:
+    """Return all sources that statements can name, all sinks and codecs, but broken ones."""
+    found = []
+    for group in ("sinks", "sources", "codecs"):
+        for entry in sorted(discovery.entries(group)):
+            try:
+                plugin = discovery.load(group, entry.name)
+            except HeadraceError:
+                continue
+            version = entry.dist.version if entry.dist else __version__
+            if group == "sources" and not plugin.word:
+                continue
+            suffix = {"sinks": "Sink", "codecs": "Codec"}.get(group) or source_suffix(plugin.word)
+            made = connector_class(entry.name, suffix)
+            found.append(PluginInfo(group, entry.name, made, version))
+    return found
+
+
+def source_suffix(word: str) -> str:
+    """Return how the class of a source ends whose statements say DATA_SOURCE *word*."""
+    return f"{word.capitalize()}Source"
+
+
+def find_plugin(name: str) -> PluginInfo | None:
+    """Return the plugin of a class, which may stand without package and `Connector`."""
+    return next(iter(find_plugins(name)), None)
+
+
+def find_plugins(name: str) -> Sequence[PluginInfo]:
+    """Return all plugins of that name or class: a source and a sink may have the same name."""
+    simple = name.rpartition(".")[2].removesuffix("Connector")
+    return [each for each in installed() if simple in (each.class_name, each.name)]

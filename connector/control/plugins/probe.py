@@ -1,0 +1,260 @@
+"""The process that `probing.ask` starts: it asks one plugin one question, and ends.
+
+The question comes as JSON on standard input, the answer goes as JSON to standard output. Whatever
+the plugin prints goes elsewhere. Nothing is claimed, committed, released or written.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from headrace.connector.control.jobs import bounds_of, read_source
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.offered import located
+from headrace.connector.foundation.references import resolved
+from headrace.connector.foundation.sink_stores import written_paths
+from headrace.connector.obs.blame import HINT, PluginBrokenError, making, told
+from headrace.connector.obs.logging import configure
+from headrace.connector.stores.job import state_of
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import (
+    Batch,
+    CheckResult,
+    CloseReason,
+    ConfigError,
+    Context,
+    Demand,
+    HeadraceError,
+    Position,
+    Reader,
+    Record,
+    Resplitting,
+    RetriableError,
+    Sink,
+    Source,
+    Split,
+    TableChecks,
+    parse_config,
+)
+from headrace.plugins.discovery import load
+from headrace.plugins.records.record import readable
+
+PREVIEW_SECONDS_MAX: Final = 20.0
+CHANGE_CHARS_MAX: Final = 64 * 1024  # Of one change that is shown; the rest is cut off.
+
+Question = Mapping[str, Any]  # Whatever JSON holds.
+Json = Any
+Key = tuple[tuple[str, str], ...]
+Stand = tuple[Split, Position | None]
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    configure("error")
+    json.dump(answer_to(json.load(sys.stdin)), answers)
+    answers.flush()
+    os._exit(0)  # Threads of a plugin, or of a library, need not be waited for.
+
+
+def answer_to(question: Question) -> Mapping[str, Json]:
+    """Return the `answer`, or an `error`: code, key, message and hint."""
+    try:
+        return {"answer": ANSWERS[question["verb"]](question)}
+    except ConfigError as error:
+        first, *others = error.problems
+        if others:
+            return {"error": [error.code, "", error.message, error.hint]}
+        return {"error": [error.code, first.key, first.message, first.hint]}
+    except HeadraceError as error:
+        place = f"{error.place}: " if error.place else ""
+        return {"error": [error.code, "", f"{place}{error.message}", error.hint]}
+    except Exception as error:  # noqa: BLE001 (a stranger's plugin)
+        return {"error": [PluginBrokenError.code, "", told(error), HINT]}
+
+
+def validate(question: Question) -> Json:
+    """Return check, result, message and hint of each finding about a sink."""
+    plugin: type[Sink] = load("sinks", question["plugin"])
+    options = resolved(question["options"], section="sink", confined=True)
+    config: object = parse_config(plugin.config_class, options)
+    file = question.get("job_file")
+    if file is None and (unknown := list(written_paths(config))):
+        hint = "ask the worker, over HTTP or with --state WORKER.yaml"
+        said = "only the file that the job is run with says where this may write"
+        return [[key, CheckResult.UNKNOWN.value, said, hint] for key, _ in unknown]
+    if file is not None:
+        if outside := bounds_of(Path(file)).problems(config):
+            return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
+        os.chdir(Path(file).parent)  # As the job that it is run with.
+    with making(plugin, "made", config):
+        sink = plugin(config, _context("validate", bytes(16)))
+    with making(sink, "checked", config):
+        findings = sink.check()
+    return [[f.check, f.result.value, f.message, f.hint] for f in findings]
+
+
+def lag(question: Question) -> Json:
+    """Return, of a job, what each part has left to read, and when the oldest was written.
+
+    `parts` holds partition, bytes, files and problem for each part of each split, `oldest_us` µs
+    since 1970 of the oldest change that was not published; null where there is none or it cannot
+    be told.
+    """
+    with _opened(question) as (source, stands):
+        parts = [
+            [dict(part.partition), part.size_bytes, part.files, part.problem]
+            for split, position in stands
+            for part in source.backlog(split, position)
+        ]
+        oldest_us = None
+        if any(size_bytes for _, size_bytes, _, _ in parts):
+            readers = [source.open(split, position) for split, position in stands]
+            with contextlib.suppress(RetriableError):  # A part that cannot be read now.
+                times = [record.timestamp_us for reader in readers for record in _first(reader)]
+                oldest_us = min((time_us for time_us in times if time_us > 0), default=None)
+        return {"parts": parts, "oldest_us": oldest_us}
+
+
+def locate(question: Question) -> Json:
+    """Return where each split would stand at a target, and what would come again or not at all.
+
+    Of each split: its name, the new position (null: anew), and of each part partition, offset
+    before and after, and bytes and files behind it before and after.
+    """
+    with _opened(question) as (source, stands):
+        wanted = [stand for stand in stands if question["split"] in (None, stand[0].split_id)]
+        found = []
+        for split, position in wanted:
+            moved = located(source, split, position, question["target"])
+            parts = _compared(source, split, position, moved)
+            found.append([split.split_id, _encoded(moved), parts])
+        return found
+
+
+def preview(question: Question) -> Json:
+    """Return operation, write time in µs and document of the next changes of a table."""
+    limit, table = int(question["limit"]), question["table"]
+    until = time.monotonic() + PREVIEW_SECONDS_MAX
+    with _opened(question) as (source, stands):
+        reading = [source.open(split, position) for split, position in stands]
+        changes: list[Json] = []
+        while reading and len(changes) < limit and time.monotonic() < until:
+            for reader in tuple(reading):
+                batch = reader.read(Demand(records_max=limit))
+                if not isinstance(batch, Batch):
+                    reader.close(CloseReason.FINISHED)
+                    reading.remove(reader)
+                    continue
+                changes += [_shown(r) for r in batch.records() if r.schema.table == table]
+        return changes[:limit]
+
+
+def tables(question: Question) -> Json:
+    """Return code, message and hint of each warning about tables that a source is created on.
+
+    The job need not have run, nor have a sink: the source is made of the file alone.
+    """
+    path = Path(question["job_file"])
+    plugin, config = read_source(path, question["job"], alone=True, cluster=question["cluster"])
+    os.chdir(path.parent)  # Paths in the file are relative to it.
+    with making(plugin, "made", config):
+        source = plugin(config, _context(question["job"], bytes(16)))
+    with making(source, "asked about tables", config):
+        asked = question["tables"]
+        found = source.check_tables(asked) if isinstance(source, TableChecks) else ()
+    return [[warning.code, warning.message, warning.hint] for warning in found]
+
+
+ANSWERS: Final[Mapping[str, Callable[[Question], Json]]] = {
+    "lag": lag,
+    "locate": locate,
+    "preview": preview,
+    "tables": tables,
+    "validate": validate,
+}
+
+
+@contextlib.contextmanager
+def _opened(question: Question) -> Iterator[tuple[Source, Sequence[Stand]]]:
+    """Open the source of a job as a spectator; tell where each of its splits stands."""
+    path, job = Path(question["job_file"]), question["job"]
+    plugin, config = read_source(path, job)
+    place, _ = state_of(path, job)
+    with contextlib.closing(open_notes(place, create=False)) as notes:
+        store = notes.store(job)
+        job_key, states = store.job_key(), {state.split: state for state in store.states()}
+    os.chdir(path.parent)  # Paths in the file are relative to it.
+    with making(plugin, "made", config):
+        source = plugin(config, _context(job, job_key))
+    # Another number of splits is not in force before the job runs.
+    if states and isinstance(source, Resplitting):
+        source.follow(list(states))
+    stands: list[Stand] = []
+    for split in source.plan():
+        known = states.get(split.split_id)
+        encoded = known.position if known else None
+        stands.append((split, source.decode_position(encoded) if encoded else None))
+    yield source, stands
+    source.close()
+
+
+def _context(job: str, job_key: bytes) -> Context:
+    log = structlog.stdlib.get_logger()
+    return Context(job=job, clock=SystemClock(), job_key=job_key, log=log, spectator=True)
+
+
+def _first(reader: Reader) -> Iterator[Record]:
+    """Yield the first change that *reader* finds at once, if any."""
+    batch = reader.read(Demand(records_max=1))
+    if isinstance(batch, Batch):
+        yield from list(batch.records())[:1]
+
+
+def _compared(
+    source: Source, split: Split, before: Position | None, after: Position | None
+) -> list[Json]:
+    left_before, left_after = _left(source, split, before), _left(source, split, after)
+    was = {_key(p): dict(o) for p, o in before.describe()} if before else {}
+    will = {_key(p): dict(o) for p, o in after.describe()} if after else {}
+    keys = dict.fromkeys([*was, *will, *left_before, *left_after])
+    return [
+        [dict(key), was.get(key), will.get(key), left_before.get(key), left_after.get(key)]
+        for key in keys
+    ]
+
+
+def _left(source: Source, split: Split, position: Position | None) -> Mapping[Key, Json]:
+    left = source.backlog(split, position)
+    return {_key(b.partition): [b.size_bytes, b.files] for b in left if not b.problem}
+
+
+def _key(partition: Mapping[str, str]) -> Key:
+    return tuple(partition.items())
+
+
+def _encoded(position: Position | None) -> Json:
+    if position is None:
+        return None
+    encoded = position.encode()
+    chunks = {name: _text(content) for name, content in encoded.chunks.items()}
+    return [_text(encoded.head), chunks]
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _shown(record: Record) -> Json:
+    document = json.dumps(record.document(), default=readable, ensure_ascii=False)
+    if len(document) > CHANGE_CHARS_MAX:
+        document = f"{document[:CHANGE_CHARS_MAX]}…"
+    return [record.operation.value, record.timestamp_us, document]

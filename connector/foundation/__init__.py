@@ -1,0 +1,1 @@
+"""What each room of the framework may use: clock, processes, job file, secrets."""

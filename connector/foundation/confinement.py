@@ -1,0 +1,45 @@
+"""Where sinks of statements may write: below the folders that the worker's file allows.
+
+What a job file itself says about its sink is trusted, as is who may write that file.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.foundation.sink_stores import written_paths
+from headrace.plugins import Problem
+
+ROOTS_KEY: Final = "sink.files.roots"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What the file at *file* allows; relative paths are relative to its folder."""
+
+    file: Path
+    state: Path
+    roots: Sequence[str]
+
+    def problems(self, config: object) -> list[Problem]:
+        """Return what a sink's *config* would write where it may not."""
+        found = ((key, self._problem(path)) for key, path in written_paths(config))
+        return [Problem(key, *problem) for key, problem in found if problem]
+
+    def _problem(self, path: str) -> tuple[str, str] | None:
+        folder = self.file.absolute().parent
+        place = Path(os.path.realpath(folder / path))
+        roots = [Path(os.path.realpath(folder / root)) for root in self.roots]
+        if not any(place.is_relative_to(root) for root in roots):
+            known = ", ".join(map(str, roots)) or "none"
+            hint = f"folders for files: {known}; {ROOTS_KEY} in {self.file.name} names them"
+            return f"{str(place)[:200]!r} lies outside the folders for files", hint
+        state = Path(os.path.realpath(self.state))  # What lies beside it has longer names.
+        is_state = place.parent == state.parent and place.name.startswith(state.name)
+        if is_state:
+            return "is the job's own state file", "name another file"
+        if place == Path(os.path.realpath(self.file)):
+            return "is the job's own file", "name another file"
+        return None

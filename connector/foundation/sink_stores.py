@@ -1,0 +1,65 @@
+"""The stores that a sink's options name, for claims and for schemas, and what all of them write."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from headrace.plugins import (
+    ClaimStore,
+    ConfigError,
+    Problem,
+    SchemaStore,
+    SinkOptions,
+    declared_options,
+    parse_config,
+)
+from headrace.plugins.discovery import load
+
+SCHEMA_STORE_KEY: Final = "schema.store"
+CLAIM_STORE_KEY: Final = "large.store"
+
+
+def written_paths(config: object) -> Iterator[tuple[str, str]]:
+    """Yield key and path of each option of a sink's *config*, and of its stores, that writes."""
+    for key, (field, declared) in declared_options(type(config)).items():
+        path = getattr(config, field.name)
+        if declared.writes and isinstance(path, str):
+            yield key, path
+    if isinstance(config, SinkOptions):
+        for prefix, store in (
+            (CLAIM_STORE_KEY, claim_store_of(config)),
+            (SCHEMA_STORE_KEY, schema_store_of(config)),
+        ):
+            if store is not None:
+                yield from ((f"{prefix}.{key}", path) for key, path in written_paths(store[1]))
+
+
+def claim_store_of(options: SinkOptions) -> tuple[type[ClaimStore], object] | None:
+    """Return the claim store, if one is needed, and its configuration."""
+    policies = {options.large_policy, *options.large_policies.values()}
+    if "claim-check" not in policies:
+        return None
+    plugin: type[ClaimStore] = load("claim_stores", options.large_store, key=CLAIM_STORE_KEY)
+    return plugin, parsed_store(CLAIM_STORE_KEY, plugin.config_class, options.large_store_options)
+
+
+def schema_store_of(options: SinkOptions) -> tuple[type[SchemaStore], object] | None:
+    """Return the schema store, if one is named, and its configuration."""
+    if options.schema_store is None:
+        return None
+    plugin: type[SchemaStore] = load("schema_stores", options.schema_store, key=SCHEMA_STORE_KEY)
+    if options.schema_framing != "none" and not plugin.numbered:
+        found = f"needs a store that numbers schemas, found schema.store: {options.schema_store}"
+        hint = "give schema.store: registry, or leave schema.framing out: the header schemaId names"
+        raise ConfigError([Problem("schema.framing", found, f"{hint} each schema")])
+    return plugin, parsed_store(SCHEMA_STORE_KEY, plugin.config_class, options.schema_store_options)
+
+
+def parsed_store(prefix: str, config_class: type, given: Mapping[str, str]) -> object:
+    """Check options that stand after *prefix*."""
+    own = {key.removeprefix(f"{prefix}."): value for key, value in given.items()}
+    try:
+        config: object = parse_config(config_class, own)
+    except ConfigError as error:
+        problems = [Problem(f"{prefix}.{p.key}", p.message, p.hint) for p in error.problems]
+        raise ConfigError(problems) from error
+    return config

@@ -1,0 +1,265 @@
+"""Runs a job as it is wanted: run by run, for as long as this process lives.
+
+A run ends when the job is to stop, to start over, or is configured otherwise; what was read by then
+is settled and committed. The next one starts with what the board and the job file say at that time.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.connector.control.catalogue import adopt_sources, resumes_of
+from headrace.connector.control.job_files import note_job_file
+from headrace.connector.control.jobs import read_job
+from headrace.connector.control.status import live_workers
+from headrace.connector.foundation import crash
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.job_file import FILE_SUFFIXES
+from headrace.connector.foundation.processes import is_dead
+from headrace.connector.foundation.states import Desired
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.runtime.books.report import Outcome, Report
+from headrace.connector.runtime.failures.refusals import failed_sources
+from headrace.connector.runtime.failures.retry import Retry
+from headrace.connector.runtime.finishing import not_idle
+from headrace.connector.runtime.making import made_source
+from headrace.connector.runtime.position_recovery import catch_up
+from headrace.connector.runtime.replanning import Wish
+from headrace.connector.runtime.worker import Worker
+from headrace.connector.stores import StateLockedError, Store
+from headrace.connector.stores.job import Job, state_of
+from headrace.connector.stores.job_forks import forks_of, separate
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import FORK_MARK, Board, Wanted
+from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Problem
+from headrace.plugins.metrics import Measure
+
+LOOK_EVERY_SECONDS: Final = 0.2
+LOCK_SECONDS_MAX: Final = 60  # So long a state file is waited for that another process locks.
+LOCK_PAUSE_MS_MAX: Final = 1_000
+CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before a sink that could not be asked is asked again.
+
+
+class Host:
+    """Runs the job of one job file. `run` once; `stop` at any time."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        log: structlog.stdlib.BoundLogger,
+        job: str | None = None,
+        new_state: bool = False,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        """Take *job* instead of the name in the file, if given; open nothing yet.
+
+        With *new_state* a job that has run with another state starts over.
+        """
+        self._new_state = new_state
+        self._has_run = False
+        self._path = path.absolute()
+        self._name = job
+        self._log = log
+        self._wait = wait
+        self._stopped = threading.Event()
+        self._worker: Worker | None = None
+        self._wish = Wish()
+        self._next_catch_up = 0.0
+
+    def stop(self) -> None:
+        """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
+        self._stopped.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    @property
+    def name(self) -> str:
+        """The job's name. Raises what reading the job file does."""
+        return state_of(self._path, self._name)[1]
+
+    def measures(self) -> Iterable[Measure]:
+        """Return the metrics of the current run. Any thread may ask."""
+        return () if self._worker is None else self._worker.measures()
+
+    def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
+        """Run until stopped or, with *until_idle*, until all there is was taken.
+
+        Returns the job's name and what all runs came to; None if it was to stop all the time.
+
+        Raises:
+            HeadraceError: the job as a whole cannot run. What stops single splits is reported.
+
+        """
+        retry = Retry(LOCK_SECONDS_MAX * 1000, pause_ms_max=LOCK_PAUSE_MS_MAX)
+        while True:
+            try:
+                return self._run_all(until_idle=until_idle)
+            except StateLockedError as error:
+                now_ms = SystemClock().monotonic_ms()
+                pause_ms = retry.failed(now_ms, error) - now_ms
+                self._log.warning("state_locked", error=str(error))
+                if self._wait(self._stopped, pause_ms / 1000):
+                    raise
+
+    def _run_all(self, *, until_idle: bool) -> tuple[str, Report | None]:
+        state, name = state_of(self._path, self._name)
+        with contextlib.ExitStack() as stack:
+            if state.suffix in FILE_SUFFIXES:  # Kept, so that to open it again costs nothing.
+                stack.enter_context(contextlib.closing(open_notes(state)))
+            return self._run(state, name, until_idle=until_idle)
+
+    def _run(self, state: Path, name: str, *, until_idle: bool) -> tuple[str, Report | None]:
+        whole = self._run_while_wanted(state, name, until_idle=until_idle)
+        if not until_idle or _is_over(state, name):
+            return name, whole
+        failed = failed_sources(state, name) if state.exists() else []
+        if whole is None:
+            why = "it was to stop, or the job is paused or stopped"
+            raise next(iter(failed), not_idle(name, why))
+        return name, replace(whole, failures=[*failed, *whole.failures])
+
+    def _run_while_wanted(self, state: Path, name: str, *, until_idle: bool) -> Report | None:
+        """Run the job until it has ended or is to stop; return what all runs came to."""
+        whole: Report | None = None
+        while True:
+            wanted = self._wait_until_wanted(state, name, until_idle=until_idle)
+            if wanted is None:
+                return whole
+            report = self._run_once(name, wanted, until_idle=until_idle)
+            whole = report if whole is None else _together(whole, report)
+            if report.outcome is Outcome.ENDED or self._stopped.is_set():
+                return whole
+            self._log.info("run_again", job=name, reason=report.outcome.value)
+
+    def _run_once(self, name: str, wanted: Wanted, *, until_idle: bool) -> Report:
+        job = self._read(name)
+        if checkpoint_of(job.state, name).spark.exists():
+            hint = "run it with --engine spark, or give it another name"
+            said = f"{name} runs on Spark, whose checkpoint has its position"
+            raise ConfigError([Problem("job", said, hint)])
+        os.chdir(job.directory)  # To which the paths in options are relative.
+        # Made once: if it was removed meanwhile, a new one would not have what was committed.
+        with contextlib.closing(open_notes(job.notes, create=not self._has_run)) as notes:
+            self._has_run = True
+            note_job_file(notes, name, self._path)
+            for fork in forks_of(Board(notes), name):
+                self._log.info("forked_job", job=name, source=fork.source, forked=fork.job)
+                self._reserve(job, fork.job, notes.store(fork.job))
+        self._worker = Worker(
+            job,
+            log=self._log,
+            wanted=wanted,
+            wish=self._wish,
+            new_state=self._new_state,
+            resumes=resumes_of,
+        )
+        if self._stopped.is_set():
+            self._worker.stop()
+        return self._worker.run(until_idle=until_idle)
+
+    def _reserve(self, job: Job, fork: str, store: Store) -> None:
+        """Keep what a forked job needs before this one, which has read it, disposes of it."""
+        context = Context(job=fork, clock=SystemClock(), job_key=store.job_key(), log=self._log)
+        with contextlib.closing(made_source(job, context)) as source:
+            if isinstance(source, JobTraces):
+                source.reserve(store.plans().in_force.splits)
+
+    def _read(self, name: str) -> Job:
+        try:
+            return read_job(self._path, name)
+        except HeadraceError as error:
+            _record(self._path, name, error)
+            raise
+
+    def _wait_until_wanted(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+        """Wait while the job is to stop, or others still run what must be separated first."""
+        told = False
+        while not self._stopped.is_set():
+            wanted = self._separated(state, name, until_idle=until_idle)
+            if self._has_run and wanted is not None and _is_over(state, name):
+                return None
+            if wanted is not None and not _must_rest(wanted, until_idle=until_idle):
+                return wanted
+            if wanted is not None and until_idle:
+                return None
+            if not told:
+                told = True
+                self._log.info("waiting", job=name, wanted=wanted.state if wanted else "")
+            self._wait(self._stopped, LOOK_EVERY_SECONDS)
+        return None
+
+    def _separated(self, state: Path, name: str, *, until_idle: bool) -> Wanted | None:
+        """Return what is wanted of the job, or None while its parts cannot be separated yet."""
+        if not state.exists():
+            return Wanted()  # There is no file yet: the run makes it.
+        with contextlib.closing(open_notes(state)) as notes:
+            adopt_sources(notes, name)
+            store, wanted = notes.store(name), Board(notes).wanted(name)
+            busy = live_workers(store, is_dead)
+            # A job that runs finds out by itself.
+            if (wanted.mixed or wanted.state is Desired.STOPPED) and notes.behind(name):
+                is_owned = any(row.owner in busy for row in store.leases())
+                if not is_owned and not self._caught_up(name, wanted, until_idle=until_idle):
+                    return None
+            if not separate(notes, name, busy=busy):
+                return None
+            if wanted.mixed:
+                crash.reached("fork_made")
+            return Board(notes).wanted(name)
+
+    def _caught_up(self, name: str, wanted: Wanted, *, until_idle: bool) -> bool:
+        """Have the file know what the sink has; a job that is stopped waits for it in peace."""
+        if time.monotonic() < self._next_catch_up:
+            return False
+        try:
+            return catch_up(self._read(name), self._log)
+        except HeadraceError as error:
+            _record(self._path, name, error)
+            if wanted.mixed or until_idle:
+                raise
+            self._log.warning("catch_up_failed", job=name, error=str(error))
+            self._next_catch_up = time.monotonic() + CATCH_UP_PAUSE_SECONDS
+            return False
+
+
+def _must_rest(wanted: Wanted, *, until_idle: bool) -> bool:
+    """Say whether a job is not to run: one that is paused could not take all there is."""
+    return wanted.state is Desired.STOPPED or (until_idle and wanted.state is Desired.PAUSED)
+
+
+def _is_over(state: Path, name: str) -> bool:
+    """Say whether this is a forked job whose source was dropped."""
+    if FORK_MARK not in name or not state.exists():
+        return False
+    with contextlib.closing(open_notes(state)) as notes:
+        return not Board(notes).routes(name)
+
+
+def _record(path: Path, name: str, error: HeadraceError) -> None:
+    """Let others see why the job cannot even be read; a courtesy, the error itself is raised."""
+    with contextlib.suppress(HeadraceError):
+        place, _ = state_of(path, name)
+        with contextlib.closing(open_notes(place, create=False)) as notes:
+            store = notes.store(name)
+            store.job_key()
+            store.report(f"{error.code}: {error}")
+
+
+def _together(first: Report, second: Report) -> Report:
+    return replace(
+        second,
+        changes=first.changes + second.changes,
+        dead_lettered=first.dead_lettered + second.dead_lettered,
+        batches=first.batches + second.batches,
+        commits=first.commits + second.commits,
+        wall_seconds=first.wall_seconds + second.wall_seconds,
+        cpu_seconds=first.cpu_seconds + second.cpu_seconds,
+    )

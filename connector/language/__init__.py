@@ -1,0 +1,1 @@
+"""The statement language: lexer, parser, statements and how they are written."""

@@ -1,0 +1,157 @@
+"""Help that needs no network: what each statement and each command of the shell is for."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.connector.language.places import display_width
+
+_TARGET: Final = "cdc ON TABLE keyspace.table"
+
+STATEMENT_TOPICS: Final[Mapping[str, str]] = {
+    "CREATE_DATA_SINK": """\
+        CREATE DATA_SINK [IF NOT EXISTS] name WITH 'uri' [AND option = value ...];
+
+        A sink is a place that changes go to. The URI's scheme chooses its kind; each key of the
+        URI's query, and each AND, is an option. A secret is given as a reference to it.
+
+          CREATE DATA_SINK k WITH 'kafka://k1:9092' AND topic = 'changes'
+            AND sasl.password = '${env:HEADRACE_SECRET_KAFKA}';""",
+    "ALTER_DATA_SINK": """\
+        ALTER DATA_SINK [IF EXISTS] name WITH ['uri'] [AND] option = value [AND ...];
+
+        Changes what it names and leaves the rest; option = null takes an option away.
+
+          ALTER DATA_SINK k WITH topic = 'orders';""",
+    "DROP_DATA_SINK": """\
+        DROP DATA_SINK [IF EXISTS] name;
+
+        Forgets a sink that no source uses.""",
+    "VALIDATE_DATA_SINK": """\
+        VALIDATE DATA_SINK name;
+
+        Connects, authenticates, and looks at topic and sizes. Writes nothing.""",
+    "CREATE_DATA_SOURCE": f"""\
+        CREATE DATA_SOURCE [IF NOT EXISTS] {_TARGET} WITH sink [AND option = value ...];
+
+        A source takes the changes of one table, and a job publishes them in the sink.
+
+          CREATE DATA_SOURCE cdc ON TABLE shop.orders WITH k;""",
+    "ALTER_DATA_SOURCE": f"""\
+        ALTER DATA_SOURCE [IF EXISTS] {_TARGET} WITH [sink] [AND] option = value [AND ...];
+        ALTER DATA_SOURCE {_TARGET} SET POSITION = 'where' [FOR SPLIT 'name'] [DRY RUN];
+
+        The first gives a source another sink or other options. The second moves it, while it is
+        stopped; where is earliest, latest, a time, or what SHOW OFFSETS shows. DRY RUN tells what
+        would be read again or passed over, and changes nothing.
+
+          ALTER DATA_SOURCE cdc ON TABLE shop.orders SET POSITION = 'earliest' DRY RUN;""",
+    "DROP_DATA_SOURCE": f"""\
+        DROP DATA_SOURCE [IF EXISTS] {_TARGET};
+
+        Forgets a source. What was published stays.""",
+    "DESCRIBE": f"""\
+        DESCRIBE DATA_SINKS; DESCRIBE DATA_SOURCES;
+        DESCRIBE DATA_SINK name [AS CONFIG];
+        DESCRIBE DATA_SOURCE {_TARGET} [AS CONFIG];
+
+        Shows statements that make the objects again, or a connector config. DESC is short for it.
+        Anything else that is described is Cassandra's.""",
+    "PAUSE": f"""\
+        PAUSE DATA_SOURCE {_TARGET};
+
+        Reads nothing more and keeps what is needed to continue at once with RESUME.""",
+    "RESUME": f"""\
+        RESUME DATA_SOURCE {_TARGET};
+
+        Continues, also after STOP.""",
+    "STOP": f"""\
+        STOP DATA_SOURCE {_TARGET};
+
+        Gives back everything but the position, which can be moved then.""",
+    "RESTART": f"""\
+        RESTART DATA_SOURCE {_TARGET};
+
+        Restarts after the last commit.""",
+    "SHOW": f"""\
+        SHOW STATUS | LAG | SPLITS | OFFSETS | ERRORS [FOR DATA_SOURCE {_TARGET}];
+
+        STATUS: what is wanted, what is so, and why. LAG: how far behind. SPLITS: which worker has
+        which part. OFFSETS: what is committed. ERRORS: what failed and what was lost.""",
+    "PREVIEW": f"""\
+        PREVIEW DATA_SOURCE {_TARGET} [LIMIT number];
+
+        Shows the next changes that would be published. They stay where they are.""",
+}
+
+COMMAND_TOPICS: Final[Mapping[str, str]] = {
+    "CAPTURE": """\
+        CAPTURE 'file'; CAPTURE OFF; CAPTURE
+
+        Appends answers, but no errors, to a file instead of showing them; ends that; asks.""",
+    "CLEAR": "CLEAR, CLS\n\nClears the screen.",
+    "CONSISTENCY": """\
+        CONSISTENCY [level]
+
+        Shows or sets the consistency level of CQL statements.""",
+    "EXIT": "EXIT, QUIT\n\nLeaves the shell. So does Ctrl-D.",
+    "EXPAND": "EXPAND [ON | OFF]\n\nShows answers row by row.",
+    "FORMAT": """\
+        FORMAT [table | json | jsonl | csv | expanded]
+
+        Shows or sets how answers are written.""",
+    "HELP": "HELP [topic ...], ? [topic ...]\n\nShows this.",
+    "HISTORY": "HISTORY [number]\n\nShows what was entered last.",
+    "LOGIN": "LOGIN user\n\nConnects to Cassandra as another user.",
+    "PAGING": """\
+        PAGING [ON | OFF | rows]
+
+        Shows or sets how many rows are shown at once.""",
+    "SET": """\
+        SET on_error STOP | CONTINUE
+
+        Whether an error ends a file of statements.""",
+    "SOURCE": "SOURCE 'file'\n\nExecutes the statements of a file.",
+    "TIMING": "TIMING [ON | OFF]\n\nShows how long each statement took.",
+    "TRACING": "TRACING [ON | OFF]\n\nHas Cassandra trace CQL statements.",
+    "WATCH": """\
+        WATCH seconds statement
+
+        Repeats a statement that changes nothing, until Ctrl-C.""",
+}
+_ALIASES: Final = {"CLS": "CLEAR", "QUIT": "EXIT", "?": "HELP", "DESC": "DESCRIBE"}
+_MARGIN: Final = 2
+
+
+def overview(width: int) -> str:
+    """Return the list of topics, in columns of a terminal *width* columns wide."""
+    return (
+        f"\nDocumented shell commands:\n===========================\n"
+        f"{_columns(sorted([*COMMAND_TOPICS, 'CLS', 'QUIT']), width)}\n"
+        f"CQL help topics:\n================\n{_columns(sorted(STATEMENT_TOPICS), width)}"
+    )
+
+
+def topic_text(words: Sequence[str]) -> str:
+    """Return the help on what *words* name, or nothing.
+
+    `DATA_SINK` finds all topics about sinks; `CREATE DATA_SINK` and `CREATE_DATA_SINK` are one.
+    """
+    wanted = "_".join(word.upper().strip(";") for word in words)
+    wanted = _ALIASES.get(wanted, wanted)
+    topics = {**COMMAND_TOPICS, **STATEMENT_TOPICS}
+    if wanted in topics:
+        return _text(topics[wanted])
+    found = [name for name in topics if wanted and wanted in name]
+    return "\n".join(_text(topics[name]) for name in found)
+
+
+def _text(text: str) -> str:
+    return f"\n{textwrap.dedent(text)}\n"
+
+
+def _columns(words: Sequence[str], width: int) -> str:
+    cell = max(sum(map(display_width, word)) for word in words) + _MARGIN
+    per_line = max(1, width // cell)
+    lines = [words[at : at + per_line] for at in range(0, len(words), per_line)]
+    return "".join("".join(word.ljust(cell) for word in line).rstrip() + "\n" for line in lines)

@@ -1,0 +1,380 @@
+"""Recursive descent over the tokens: the grammar in docs/statements.md, one method per rule.
+
+It never recurses into itself: nothing in the grammar nests.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.connector.language.cursor import Cursor
+from headrace.connector.language.errors import StatementSyntaxError
+from headrace.connector.language.places import Place, place_of
+from headrace.connector.language.statements import (
+    AlterSink,
+    AlterSource,
+    Changes,
+    CreateSink,
+    CreateSource,
+    DescribeSink,
+    DescribeSinks,
+    DescribeSource,
+    DescribeSources,
+    DropSink,
+    DropSource,
+    Options,
+    PreviewSource,
+    SetPosition,
+    Show,
+    SourceName,
+    Statement,
+    SteerSource,
+    Subject,
+    TableName,
+    ValidateSink,
+    Verb,
+)
+from headrace.plugins.cql_text import RESERVED_WORDS, Token, TokenKind
+
+OPTIONS_MAX: Final = 256
+PREVIEW_MAX: Final = 1000
+
+_URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
+_POSITION_HINT: Final = "in single quotes: 'earliest', 'latest', a time, or what SHOW OFFSETS shows"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedStatement:
+    """A statement and where it stood; `spans` bounds its parts by the key errors name them by.
+
+    The keys are `sink`, `uri`, `source`, `table`, `position`, `split`, `limit` and the names of
+    the options.
+    """
+
+    statement: Statement
+    text: str = field(repr=False)
+    span: tuple[int, int]
+    spans: Mapping[str, tuple[int, int]] = field(repr=False)
+
+    def place(self, key: str = "") -> Place:
+        """Return where the part named *key* stands; an option not named stands in the URI.
+
+        Without a key, and where there is no URI, it is where the statement begins.
+        """
+        otherwise = self.spans.get("uri", self.span) if key else self.span
+        return place_of(self.text, *self.spans.get(key, otherwise))
+
+
+def parse_script(text: str) -> Iterator[ParsedStatement]:
+    """Yield the statements of *text*, which semicolons separate, each before the next is read.
+
+    Raises:
+        StatementSyntaxError: the rest of the text does not begin with a statement.
+
+    """
+    parser = _Parser(text)
+    while (parsed := parser.next_statement()) is not None:
+        yield parsed
+
+
+def parse_statement(text: str) -> Statement:
+    """Return the only statement of *text*; the semicolon after it may be missing.
+
+    Raises:
+        StatementSyntaxError: the text is not one statement.
+
+    """
+    parser = _Parser(text)
+    parsed = parser.next_statement()
+    if parsed is None or parser.next_statement() is not None:
+        raise StatementSyntaxError("expected one statement", text=text, span=(0, 0))
+    return parsed.statement
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What may follow a beginning of a statement.
+
+    `expected` is as in StatementSyntaxError, empty where the beginning is none. `option` is the
+    option whose value is expected; `spans` bounds the parts that were read.
+    """
+
+    expected: tuple[str, ...]
+    option: str
+    spans: Mapping[str, tuple[int, int]] = field(repr=False)
+
+
+def outlook(text: str) -> Outlook:
+    """Return what may follow *text*, whose last statement is not complete."""
+    try:
+        parser = _Parser(text)
+    except StatementSyntaxError:
+        return Outlook((), "", {})
+    return parser.outlook()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._at = Cursor(text)
+        self._option_read = ""
+
+    def next_statement(self) -> ParsedStatement | None:
+        """Return the next statement and step over its semicolon; None at the end."""
+        at = self._at
+        while at.accept(";"):
+            pass
+        if at.at_end:
+            return None
+        parsed = self._next()
+        if not at.accept(";") and not at.at_end:
+            raise at.unexpected()
+        return parsed
+
+    def outlook(self) -> Outlook:
+        """Read all of the text; return what was looked for at its end."""
+        at = self._at
+        try:
+            while True:
+                self._next()
+                if not at.accept(";"):
+                    break
+        except StatementSyntaxError:
+            pass
+        expected = at.expected if at.at_end else ()
+        return Outlook(expected, self._option_read, at.spans)
+
+    # Rules.
+
+    def _next(self) -> ParsedStatement:
+        at = self._at
+        at.forget()  # Not the semicolon of an empty statement.
+        first, at.spans, self._option_read = at.token, {}, ""
+        return ParsedStatement(self._statement(), at.text, (first.start, first.end), at.spans)
+
+    def _statement(self) -> Statement:
+        for keyword, rule in _RULES:
+            if self._at.accept(keyword):
+                return rule(self)
+        for verb in Verb:
+            if self._at.accept(verb):
+                return self._steer(verb)
+        raise self._at.unexpected()
+
+    def create(self) -> CreateSink | CreateSource:
+        at = self._at
+        if at.accept("DATA_SINK"):
+            if_not_exists = self._has("IF", "NOT", "EXISTS")
+            name = at.name("sink")
+            at.expect("WITH")
+            uri = self._uri()
+            return CreateSink(
+                name=name, uri=uri, options=self._options(), if_not_exists=if_not_exists
+            )
+        at.expect("DATA_SOURCE")
+        if_not_exists = self._has("IF", "NOT", "EXISTS")
+        word, table = self._target()
+        at.expect("WITH")
+        return CreateSource(
+            word=word,
+            table=table,
+            sink=at.name("sink"),
+            options=self._options(),
+            if_not_exists=if_not_exists,
+        )
+
+    def alter(self) -> AlterSink | AlterSource | SetPosition:
+        at = self._at
+        if at.accept("DATA_SINK"):
+            if_exists = self._has("IF", "EXISTS")
+            name = at.name("sink")
+            at.expect("WITH")
+            uri = at.accept_kind("quoted URI", TokenKind.STRING, TokenKind.URI)
+            if uri is not None:
+                at.spans["uri"] = (uri.start, uri.end)
+            first = None if uri else at.word_or_name("option name", reserved=frozenset())
+            options = self._changes(first=first)
+            return AlterSink(
+                name=name, uri=uri.value if uri else None, options=options, if_exists=if_exists
+            )
+        at.expect("DATA_SOURCE")
+        if_exists = self._has("IF", "EXISTS")
+        word, table = self._target()
+        if not if_exists and at.accept("SET"):
+            return self._set_position(word, table)
+        at.expect("WITH")
+        at.accept_kind("sink name")  # None is taken: whether it is one shows in what follows.
+        first = at.word_or_name("option name", reserved=frozenset())
+        if at.token.kind is TokenKind.SYMBOL and at.token.value in ".=":
+            sink, options = None, self._changes(first=first)
+        else:
+            sink, options = self._sink(first), self._changes()
+        return AlterSource(word=word, table=table, sink=sink, options=options, if_exists=if_exists)
+
+    def _sink(self, token: Token) -> str:
+        span = (token.start, token.end)
+        if token.kind is TokenKind.WORD and token.folded in RESERVED_WORDS:
+            message = f'{token.value} is reserved; as a name it is written "{token.value}"'
+            raise self._at.error(message, span)
+        self._at.spans["sink"] = span
+        return token.folded
+
+    def _set_position(self, word: str, table: TableName) -> SetPosition:
+        at = self._at
+        at.expect("POSITION")
+        at.expect("=")
+        at.spans["position"] = (at.token.start, at.token.end)
+        position = at.string("quoted position", hint=_POSITION_HINT)
+        split = None
+        if at.accept("FOR"):
+            at.expect("SPLIT")
+            at.spans["split"] = (at.token.start, at.token.end)
+            split = at.string("quoted split", hint="in single quotes, as SHOW SPLITS shows it")
+        dry_run = self._has("DRY", "RUN")
+        return SetPosition(word=word, table=table, position=position, split=split, dry_run=dry_run)
+
+    def drop(self) -> DropSink | DropSource:
+        at = self._at
+        if at.accept("DATA_SINK"):
+            if_exists = self._has("IF", "EXISTS")
+            return DropSink(name=at.name("sink"), if_exists=if_exists)
+        at.expect("DATA_SOURCE")
+        if_exists = self._has("IF", "EXISTS")
+        word, table = self._target()
+        return DropSource(word=word, table=table, if_exists=if_exists)
+
+    def describe(self) -> Statement:
+        at = self._at
+        if at.accept("DATA_SINKS"):
+            return DescribeSinks()
+        if at.accept("DATA_SOURCES"):
+            return DescribeSources()
+        if at.accept("DATA_SINK"):
+            return DescribeSink(name=at.name("sink"), as_config=self._has("AS", "CONFIG"))
+        at.expect("DATA_SOURCE")
+        word, table = self._target()
+        return DescribeSource(word=word, table=table, as_config=self._has("AS", "CONFIG"))
+
+    def show(self) -> Show:
+        at = self._at
+        for subject in Subject:
+            if at.accept(subject):
+                if not at.accept("FOR"):
+                    return Show(subject=subject)
+                at.expect("DATA_SOURCE")
+                return Show(subject=subject, source=SourceName(*self._target()))
+        raise at.unexpected()
+
+    def validate(self) -> ValidateSink:
+        self._at.expect("DATA_SINK")
+        return ValidateSink(name=self._at.name("sink"))
+
+    def _steer(self, verb: Verb) -> SteerSource:
+        self._at.expect("DATA_SOURCE")
+        word, table = self._target()
+        return SteerSource(verb=verb, word=word, table=table)
+
+    def preview(self) -> PreviewSource:
+        at = self._at
+        at.expect("DATA_SOURCE")
+        word, table = self._target()
+        limit = None
+        if at.accept("LIMIT"):
+            token = at.accept_kind("number", TokenKind.NUMBER)
+            if token is None:
+                raise at.unexpected()
+            limit = self._limit(token)
+        return PreviewSource(word=word, table=table, limit=limit)
+
+    def _limit(self, token: Token) -> int:
+        digits = token.value
+        fits = digits.isdecimal() and len(digits) < len(str(PREVIEW_MAX)) + 1
+        if not fits or not 1 <= int(digits) <= PREVIEW_MAX:
+            message = f"LIMIT is a whole number from 1 to {PREVIEW_MAX}"
+            raise self._at.error(message, (token.start, token.end))
+        return int(digits)
+
+    def _target(self) -> tuple[str, TableName]:
+        at = self._at
+        word = at.name("source")
+        at.expect("ON", "TABLE")
+        first = at.token
+        keyspace, name = None, at.name("table")
+        if at.accept("."):
+            keyspace, last = name, at.token
+            name = at.name("table")
+            at.spans["table"] = (first.start, last.end)
+        return word, TableName(keyspace, name)
+
+    def _has(self, first: str, *rest: str) -> bool:
+        """Step over *first* and the words that must follow it, if it is next; say whether it is."""
+        found = self._at.accept(first)
+        if found:
+            self._at.expect(*rest)
+        return found
+
+    def _options(self) -> Options:
+        found: dict[str, str] = {}
+        while self._at.accept("AND"):
+            name = self._option_name(found)
+            found[name] = self._value()
+        return tuple(found.items())
+
+    def _changes(self, *, first: Token | None = None) -> Changes:
+        """Read options that may be null; of *first*, the name's beginning was read already."""
+        found: dict[str, str | None] = {}
+        while first is not None or self._at.accept("AND"):
+            name, first = self._option_name(found, first=first), None
+            found[name] = None if self._at.accept("NULL") else self._value()
+        return tuple(found.items())
+
+    def _option_name(self, before: Mapping[str, object], *, first: Token | None = None) -> str:
+        """Return an option's name and step over its `=`: words joined by dots, or a quoted name."""
+        at = self._at
+        token = first or at.word_or_name("option name", reserved=frozenset())
+        name, span = token.folded, (token.start, token.end)
+        while token.kind is TokenKind.WORD and at.accept("."):
+            part = at.accept_kind("option name", TokenKind.WORD)
+            if part is None:
+                raise at.unexpected()
+            name, span = f"{name}.{part.folded}", (token.start, part.end)
+        at.spans[name] = span
+        at.check_name(name, span)
+        if name in before:
+            raise at.error(f"option {name} is given twice", span)
+        if len(before) == OPTIONS_MAX:
+            raise at.error(f"more than {OPTIONS_MAX} options", span)
+        at.expect("=")
+        self._option_read = name
+        return name
+
+    def _value(self) -> str:
+        at = self._at
+        token = at.accept_kind("string", TokenKind.STRING) or at.accept_kind(
+            "number", TokenKind.NUMBER
+        )
+        if token is not None:
+            return token.value
+        for word in ("TRUE", "FALSE"):
+            if at.accept(word):
+                return word.lower()
+        raise at.unexpected(hint="write a text in single quotes")
+
+    def _uri(self) -> str:
+        at = self._at
+        token = at.accept_kind("quoted URI", TokenKind.STRING, TokenKind.URI)
+        if token is None:
+            raise at.unexpected(hint=_URI_HINT)
+        at.spans["uri"] = (token.start, token.end)
+        return token.value
+
+
+_RULES: Final[Sequence[tuple[str, Callable[[_Parser], Statement]]]] = (
+    ("CREATE", _Parser.create),
+    ("ALTER", _Parser.alter),
+    ("DROP", _Parser.drop),
+    ("DESCRIBE", _Parser.describe),
+    ("DESC", _Parser.describe),
+    ("SHOW", _Parser.show),
+    ("VALIDATE", _Parser.validate),
+    ("PREVIEW", _Parser.preview),
+)

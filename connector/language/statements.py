@@ -1,0 +1,185 @@
+"""The statements as values: what the parser makes, the formatter writes, the control executes.
+
+Names are as stored (folded to lower case unless they were quoted); nothing is checked here.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+# Option names and values in the order given. Values are strings, as in a connector config.
+Options = tuple[tuple[str, str], ...]
+# The same of an ALTER, where None takes the option away.
+Changes = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table; *keyspace* is None where the statement left it out."""
+
+    keyspace: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceName:
+    """One source, as statements name it: *word* is its kind, `cdc`."""
+
+    word: str
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSink:
+    """`CREATE DATA_SINK`."""
+
+    name: str
+    uri: str
+    options: Options = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSink:
+    """`ALTER DATA_SINK`; *uri* is None where it stays as it is."""
+
+    name: str
+    uri: str | None = None
+    options: Changes = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSink:
+    """`DROP DATA_SINK`."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateSink:
+    """`VALIDATE DATA_SINK`: asks what the sink writes to whether it could; writes nothing."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSinks:
+    """`DESCRIBE DATA_SINKS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeSink:
+    """`DESCRIBE DATA_SINK`: the statement that makes it again, or its connector config."""
+
+    name: str
+    as_config: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSource(SourceName):
+    """`CREATE DATA_SOURCE`."""
+
+    sink: str
+    options: Options = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSource(SourceName):
+    """`ALTER DATA_SOURCE … WITH`; *sink* is None where it stays the same."""
+
+    sink: str | None = None
+    options: Changes = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPosition(SourceName):
+    """`ALTER DATA_SOURCE … SET POSITION`; *split* is None for all splits.
+
+    A dry run changes nothing, and tells what would be read again or passed over.
+    """
+
+    position: str
+    split: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSource(SourceName):
+    """`DROP DATA_SOURCE`."""
+
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSources:
+    """`DESCRIBE DATA_SOURCES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeSource(SourceName):
+    """`DESCRIBE DATA_SOURCE`: the statement that makes it again, or its connector config."""
+
+    as_config: bool = False
+
+
+class Verb(StrEnum):
+    """What a source can be asked to do."""
+
+    PAUSE = "PAUSE"
+    RESUME = "RESUME"
+    STOP = "STOP"
+    RESTART = "RESTART"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerSource(SourceName):
+    """`PAUSE`, `RESUME`, `STOP` or `RESTART DATA_SOURCE`."""
+
+    verb: Verb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSource(SourceName):
+    """`PREVIEW DATA_SOURCE`: the next changes, which stay where they are; None is the default."""
+
+    limit: int | None = None
+
+
+class Subject(StrEnum):
+    """What SHOW shows."""
+
+    STATUS = "STATUS"
+    LAG = "LAG"
+    SPLITS = "SPLITS"
+    OFFSETS = "OFFSETS"
+    ERRORS = "ERRORS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """`SHOW`, of all sources or of one."""
+
+    subject: Subject
+    source: SourceName | None = None
+
+
+Statement = (
+    CreateSink
+    | AlterSink
+    | DropSink
+    | ValidateSink
+    | DescribeSinks
+    | DescribeSink
+    | CreateSource
+    | AlterSource
+    | SetPosition
+    | DropSource
+    | DescribeSources
+    | DescribeSource
+    | SteerSource
+    | PreviewSource
+    | Show
+)

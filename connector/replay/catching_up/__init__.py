@@ -1,0 +1,1 @@
+"""Reads in bulk what splits lag behind, under the leases of their job."""

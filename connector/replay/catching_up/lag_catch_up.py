@@ -1,0 +1,397 @@
+"""Lagging splits worked off in bulk: the driver holds their leases and commits chunk by chunk.
+
+Workers hand over what it wants, and go on from what it committed last. It lists files and opens no
+segment; a task takes a part of a split's tokens, up to the end of the chunk. Of a driver that is
+killed the leases run out like a worker's, and what it had not committed is delivered again.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from headrace.connector.control.jobs import JobText
+from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.offered import located, tokens_of
+from headrace.connector.foundation.processes import this_process
+from headrace.connector.foundation.states import Desired
+from headrace.connector.replay.catching_up.lagging_split_task import PartReport, PartWork
+from headrace.connector.replay.engine import Engine
+from headrace.connector.replay.errors import ShardFailedError, SplitBusyError
+from headrace.connector.replay.options import CHUNK_BYTES, LAG_BYTES
+from headrace.connector.replay.planning import all_told
+from headrace.connector.replay.run_metrics import CatchUpMeasures
+from headrace.connector.replay.shards import Shard, SourceSpec
+from headrace.connector.replay.stream.microbatches import ALL_BYTES, Part, offset_of, position_at
+from headrace.connector.runtime.failures.retry import Retry
+from headrace.connector.runtime.failures.tolerance import ErrorBudget
+from headrace.connector.runtime.making import made_sink
+from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.runtime.splits.ownership import Lease, tell_ownership
+from headrace.connector.runtime.starting import errors_of, in_ms, lease_times
+from headrace.connector.stores import (
+    Commit,
+    SplitState,
+    Store,
+    StoreUnavailableError,
+    add_counters,
+)
+from headrace.connector.stores.job import Job
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.connector.stores.target_state import Board
+from headrace.plugins import (
+    ConfigError,
+    LeaseLostError,
+    MicroBatches,
+    Position,
+    Problem,
+    Resplitting,
+    Split,
+)
+
+LOOK_SECONDS: Final = 0.2
+WAIT_LEASES: Final = 3  # So many leases long a split is waited for.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What to catch up: these `splits`, or those of which more than `lag_bytes` are unread.
+
+    Up to `until`, by default what is there now, in chunks of about `chunk_bytes`.
+    """
+
+    splits: Sequence[str] = ()
+    lag_bytes: int = LAG_BYTES
+    until: str = ""
+    chunk_bytes: int = CHUNK_BYTES
+
+
+@dataclass(slots=True, kw_only=True)
+class CaughtUp:
+    """What it came to: changes cut, chunks committed, and what became of splits."""
+
+    changes: int = 0
+    chunks: int = 0
+    done: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A split that is held here, and where it stands."""
+
+    lease: Lease
+    state: SplitState
+    position: Position | None
+    budget: ErrorBudget
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk of a split on its way: where its parts began, by name, and what tasks do of them."""
+
+    held: _Held
+    begun: Mapping[str, Position | None]
+    works: Sequence[PartWork]
+
+
+class Driver:
+    """Catches up splits of a job, in the job's directory. For one thread."""
+
+    def __init__(
+        self,
+        text: JobText,
+        job: Job,
+        orders: Orders,
+        *,
+        stopped: threading.Event | None = None,
+        measures: CatchUpMeasures | None = None,
+    ) -> None:
+        """Open the job's store. Once *stopped* is set it ends after the chunk at hand.
+
+        Raises:
+            ConfigError: the job cannot be caught up, or has no such split.
+
+        """
+        self._text, self._job, self._orders = text, job, orders
+        self._log = structlog.stdlib.get_logger().bind(job=job.name)
+        self._clock = SystemClock()
+        self._stopped = stopped or threading.Event()
+        self._measures = measures or CatchUpMeasures()
+        self._lease_ms, poll_ms = lease_times(job)
+        self._poll_seconds = poll_ms / 1000
+        self._owner = this_process()
+        self._store: Store = job.open_store(create=False)
+        self._notes = open_notes(job.notes)
+        self._board = Board(self._notes)
+        self._job_key = self._store.job_key()
+        self._spec = SourceSpec(
+            given=dict(text.source), directory=str(text.directory), job=text.name
+        )
+        self._source = self._spec.open(job_key=self._job_key)
+        self._plan = self._store.plans().in_force
+        self._keeper = LeaseKeeper(self._store, self._owner, self._clock, lease_ms=self._lease_ms)
+        self._held: dict[str, _Held] = {}
+        self._measures.held = self._held
+        self._waiting: set[str] = set()
+        self.came_to = CaughtUp()
+        self._check()
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        self._source.close()
+        self._notes.close()
+        self._store.close()
+
+    def lagging(self) -> Mapping[str, int]:
+        """Return how many bytes are unread of each split that is to be caught up."""
+        found = {}
+        for state in self._store.states():
+            position = self._position(state)
+            backlog = all_told(self._source.backlog(Split(state.split), position))
+            size_bytes = sum(part.size_bytes for part in backlog)
+            asked = state.split in self._orders.splits
+            if asked or (not self._orders.splits and size_bytes > self._orders.lag_bytes):
+                found[state.split] = size_bytes
+        self._measures.lag_bytes = found
+        self._measures.note()
+        return found
+
+    def run(self, splits: Sequence[str], engine: Engine) -> CaughtUp:
+        """Take *splits* over, read them up to the end, and give them back.
+
+        Raises:
+            SplitBusyError: nobody gave any of them back.
+            HeadraceError: a task was lost, or the store is; what was committed stands.
+
+        """
+        self._end_somewhere()
+        self._waiting = set(splits)
+        with self._enrolled(), ThreadPoolExecutor(1, thread_name_prefix="gather") as pool:
+            until_ms = self._clock.monotonic_ms() + self._patience_ms()
+            while (self._waiting or self._held) and not self._must_end():
+                self._look()
+                if self._held:
+                    self._step(engine, pool)
+                elif self._clock.monotonic_ms() > until_ms:
+                    names = ", ".join(sorted(self._waiting)[:8])
+                    hint = "look what its worker does: `headrace replay catch-up` takes it later"
+                    raise SplitBusyError("was not given back", place=f"split {names}", hint=hint)
+                else:
+                    self._stopped.wait(LOOK_SECONDS)
+        return self.came_to
+
+    def _check(self) -> None:
+        problems = []
+        if not self._plan.splits:
+            problems.append(Problem("job", "has never run", "let a worker begin it"))
+        for split in self._orders.splits:
+            if split not in self._plan.splits:
+                hint = f"there are {', '.join(self._plan.splits[:8])}"
+                problems.append(Problem("--split", f"{split!r} is none of the job", hint))
+        sink = made_sink(self._job, self._source.context)
+        if (wanted := self._state()) is not Desired.RUNNING:
+            problems.append(Problem("job", f"is to be {wanted.value}", "let it run first"))
+        if sink.is_transactional:
+            hint = "let its workers go on"
+            problems.append(Problem("sink", "exactly once is for workers", hint))
+        if problems:
+            raise ConfigError(problems)
+        if isinstance(self._source, Resplitting):
+            self._source.follow(self._plan.splits)
+        MicroBatches.of(self._source).ahead(None, 0)  # What cannot be read now says so.
+
+    def _end_somewhere(self) -> None:
+        """Let nothing be read behind the end."""
+        source, until = self._source, self._orders.until
+        first, steps = source.plan()[0], MicroBatches.of(source)
+        steps.limit(
+            until=located(source, first, None, until) if until else steps.ahead(None, ALL_BYTES)
+        )
+
+    @contextmanager
+    def _enrolled(self) -> Iterator[None]:
+        """Let workers see what is wanted, and in the end give all of it back."""
+        self._store.enroll(self._owner)
+        try:
+            self._store.want(self._owner.worker, sorted(self._waiting))
+            yield
+        finally:
+            self._store.dismiss(self._owner.worker)
+
+    def _patience_ms(self) -> int:
+        return WAIT_LEASES * self._lease_ms + in_ms(self._job.runtime.stop_seconds_max)
+
+    def _must_end(self) -> bool:
+        """Say whether somebody asked to stop, or the job is to wait or to have other splits."""
+        plans = self._store.plans()
+        changed = plans.announced is not None or plans.in_force.number != self._plan.number
+        return changed or self._stopped.is_set() or self._state() is not Desired.RUNNING
+
+    def _state(self) -> Desired:
+        """Return whether the job is to run."""
+        return self._board.wanted(self._job.name).state
+
+    def _look(self) -> None:
+        """Renew the leases, and take what has become free."""
+        changes = self._keeper.take(self._waiting)
+        tell_ownership(self._log, changes)
+        for split in changes.lost:
+            self._lose(split)
+        for lease in changes.gained:
+            state = self._store.load(lease.split, lease.token)
+            errors = errors_of(self._job)
+            budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
+            self._waiting.discard(lease.split)
+            self._held[lease.split] = _Held(lease, state, self._position(state), budget)
+
+    def _lose(self, split: str) -> None:
+        """Have nothing more to do with a split: another owns it."""
+        if self._held.pop(split, None) is not None:
+            self.came_to.lost.append(split)
+
+    def _step(self, engine: Engine, pool: Executor) -> None:
+        """Take a chunk of each split that is held; give back those that have come to the end."""
+        parts = max(1, engine.width // len(self._held))
+        chunks = []
+        for split, held in list(self._held.items()):
+            chunk = self._next_chunk(held, parts)
+            if chunk is None:
+                self.came_to.done.append(split)
+                self._give_back(split)
+            else:
+                chunks.append(chunk)
+        works = [work for chunk in chunks for work in chunk.works]
+        if not works:
+            return
+        made = pool.submit(engine.gather, works)
+        while not wait([made], timeout=self._poll_seconds).done:
+            try:
+                self._look()
+            except StoreUnavailableError as error:  # The deadlines stand.
+                self._log.warning("store_unavailable", error=str(error))
+        reports = iter(made.result())
+        for chunk in chunks:
+            self._take(chunk, [next(reports) for _ in chunk.works])
+
+    def _next_chunk(self, held: _Held, parts: int) -> _Chunk | None:
+        """Return the next chunk of a split; None when there is nothing more."""
+        source, split = self._source, Split(held.lease.split)
+        start, steps = offset_of(held.position), MicroBatches.of(source)
+        end = offset_of(steps.ahead(held.position, self._orders.chunk_bytes))
+        if end == start:
+            return None
+        until = position_at(source, end)
+        begun = steps.divide(split, held.position, parts)
+        works = [
+            PartWork(
+                part=Part(
+                    shard=Shard(
+                        number=number,
+                        split=name,
+                        source=self._spec,
+                        splits=len(self._plan.splits) * len(begun),
+                        resume=None if position is None else position.encode(),
+                        until=None if until is None else until.encode(),
+                        job_key=self._job_key,
+                    ),
+                    start=start,
+                    end=end,
+                ),
+                sink=dict(self._text.sink),
+                runtime=self._job.runtime,
+                token=held.lease.token,
+            )
+            for number, (name, position) in enumerate(begun.items(), start=1)
+        ]
+        return _Chunk(held, begun, works)
+
+    def _take(self, chunk: _Chunk, reports: Sequence[PartReport]) -> None:
+        """Commit what became of a chunk; a split with a problem is given back."""
+        held, split = chunk.held, chunk.held.lease.split
+        if self._held.get(split) is not held:
+            return  # It was lost meanwhile.
+        problem = next((report.problem for report in reports if report.problem), "")
+        if problem:
+            self._log.error("chunk_failed", split=split, error=problem)
+            self.came_to.failed[split] = problem
+            self._give_back(split, problem)
+            return
+        before = held.position
+        commit = self._commit_of(chunk, reports)
+        self._store.put_schemas([schema for report in reports for schema in report.schemas])
+        if not self._commit(commit):
+            self._lose(split)
+            return
+        held.state = replace(held.state, seq=commit.seq, counters=commit.counters)
+        held.position = self._source.decode_position(commit.position)
+        changes = sum(c.cut for report in reports for c in report.counters.values())
+        self.came_to.chunks += 1
+        self.came_to.changes += changes
+        self._measures.step(split, changes)
+        self._log.info("chunk_committed", split=split, changes=changes, tasks=len(reports))
+        held.budget.spend(len(commit.losses), self._clock.monotonic_ms())
+        if offset_of(held.position) == offset_of(before):
+            raise ShardFailedError("a chunk brought its split no further", place=f"split {split}")
+
+    def _commit_of(self, chunk: _Chunk, reports: Sequence[PartReport]) -> Commit:
+        held, source = chunk.held, self._source
+        ends = {
+            work.part.shard.split: source.decode_position(report.position)
+            for work, report in zip(chunk.works, reports, strict=True)
+            if report.position is not None
+        }
+        split = Split(held.lease.split)
+        counters = held.state.counters
+        for report in reports:
+            counters = add_counters(counters, report.counters)
+        reunited = MicroBatches.of(source).reunite(split, held.position, chunk.begun, ends)
+        return Commit(
+            split=split.split_id,
+            plan=self._plan.number,
+            token=held.lease.token,
+            owner=self._owner.worker,
+            previous=held.state.seq,
+            seq=held.state.seq + 1,
+            position=reunited.encode(),
+            counters=counters,
+            losses=[loss for report in reports for loss in report.losses],
+            tokens=tokens_of(source, split.split_id),
+        )
+
+    def _commit(self, commit: Commit) -> bool:
+        """Make a chunk durable; False when somebody else has the split by now.
+
+        Raises:
+            RetriesExhaustedError: the store does not answer; whether it did is not known.
+
+        """
+        retry = Retry(in_ms(self._job.runtime.retry_seconds_max))
+        while True:
+            try:
+                refused = self._store.commit([commit]).get(commit.split)
+            except StoreUnavailableError as error:
+                now_ms = self._clock.monotonic_ms()
+                self._stopped.wait((retry.failed(now_ms, error) - now_ms) / 1000)
+                continue
+            if isinstance(refused, LeaseLostError):
+                self._log.warning("split_lost", split=commit.split, error=str(refused))
+                return False
+            if refused is not None:
+                raise refused
+            return True
+
+    def _give_back(self, split: str, problem: str = "") -> None:
+        """Let workers go on with a split."""
+        held = self._held.pop(split)
+        self._store.want(self._owner.worker, sorted({*self._waiting, *self._held}))
+        self._store.release(self._owner.worker, split, held.lease.token, problem)
+        self._keeper.closed(split, held.lease.token, failed=False)
+
+    def _position(self, state: SplitState) -> Position | None:
+        return None if state.position is None else self._source.decode_position(state.position)

@@ -1,0 +1,1 @@
+"""Compares what logs, topics, tables and files hold, and reports what differs."""

@@ -1,0 +1,570 @@
+"""What the logs, a topic and a table hold, as sums of buckets, and as single changes and rows.
+
+First each side is summed up by table, bucket of keys and slice of time; only buckets that differ
+are looked into. Logs and topic are compared by changes, topic and table by rows. What a task does
+is here; which tasks there are, and what follows, is `reconciling`.
+"""
+
+import zlib
+from array import array
+from base64 import b64decode
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headrace.connector.replay.comparing.rows import FoldedRows, RowReader, RowState, Span, digest
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.selection import Selection, name_of, names_of
+from headrace.connector.replay.sending import RUN_HEADER
+from headrace.connector.replay.shards import Shard, batches, encoded_changes, inside, opened
+from headrace.connector.serde import Encoder
+from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.large import whole_messages
+from headrace.plugins import (
+    NO_ORIGIN,
+    OPERATIONS,
+    Batch,
+    Document,
+    EncodedRecords,
+    HeadraceError,
+    Origin,
+    RecordSchema,
+    Sink,
+    SinkOptions,
+    Source,
+    Stored,
+)
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+
+CONFLUENT_PREFIX_BYTES: Final = 5
+ROWS_MAX: Final = 1_000_000  # Single changes or rows of one side's task that are looked into.
+EXPIRED_MAX: Final = 1_000  # Rows of a task of which more than their number is told.
+SLICE_US: Final = 86_400_000_000
+_NAME_HASH_BYTES: Final = 8
+_INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
+_MASK: Final = (1 << 64) - 1
+
+KeyBucket = tuple[str, int]  # The table, and the number of a bucket of keys.
+Bucket = tuple[str, int, int]  # The same, and the number of a slice of time.
+
+
+class Members(NamedTuple):
+    """How many changes or rows there are, and the sum of their hashes, in any order."""
+
+    members: int = 0
+    hashes: int = 0
+
+    def plus(self, members: int, hashes: int) -> "Members":
+        """Return the sum with more members."""
+        return Members(self.members + members, (self.hashes + hashes) & _MASK)
+
+
+class ChangeRow(NamedTuple):
+    """A single change of one side; `origin` has its source's fields, where they are known."""
+
+    name: bytes
+    table: str
+    key: bytes
+    operation: str
+    time_us: int
+    origin: tuple[int | str | None, ...] = ()
+    expires_s: int | None = None
+
+
+Sums = Mapping[Bucket, Members]
+
+
+@dataclass(frozen=True, slots=True)
+class SideReport:
+    """What one task found: sums, or single changes and rows where buckets were given.
+
+    `touched` are keys by table that were written to behind the time that is compared; `waiting` is
+    how many mutations the logs do not agree on; `gone` how many rows expired, some of which are
+    `expired`. `tables` are the present schemas of tables that were read.
+    """
+
+    sums: Sums = field(default_factory=dict)
+    rows: Sequence[ChangeRow] = ()
+    row_sums: Sums = field(default_factory=dict)
+    states: Sequence[RowState] = ()
+    expired: Sequence[RowState] = ()
+    gone: int = 0
+    touched: frozenset[tuple[str, bytes]] = frozenset()
+    schemas: Mapping[bytes, Document] = field(default_factory=dict)
+    tables: Mapping[str, RecordSchema] = field(default_factory=dict)
+    records: int = 0
+    unreadable: int = 0
+    waiting: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The buckets of changes and of rows that are looked into."""
+
+    changes: frozenset[Bucket] = frozenset()
+    rows: frozenset[Bucket] = frozenset()
+
+    @property
+    def keys(self) -> frozenset[KeyBucket]:
+        """The buckets of keys whose rows are asked for."""
+        return frozenset((table, number) for table, number, _ in self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What all sides share: the sink, how keys fall into buckets, and which changes count.
+
+    Of a `run` only the messages that it sent count. `tables` are those whose rows are compared,
+    with their present schemas, as they are at `at_s`.
+    `wanted` are the buckets whose single changes and rows are asked for; None asks for sums.
+    """
+
+    sink: Mapping[str, Any]
+    origin: Origin
+    directory: str
+    buckets: int
+    selection: Selection
+    tables: Mapping[str, RecordSchema] = field(default_factory=dict)
+    at_s: int = 0
+    slice_us: int = SLICE_US
+    wanted: Wanted | None = None
+    run: str = ""
+
+    @property
+    def span(self) -> Span:
+        """Which values of rows count."""
+        chosen = self.selection
+        return Span(from_us=chosen.from_us, to_us=chosen.to_us, at_s=self.at_s)
+
+    def key_bucket(self, table: str, key: bytes) -> KeyBucket:
+        """Return the bucket of a message's key."""
+        return table, zlib.crc32(key) % self.buckets
+
+    def bucket(self, table: str, key: bytes, time_us: int) -> Bucket:
+        """Return the bucket of what was written at a time."""
+        return (*self.key_bucket(table, key), time_us // self.slice_us)
+
+
+class Summing:
+    """Adds up what a task finds, each by a hash of 64 bits; what is there twice counts once."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._hashes: dict[Bucket, array[int]] = defaultdict(lambda: array("Q"))
+
+    def add(self, bucket: Bucket, hashed: int) -> None:
+        """Count a member."""
+        self._hashes[bucket].append(hashed)
+
+    def sums(self) -> dict[Bucket, Members]:
+        """Return the sums."""
+        found = {}
+        for bucket, hashes in self._hashes.items():
+            members = set(hashes)
+            found[bucket] = Members().plus(len(members), sum(members))
+        return found
+
+
+class _Side:
+    """Collects the changes of one side."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._wanted = comparison.wanted
+        self._keys = comparison.wanted.keys if comparison.wanted else frozenset()
+        self._to_us = comparison.selection.to_us
+        self._sums = Summing()
+        self.rows: list[ChangeRow] = []
+        self.touched: set[tuple[str, bytes]] = set()
+        self.records = 0
+
+    def add(self, row: ChangeRow) -> bool:
+        """Count a change; say whether it is among those asked for one by one."""
+        self.records += 1
+        bucket = self._comparison.bucket(row.table, row.key, row.time_us)
+        if self._wanted is None:
+            self._sums.add(bucket, _hash(row.name))
+            return False
+        if bucket not in self._wanted.changes and bucket[:2] not in self._keys:
+            return False
+        self.rows.append(row)
+        bounded(self.rows)
+        return True
+
+    def touch(self, table: str, key: bytes, time_us: int) -> None:
+        """Note what was written behind the time that is compared, where rows are asked for."""
+        if self._to_us is None or time_us < self._to_us:
+            return
+        if self._comparison.key_bucket(table, key) in self._keys:
+            self.touched.add((table, key))
+
+    def sums(self) -> Sums:
+        """Return the sums."""
+        return self._sums.sums()
+
+
+class RowSide:
+    """Collects the rows of one side."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        """Ask for sums or for single rows, as *comparison* does."""
+        self._comparison = comparison
+        self._keys = comparison.wanted.keys if comparison.wanted else None
+        self._sums = Summing()
+        self.states: list[RowState] = []
+
+    def asks_for(self, table: str, key: bytes) -> bool:
+        """Say whether the rows of a key are asked for."""
+        return self._keys is None or self._comparison.key_bucket(table, key) in self._keys
+
+    def add(self, row: RowState) -> None:
+        """Count a row that is asked for."""
+        comparison = self._comparison
+        counted = comparison.span.within(row)
+        bucket = comparison.bucket(row.table, row.key, 0 if counted is None else counted.newest_us)
+        if comparison.wanted is None:
+            if counted is not None:
+                self._sums.add(bucket, hash64(digest(counted)))
+        elif counted is None or bucket in comparison.wanted.rows:
+            self.states.append(row)
+            bounded(self.states)
+
+    def sums(self) -> Sums:
+        """Return the sums."""
+        return self._sums.sums()
+
+
+def bounded(found: Sequence[object]) -> None:
+    """Refuse to keep more than a task may."""
+    if len(found) > ROWS_MAX:
+        hint = "compare a shorter time, fewer tables or a range of tokens"
+        raise bad_option("reconcile", f"more than {ROWS_MAX} changes differ in a task", hint)
+
+
+@contextmanager
+def _encoding(shard: Shard, comparison: Comparison) -> Iterator[tuple[Source, Encoder]]:
+    """Open the source of a shard, and what encodes its batches for a comparison."""
+    sink = compared_as(comparison.sink)
+    with (
+        opened(shard) as source,
+        sink_and_encoder(sink, "reconcile", source.origin) as (_, encoder),
+    ):
+        yield source, encoder
+
+
+@dataclass(frozen=True, slots=True)
+class LogSide:
+    """What a shard of the logs agrees on."""
+
+    shard: Shard
+    comparison: Comparison
+
+    def __call__(self) -> SideReport:
+        """Read it."""
+        side = _Side(self.comparison)
+        schemas: dict[bytes, Document] = {}
+        books: Mapping[str, int] = {}
+        try:
+            with _encoding(self.shard, self.comparison) as (source, encoder):
+                for batch in batches(source, self.shard):
+                    announced = [encoder.schema(schema) for schema in batch.schemas()]
+                    schemas |= {each.schema_id: each.value for each in announced}
+                    self._take(encoder, batch, side, schemas)
+                    books = batch.end.books() if batch.has_end else books
+        except HeadraceError as error:
+            return SideReport(problem=f"{error.code}: {error}")
+        return SideReport(
+            sums=side.sums(),
+            rows=side.rows,
+            touched=frozenset(side.touched),
+            schemas=schemas,
+            records=side.records,
+            waiting=sum(books.get(name, 0) for name in source.bookkeeping.held_back),
+        )
+
+    def _take(
+        self,
+        encoder: Encoder,
+        batch: Batch,
+        side: _Side,
+        schemas: Mapping[bytes, Document],
+    ) -> None:
+        made = encoded_changes(encoder, batch)
+        if self.comparison.wanted is not None:
+            for row in rows_of(made):
+                side.touch(row.table, row.key, row.time_us)
+        encoded = self.comparison.selection.apply(made)
+        decoder: Decoder | None = None
+        for number, row in enumerate(rows_of(encoded)):
+            if side.add(row):
+                decoder = decoder or decoder_of(self.comparison, schemas)
+                stored = Stored(number, row.key, encoded.values[number], encoded.headers[number])
+                document = decoder.value(stored) or {}
+                side.rows[-1] = row._replace(expires_s=document.get("expires"))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSide:
+    """What one part of what the sink wrote holds: its changes, and the rows they fold to."""
+
+    part: str
+    comparison: Comparison
+    schemas: Mapping[bytes, Document]
+
+    def __call__(self) -> SideReport:
+        """Read it."""
+        side, rows = _Side(self.comparison), RowSide(self.comparison)
+        reader = RowReader(self.comparison.tables, self.comparison.at_s)
+        expired: list[RowState] = []
+        gone = 0
+        try:
+            with FoldedRows(reader) as folded:
+                unreadable = self._read(side, rows, reader, folded)
+                for row in folded.rows():
+                    rows.add(row)
+                    if reader.has_expired(row):
+                        gone += 1
+                        expired += [row] if len(expired) < EXPIRED_MAX else []
+        except HeadraceError as error:
+            return SideReport(problem=f"{error.code}: {error}")
+        return SideReport(
+            sums=side.sums(),
+            rows=side.rows,
+            row_sums=rows.sums(),
+            states=rows.states,
+            expired=expired,
+            gone=gone,
+            touched=frozenset(side.touched),
+            records=side.records,
+            unreadable=unreadable,
+        )
+
+    def _read(self, side: _Side, rows: RowSide, reader: RowReader, folded: FoldedRows) -> int:
+        """Take all messages; return how many cannot be read."""
+        unreadable, run = 0, self.comparison.run.encode()
+        decoder = decoder_of(self.comparison, self.schemas)
+        with (
+            inside(self.comparison.directory),
+            sink_and_encoder(self.comparison.sink, "reconcile", NO_ORIGIN) as (sink, _),
+        ):
+            prefix_bytes, _ = prefixes_of(sink)
+            for records in whole_messages(sink.read_back(self.part)):
+                for given in records:
+                    stored = given
+                    if prefix_bytes and given.key is not None:
+                        stored = replace(given, key=given.key[prefix_bytes:])
+                    if run and (RUN_HEADER, run) not in stored.headers:
+                        continue
+                    try:
+                        document = decoder.value(stored)
+                        row = None
+                        if document is not None:
+                            row = change_of(document, stored, self.comparison.origin)
+                    except HeadraceError:
+                        unreadable += 1
+                        continue
+                    if document is None or row is None:
+                        continue
+                    self._take(side, row, document)
+                    if row.table in self.comparison.tables and self._is_folded(row, rows):
+                        schema_id = dict(stored.headers).get(SCHEMA_ID_HEADER, b"")
+                        value = self.schemas[schema_id]
+                        view = reader.view(schema_id, value, row.table)
+                        assert view is not None  # noqa: S101 (the table is compared)
+                        folded.add(view, document, row.key)
+        return unreadable
+
+    def _take(self, side: _Side, row: ChangeRow, document: Document) -> None:
+        side.touch(row.table, row.key, row.time_us)
+        # What was read from the table has no name in any log: only a run sends it by name.
+        named = self.comparison.run or not self.comparison.origin.is_of_table(document)
+        if named and _is_selected(row, self.comparison.selection):
+            side.add(row)
+
+    def _is_folded(self, row: ChangeRow, rows: RowSide) -> bool:
+        selection = self.comparison.selection
+        return (
+            rows.asks_for(row.table, row.key)
+            and (not selection.keys or row.key in selection.keys)
+            and not self.comparison.span.is_recent(row.time_us)
+        )
+
+
+def decoder_of(comparison: Comparison, schemas: Mapping[bytes, Document]) -> Decoder:
+    """Return what decodes the values that the sink writes."""
+    with sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _):
+        codec = sink.encoding().codec
+        _, prefix = prefixes_of(sink)
+        options = sink.config if hasattr(sink, "config") else None
+    claims = None
+    if isinstance(options, SinkOptions):
+        folder = options.large_store_options.get("large.store.path")
+        if folder is not None and options.large_store == "directory":
+            claims = Path(comparison.directory, folder)
+    return Decoder(schemas, codec=codec, prefix_bytes=prefix, claims=claims)
+
+
+def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
+    """Return the parts of what the sink wrote of *tables*, into topics that end in *suffix*."""
+    with (
+        inside(comparison.directory),
+        sink_and_encoder(comparison.sink, "reconcile", NO_ORIGIN) as (sink, _),
+    ):
+        return sink.parts(tables, suffix)
+
+
+def prefixes_of(sink: Sink) -> tuple[int, int]:
+    """Return how many bytes stand before keys and before values: of those in Avro, if framed."""
+    options = sink.config if hasattr(sink, "config") else None
+    if not isinstance(options, SinkOptions) or options.schema_framing != "confluent":
+        return 0, 0
+    wanted = sink.encoding()
+    formats = (wanted.key_codec or wanted.codec, wanted.codec)
+    key, value = (CONFLUENT_PREFIX_BYTES if name == "avro" else 0 for name in formats)
+    return key, value
+
+
+def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sink's options with which what is not sent is encoded, to be compared.
+
+    Without what is done with large values; and without framing, for which a schema store would be
+    told of schemas.
+    """
+    apart = ("large.", "schema.", "subject.")
+    return {key: value for key, value in sink.items() if not key.startswith(apart)}
+
+
+def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
+    """Yield encoded records as rows.
+
+    Raises:
+        ConfigError: they do not tell what names them: another envelope than `cep44`.
+
+    """
+    facts = encoded.facts
+    names = names_of(facts) if facts is not None else ()
+    if facts is None or len(names) != len(encoded):
+        if not len(encoded):
+            return
+        hint = "the envelope must be cep44, without transforms, and the key that of the partition"
+        raise bad_option("reconcile", "the job's messages do not tell what names a change", hint)
+    columns = zip(
+        names, encoded.tables, encoded.keys, facts.operations, facts.timestamps_us, strict=True
+    )
+    for name, table, key, operation, time_us in columns:
+        yield ChangeRow(name, table, key or b"", OPERATIONS[operation].value, time_us)
+
+
+def row_of(stored: Stored, decoder: Decoder, origin: Origin) -> ChangeRow | None:
+    """Return a message as a row; None for a tombstone.
+
+    Raises:
+        BadRecordError: it cannot be decoded, or is in another envelope.
+
+    """
+    document = decoder.value(stored)
+    return None if document is None else change_of(document, stored, origin)
+
+
+def change_of(document: Document, stored: Stored, origin: Origin) -> ChangeRow:
+    """Return a message's value as a row, with the fields of *origin*.
+
+    Raises:
+        ConfigError: it is in another envelope.
+
+    """
+    try:
+        if "sourceTable" in document:
+            table = f"{document['sourceKeyspace']}.{document['sourceTable']}"
+            operation, time_us = document["operationType"], document["timestampMicros"]
+            mutation = _octets(document["mutation"])
+        else:
+            table, operation = document["table"], document["op"]
+            time_us, mutation = document["timestamp"], bytes.fromhex(document["mutation"])
+        name = name_of(mutation, document["index"])
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"the envelope lacks {error}"
+        raise bad_option("reconcile", message, "only envelope cep44 can be compared") from error
+    own = tuple(document.get(name) for name in origin.fields)
+    return ChangeRow(name, table, stored.key or b"", operation, time_us, own)
+
+
+def _octets(value: bytes | str) -> bytes:
+    """Return bytes as they were: what is decoded from JSON has them in base64."""
+    return b64decode(value, validate=True) if isinstance(value, str) else value
+
+
+def _is_selected(row: ChangeRow, selection: Selection) -> bool:
+    """Say whether a change counts; tokens cannot be told of a message."""
+    return (
+        (not selection.tables or row.table in selection.tables)
+        and (not selection.operations or row.operation in selection.operations)
+        and (not selection.keys or row.key in selection.keys)
+        and (selection.from_us is None or row.time_us >= selection.from_us)
+        and (selection.to_us is None or row.time_us < selection.to_us)
+    )
+
+
+def _hash(name: bytes) -> int:
+    """Return 64 bits of a name, which is a hash already but for the index."""
+    index = int.from_bytes(name[-4:], "big")
+    return int.from_bytes(name[:_NAME_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _MASK)
+
+
+def hash64(member: bytes) -> int:
+    """Return 64 bits of a member: the same on every machine."""
+    return int.from_bytes(blake2b(member, digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSide:
+    """The rows of a range of a table's tokens, each made a change as a backfill makes it."""
+
+    shard: Shard
+    comparison: Comparison
+
+    def __call__(self) -> SideReport:
+        """Read them."""
+        rows = RowSide(self.comparison)
+        tables: dict[str, RecordSchema] = {}
+        records = 0
+        try:
+            with _encoding(self.shard, self.comparison) as (source, encoder):
+                for batch in batches(source, self.shard):
+                    for schema in batch.schemas():
+                        tables[schema.table] = encoder.schema(schema)
+                    records += self._take(encoder, batch, rows, tables)
+        except HeadraceError as error:
+            return SideReport(problem=f"{error.code}: {error}")
+        return SideReport(row_sums=rows.sums(), states=rows.states, tables=tables, records=records)
+
+    def _take(
+        self,
+        encoder: Encoder,
+        batch: Batch,
+        rows: RowSide,
+        tables: Mapping[str, RecordSchema],
+    ) -> int:
+        schemas = {schema.schema_id: schema.value for schema in tables.values()}
+        decoder = decoder_of(self.comparison, schemas)
+        reader = RowReader(tables, self.comparison.at_s)
+        encoded = replace(self.comparison.selection, from_us=None, to_us=None).apply(
+            encoded_changes(encoder, batch)
+        )
+        columns = zip(encoded.tables, encoded.keys, encoded.values, encoded.headers, strict=True)
+        for number, (table, key, value, headers) in enumerate(columns):
+            if not rows.asks_for(table, key or b""):
+                continue
+            schema_id = dict(headers).get(SCHEMA_ID_HEADER, b"")
+            document = decoder.value(Stored(number, key, value, headers))
+            view = reader.view(schema_id, schemas[schema_id], table)
+            assert document is not None  # noqa: S101 (a row is no tombstone)
+            assert view is not None  # noqa: S101 (the schema was announced)
+            rows.add(reader.of_one(view, document, key or b""))
+        return len(encoded)

@@ -1,0 +1,347 @@
+"""Compares logs, topic and tables: sums first, then what differs. Pure but for tasks and the pause.
+
+Of each table the logs agree on changes, which the topic should have, and the topic folds to rows,
+which should be the table's. Sides are read in such an order that what is written meanwhile does not
+look as if it were missing: a table before the logs, and both before the topic.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from headrace.connector.control.jobs import JobText
+from headrace.connector.replay.comparing.bucket_sums import (
+    Bucket,
+    ChangeRow,
+    Comparison,
+    LogSide,
+    Members,
+    SideReport,
+    Sums,
+    TableSide,
+    TopicSide,
+    Wanted,
+)
+from headrace.connector.replay.comparing.differences import (
+    REPAIRABLE,
+    Difference,
+    Found,
+    FoundRow,
+    Key,
+    classified,
+    differing_rows,
+    unexplained,
+)
+from headrace.connector.replay.delivery import Target
+from headrace.connector.replay.errors import ShardFailedError, bad_option
+from headrace.connector.replay.runs import Run, RunTable
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import Shard, plugin_of
+from headrace.plugins import Document, LogArchive
+
+Task = LogSide | TopicSide | TableSide
+# Runs tasks, several at once; returns what they return, in their order.
+Gather = Callable[[Sequence[Task]], Sequence[SideReport]]
+REPAIRED_MAX: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is compared: parts of the logs; by tables, the topic's parts and ranges of tokens.
+
+    `tables` are compared also when no log has anything of them. Unless the logs are *whole*, what
+    is in none of them may be in what was left out.
+    """
+
+    logs: Sequence[Shard]
+    parts: Callable[[Sequence[str]], Sequence[str]]
+    ranges: Callable[[Sequence[str]], Sequence[Shard]]
+    tables: frozenset[str] = frozenset()
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When it is, in seconds; how long what was just written may be on its way; how to wait."""
+
+    now_s: Callable[[], float]
+    pause: Callable[[float], None]
+    grace_s: float = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a comparison came to: by table the numbers of changes and rows, and each difference.
+
+    `rows_behind` counts rows that the topic does not fold to as the table has them; in `rows` are
+    those of them that do not follow from changes in `found`. Of the rows that expired, which are no
+    difference, `expired` has some. `settled` are changes that too few logs have, of rows that topic
+    and table have alike. `repairs` has the keys of rows that only the table can repair, by range of
+    its tokens.
+    """
+
+    in_logs: Counter[str] = field(default_factory=Counter)
+    in_topic: Counter[str] = field(default_factory=Counter)
+    rows_in_table: Counter[str] = field(default_factory=Counter)
+    rows_in_topic: Counter[str] = field(default_factory=Counter)
+    buckets_compared: int = 0
+    buckets_different: int = 0
+    unreadable: int = 0
+    rows_behind: int = 0
+    rows_expired: int = 0
+    expired: Sequence[FoundRow] = ()
+    found: list[Found] = field(default_factory=list)
+    settled: int = 0
+    rows: list[FoundRow] = field(default_factory=list)
+    repairs: list[tuple[Shard, frozenset[bytes]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many changes and rows there are of each difference."""
+        counted = Counter(each.difference.value for each in self.found)
+        counted.update(each.difference.value for each in self.rows)
+        counted[Difference.EXPIRED.value] += self.rows_expired
+        return {difference.value: counted[difference.value] for difference in Difference}
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is not as it should be; what expired is."""
+        counts = self.counts()
+        del counts[Difference.EXPIRED.value]
+        return sum(counts.values()) > self.settled
+
+
+def reconcile(
+    sides: Sides,
+    comparison: Comparison,
+    gather: Gather,
+    *,
+    known: Mapping[bytes, Document],
+    times: Times,
+) -> Outcome:
+    """Compare what the logs agree on with the topic, and what the topic folds to with the tables.
+
+    *known* are schemas of messages beside those that the logs bring.
+
+    Raises:
+        ShardFailedError: a side could not be read.
+
+    """
+    return _Comparing(sides, comparison, gather, dict(known), times).outcome()
+
+
+class _Comparing:
+    """One comparison, from sums to single differences."""
+
+    def __init__(
+        self,
+        sides: Sides,
+        comparison: Comparison,
+        gather: Gather,
+        known: dict[bytes, Document],
+        times: Times,
+    ) -> None:
+        self._sides = sides
+        self._comparison = comparison
+        self._gather = gather
+        self._schemas = known
+        self._times = times
+        self._parts: Sequence[str] = ()
+        self._ranges: Sequence[Shard] = ()
+        self._out = Outcome()
+
+    def outcome(self) -> Outcome:
+        """Sum up all sides, and look into what differs."""
+        wanted = self._summed()
+        if wanted.changes or wanted.rows:
+            self._comparison = replace(self._comparison, wanted=wanted)
+            self._look()
+        return self._out
+
+    def _summed(self) -> Wanted:
+        """Return the buckets that differ."""
+        out = self._out
+        logs = self._read_logs(self._sides.logs)
+        agreed = joined(each.sums for each in logs)
+        logged = agreed
+        if any(each.waiting for each in logs):
+            logged = joined(r.sums for r in self._read_logs(at_level_one(self._sides.logs)))
+        names = sorted({table for table, *_ in logged} | self._sides.tables)
+        self._ranges = self._sides.ranges(names)
+        tables = self._read_tables()
+        schemas = {name: schema for each in tables for name, schema in each.tables.items()}
+        self._schemas |= {schema.schema_id: schema.value for schema in schemas.values()}
+        self._comparison = replace(self._comparison, tables=schemas)
+        self._parts = self._sides.parts(names) if names else ()
+        topic = self._read_topic()
+        stored = joined(each.sums for each in topic)
+        rows, folded = (joined(r.row_sums for r in side) for side in (tables, topic))
+        out.unreadable = sum(each.unreadable for each in topic)
+        out.rows_expired = sum(each.gone for each in topic)
+        out.expired = [FoundRow(Difference.EXPIRED, r) for each in topic for r in each.expired]
+        for sums, counter in (
+            (agreed, out.in_logs),
+            (stored, out.in_topic),
+            (rows, out.rows_in_table),
+            (folded, out.rows_in_topic),
+        ):
+            for (table, *_), summed in sums.items():
+                counter[table] += summed.members
+        changes = different(agreed, stored) | different(agreed, logged)
+        rows_differ = different(rows, folded)
+        out.buckets_compared = len({*logged, *stored}) + len({*rows, *folded})
+        out.buckets_different = len(changes) + len(rows_differ)
+        return Wanted(changes, rows_differ)
+
+    def _look(self) -> None:
+        """Fill in single differences."""
+        out, comparison = self._out, self._comparison
+        if comparison.wanted is None or not comparison.wanted.rows:
+            self._ranges = ()
+        tables = self._read_tables()
+        read_s = self._times.now_s()
+        agreed = _rows(self._read_logs(self._sides.logs))
+        single = self._read_logs(at_level_one(self._sides.logs))
+        topic = self._read_topic()
+        now_s = int(self._times.now_s())
+        out.found = classified(
+            agreed, _rows(single), _rows(topic), now_s=now_s, is_whole=self._sides.is_whole
+        )
+        in_table, in_topic = (
+            {row.name: row for each in side for row in each.states} for side in (tables, topic)
+        )
+        touched: set[Key] = {key for each in (*single, *topic) for key in each.touched}
+
+        def judged() -> list[FoundRow]:
+            return differing_rows(
+                in_table, in_topic, comparison.span, now_s=now_s, is_touched=touched.__contains__
+            )
+
+        rows = judged()
+        on_its_way_s = self._times.grace_s - (self._times.now_s() - read_s)
+        if on_its_way_s > 0 and any(r.difference is Difference.EXTRA for r in rows):
+            # A row may have been deleted just before it was looked for.
+            self._times.pause(on_its_way_s)
+            again = (*self._read_logs(at_level_one(self._sides.logs)), *self._read_topic())
+            touched |= {key for each in again for key in each.touched}
+            rows = judged()
+        self._settle(rows, tables)
+
+    def _settle(self, rows: list[FoundRow], tables: Sequence[SideReport]) -> None:
+        """Tell causes from consequences, and note what the table alone can repair."""
+        out = self._out
+        few = [f for f in out.found if f.difference is Difference.UNDER_REPLICATED]
+        gone = {(r.row.table, r.row.key) for r in rows}
+        if self._comparison.tables:
+            compared = [f for f in few if f.row.table in self._comparison.tables]
+            out.settled = sum((f.row.table, f.row.key) not in gone for f in compared)
+        out.rows = list(unexplained(rows, out.found))
+        out.rows_behind = len(rows)
+        by_logs = [f for f in out.found if f.difference in REPAIRABLE]
+        broken = {
+            (each.row.name, each.row.key)
+            for each in unexplained(rows, by_logs)
+            if each.difference in REPAIRABLE
+        }
+        for shard, report in zip(self._ranges, tables, strict=True):
+            keys = frozenset(s.key for s in report.states if (s.name, s.key) in broken)
+            if keys:
+                out.repairs.append((shard, keys))
+
+    def _read_logs(self, shards: Sequence[Shard]) -> Sequence[SideReport]:
+        reports = read_all(
+            self._gather, [LogSide(shard, self._comparison) for shard in shards], "logs"
+        )
+        for each in reports:
+            self._schemas |= each.schemas
+        return reports
+
+    def _read_tables(self) -> Sequence[SideReport]:
+        sides = [TableSide(s, self._comparison) for s in self._ranges]
+        return read_all(self._gather, sides, "table")
+
+    def _read_topic(self) -> Sequence[SideReport]:
+        sides = [TopicSide(part, self._comparison, self._schemas) for part in self._parts]
+        return read_all(self._gather, sides, "topic")
+
+
+def read_all(gather: Gather, tasks: Sequence[Task], side: str) -> Sequence[SideReport]:
+    """Return what *tasks* read of a *side*. Raises ShardFailedError."""
+    reports = gather(tasks) if tasks else ()
+    problems = [
+        f"{task.part if isinstance(task, TopicSide) else task.shard.split}: {report.problem}"
+        for task, report in zip(tasks, reports, strict=True)
+        if report.problem
+    ]
+    if problems:
+        raise ShardFailedError(
+            f"{len(problems)} of {len(reports)} parts cannot be read: {problems[0]}",
+            place=f"the side of the {side}",
+        )
+    return reports
+
+
+def different(one: Sums, other: Sums) -> frozenset[Bucket]:
+    """Return the buckets of which both have not the same."""
+    return frozenset(b for b in one.keys() | other.keys() if one.get(b) != other.get(b))
+
+
+def joined(sums: Iterable[Sums]) -> Sums:
+    """Add up the sums of tasks, none of which has a change of another."""
+    found: dict[Bucket, Members] = {}
+    for each in sums:
+        for bucket, summed in each.items():
+            found[bucket] = found.get(bucket, Members()).plus(*summed)
+    return found
+
+
+def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:
+    return {row.name: row for report in reports for row in report.rows}
+
+
+def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
+    """Return the shards with what any single log has."""
+    return [
+        replace(
+            shard,
+            source=replace(shard.source, given=_any_copy(shard.source.given)),
+        )
+        for shard in shards
+    ]
+
+
+def _any_copy(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a source that takes what any of its logs has, where it has several."""
+    plugin = plugin_of(given)
+    return plugin.any_copy(given) if issubclass(plugin, LogArchive) else given
+
+
+def plan_repair(text: JobText, outcome: Outcome, shards: Sequence[Shard]) -> str:
+    """Plan a run into the live topics of just what is broken; return its name, empty if nothing is.
+
+    What the logs agree on comes from them, by name; rows that they do not have come from the table,
+    with all of their partition.
+
+    Raises:
+        ConfigError: it is too much to be named one by one.
+
+    """
+    names = frozenset(f.row.name for f in outcome.found if f.difference in REPAIRABLE)
+    keys = sum(len(keys) for _, keys in outcome.repairs)
+    if len(names) + keys > REPAIRED_MAX:
+        hint = "replay the time or the keys with `headrace replay plan --into-live`"
+        raise bad_option("--repair", f"{len(names) + keys} changes; at most {REPAIRED_MAX}", hint)
+    chosen: list[Shard] = []
+    if names:
+        selection = Selection(tokens=shards[0].selection.tokens, names=names)
+        chosen += [replace(shard, selection=selection) for shard in shards]
+    chosen += [replace(shard, selection=Selection(keys=keys)) for shard, keys in outcome.repairs]
+    if not chosen:
+        return ""
+    facts = {"changes": len(names), "keys": keys, "shards": len(chosen)}
+    run = Run.new("repair", Target.of_job(text), facts)
+    with closing(RunTable(text.notes)) as table:
+        table.add(run, [replace(each, number=n) for n, each in enumerate(chosen, start=1)])
+    return run.run

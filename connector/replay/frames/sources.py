@@ -1,0 +1,362 @@
+"""`headrace.segments` and `headrace.sink` for Spark. Imports pyspark.
+
+The driver plans and opens no segment; a task reads a split as a worker does, and hands Spark whole
+Arrow batches.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from headrace.connector.control.jobs import job_text
+from headrace.connector.replay.columns import arrow_schema, record_batch, sink_schema, spark_schema
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.frames.typed_columns import chosen, typed_batch
+from headrace.connector.replay.frames.typed_columns import spark_schema as typed_spark_schema
+from headrace.connector.replay.options import SHARDS_BOUND
+from headrace.connector.replay.planning import Bounds, by_log, planned, table_source
+from headrace.connector.replay.selection import (
+    Selection,
+    names_in,
+    operations_in,
+    time_us,
+    token_range,
+)
+from headrace.connector.replay.shards import (
+    Shard,
+    SourceSpec,
+    batches,
+    encoded_changes,
+    inside,
+    opened,
+)
+from headrace.connector.replay.stream.streaming import AS_SINK, SegmentStream
+from headrace.connector.serde import Encoder
+from headrace.plugins import (
+    Batch,
+    ConfigError,
+    EncodedRecords,
+    Encoding,
+    HeadraceError,
+    LogArchive,
+    Origin,
+    Problem,
+    TypedColumns,
+)
+from headrace.plugins.discovery import load, names
+from headrace.plugins.records.columns import TableType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OPTIONS: Final = (
+    "path",
+    "job",
+    "plugin",
+    "agreement",
+    "table",
+    "tables",
+    "operations",
+    "from",
+    "to",
+    "after",
+    "until",
+    "token_range",
+    "shards",
+    "format",
+    "cache",
+)
+CACHE: Final = ".headrace"  # In the folder of an archive; a node's own folder is left alone.
+FORMATS: Final = ("avro", "json", "none", "mutations")
+_AVRO, _JSON, _NO_MESSAGES, _MUTATIONS = FORMATS
+_NODE_BY_NODE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPartition(InputPartition):
+    """One task's work; with `target`, typed columns of one table."""
+
+    shard: Shard
+    format: str
+    target: TableType | None = None
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """Read it. Blocking."""
+        with opened(self.shard, sparing=True) as source:
+            for batch in batches(source, self.shard):
+                rows = self._rows(batch, source.origin)
+                if rows.num_rows:
+                    yield rows
+
+    def _rows(self, batch: Batch, origin: Origin) -> "pa.RecordBatch":
+        selection, target = self.shard.selection, self.target
+        if self.format == _MUTATIONS:
+            if _MUTATIONS not in batch.forms:
+                raise bad_option("format", "this source has no mutations", "avro or json")
+            return record_batch(selection.apply(batch.encode(_MUTATIONS)), arrow_schema(origin))
+        if target is None:
+            return record_batch(selection.apply(self._messages(batch)), arrow_schema(origin))
+        changes = batch.typed(target, with_messages=self.format == _AVRO)
+        encoded = changes.encoded
+        if encoded is None and self.format != _NO_MESSAGES:
+            only = Selection(tables=frozenset((target.table,)))
+            encoded = only.apply(self._messages(batch))
+        return chosen(typed_batch(changes, target, encoded, origin), selection)
+
+    def _messages(self, batch: Batch) -> EncodedRecords:
+        return encoded_changes(_encoder(self.format), batch)
+
+
+@cache
+def _encoder(codec: str) -> Encoder:
+    """Return the one encoder that a task's process needs."""
+    return Encoder(Encoding(codec=codec), joined=True)
+
+
+class SegmentReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks.
+
+    It has no `pushFilters`: Spark 4.2 reuses a reader that took filters for the later queries of
+    the same frame, which then lack rows. Options narrow what is read.
+    """
+
+    def __init__(self, options: Mapping[str, str], spec: SourceSpec | None = None) -> None:
+        """Check the options; they name the source, unless *spec* is given, of which all are typed.
+
+        Raises:
+            ConfigError: with all mistakes found.
+
+        """
+        check_options("headrace.segments", options, (*OPTIONS, *folder_options()))
+        self._spec = spec or spec_of(options)
+        self._format = format_of(options)
+        self._target = target_of(self._spec, options)
+        self._shards = shards_of(options)
+        self._bounds = Bounds(after=options.get("after", ""), until=options.get("until", ""))
+        self._agreed = is_agreed(options)
+        self.selection = Selection(
+            tables=names_in(options.get("table") or options.get("tables"), "tables"),
+            operations=operations_in(options.get("operations"), "operations"),
+            from_us=time_us(options["from"], "from") if "from" in options else None,
+            to_us=time_us(options["to"], "to") if "to" in options else None,
+            tokens=(token_range(options["token_range"]),) if "token_range" in options else (),
+        )
+
+    def partitions(self) -> Sequence[SegmentPartition]:
+        """Return one for each shard. Spark calls it once, on the driver."""
+        specs = [self._spec] if self._agreed else by_log(self._spec)
+        shards = [
+            shard
+            for spec in specs
+            for shard in planned(
+                spec,
+                self.selection,
+                bounds=self._bounds,
+                shards=self._shards,
+                by_place=not self._agreed,
+            ).shards
+        ]
+        return [SegmentPartition(shard, self._format, self._target) for shard in shards]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield a shard's changes. Spark calls it in a task, once for each attempt."""
+        assert isinstance(partition, SegmentPartition)  # noqa: S101 (made above)
+        yield from partition.batches()
+
+
+class SegmentSource(DataSource):
+    """`spark.read.format("headrace.segments")`: what the logs of all nodes agree on."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.segments"
+
+    def schema(self) -> str:
+        """Return the columns; `key` and `value` are as a message's. One `table` is typed."""
+        spec = spec_of(self.options)
+        if self.options.get("format") == AS_SINK:
+            return spark_schema(sink_schema(spec.origin))
+        return schema_of(spec, self.options)
+
+    def reader(self, schema: StructType) -> SegmentReader:
+        """Return what reads once through."""
+        del schema
+        return SegmentReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> SegmentStream:  # noqa: N802 (Spark's name)
+        """Return what reads on and on."""
+        del schema
+        return SegmentStream(dict(self.options))
+
+
+class TableSource(DataSource):
+    """`spark.read.format("headrace.table")`: what a table holds now, with its write times."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.table"
+
+    def schema(self) -> str:
+        """Return the columns, typed ones too; asks the cluster."""
+        return schema_of(self._spec(), self.options)
+
+    def reader(self, schema: StructType) -> SegmentReader:
+        """Return what reads once through. Options: `job`, `table`, and those of segments."""
+        del schema
+        options = {name: text for name, text in self.options.items() if name != "job"}
+        return SegmentReader(options, self._spec())
+
+    def _spec(self) -> SourceSpec:
+        table = self.options.get("table", "")
+        if "job" not in self.options or not table:
+            raise bad_option("table", "`job` and `table` are required", "a job file, and ks.table")
+        text = job_text(Path(self.options["job"]).absolute())
+        given = table_source(text, table)
+        return SourceSpec(given=given, directory=str(text.directory), job=text.name)
+
+
+def schema_of(spec: SourceSpec, options: Mapping[str, str]) -> str:
+    """Return the columns that a reader with these options has, as DDL."""
+    target = target_of(spec, options)
+    if target is None:
+        return spark_schema(arrow_schema(spec.origin))
+    return typed_spark_schema(target, spec.origin)
+
+
+def target_of(spec: SourceSpec, options: Mapping[str, str]) -> TableType | None:
+    """Return the types of the one table that *options* select; None when they select none.
+
+    Raises:
+        ConfigError: the source has no such table, or is asked for it otherwise than as changes.
+
+    """
+    table = options.get("table")
+    if table is None:
+        return None
+    if options.get("format") == _MUTATIONS or options.get("tables"):
+        hint = "typed columns are of the changes of one table"
+        raise bad_option("table", "stands alone, not with `tables` or mutations", hint)
+    with inside(spec.directory), contextlib.closing(spec.open()) as source:
+        return TypedColumns.of(source).table_type(table)
+
+
+def folder_options() -> Sequence[str]:
+    """Return the options that sources of folders have of their own."""
+    return sorted({name for archive in archives().values() for name in archive.folder_options})
+
+
+def check_options(source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse options that *source* does not have: Spark's user would believe that they work.
+
+    Raises:
+        ConfigError: with all of them.
+
+    """
+    problems = [
+        Problem(name, f"is no option of {source}", f"there are {', '.join(known)}")
+        for name in options
+        if name.lower() not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def shards_of(options: Mapping[str, str]) -> int:
+    """Return the option `shards`; 0, where it is left out, is as many as it takes.
+
+    Raises:
+        ConfigError: it is not such a number.
+
+    """
+    text = options.get("shards")
+    if text is None:
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) <= SHARDS_BOUND:
+        hint = "leave it out for as many as the size asks for"
+        raise bad_option("shards", f"expected 1 to {SHARDS_BOUND}, found {text[:48]!r}", hint)
+    return int(text)
+
+
+def is_agreed(options: Mapping[str, str]) -> bool:
+    """Return whether the copies of all nodes are compared, which the option `agreement` says.
+
+    Raises:
+        ConfigError: it has another value than `none`.
+
+    """
+    given = options.get("agreement")
+    if given not in (None, _NODE_BY_NODE):
+        hint = "leave it out to have each change once"
+        raise bad_option("agreement", f"expected {_NODE_BY_NODE}, found {given!r}", hint)
+    return given is None
+
+
+def format_of(options: Mapping[str, str]) -> str:
+    """Return the option `format`.
+
+    Raises:
+        ConfigError: it is none; or `none` without typed columns.
+
+    """
+    given = options.get("format", _AVRO)
+    if given not in FORMATS or (given == _NO_MESSAGES and "table" not in options):
+        hint = f"there are {', '.join(FORMATS)}; none with a table only"
+        raise bad_option("format", f"{given!r} is none here", hint)
+    return given
+
+
+def spec_of(options: Mapping[str, str]) -> SourceSpec:
+    """Return the source that *options* name: a job's, or folders of segments.
+
+    Raises:
+        ConfigError: neither is given, or the job file is wrong.
+
+    """
+    if "job" in options:
+        text = job_text(Path(options["job"]).absolute())
+        return SourceSpec.of_job(text)
+    if "path" not in options:
+        hint = "load() the folder that has a folder for each node; or give the path of a job file"
+        raise bad_option("path", "is required, or `job`", hint)
+    folder = Path(options["path"]).absolute()
+    plugin, archive = archive_of(options.get("plugin"))
+    found = archive.of_folder(folder, options)
+    cache = options.get("cache", str(folder / CACHE) if found.is_archive else "")
+    return SourceSpec(given={"plugin": plugin, **found.options}, directory=str(folder), cache=cache)
+
+
+def archive_of(plugin: str | None) -> tuple[str, type[LogArchive]]:
+    """Return the source that reads folders of logs: *plugin*, or the only one that is installed.
+
+    Raises:
+        ConfigError: it is not installed, or there are several.
+        NotOfferedError: it has no logs.
+
+    """
+    if plugin is not None:
+        return plugin, LogArchive.of_class(load("sources", plugin))
+    found = archives()
+    if len(found) != 1:
+        said = f"is required: {len(found)} sources read folders of logs"
+        raise bad_option("plugin", said, f"there are {', '.join(found) or 'none'}")
+    ((name, archive),) = found.items()
+    return name, archive
+
+
+def archives() -> Mapping[str, type[LogArchive]]:
+    """Return the installed sources that read folders of logs, by name."""
+    found = {}
+    for name in names("sources"):
+        with contextlib.suppress(HeadraceError):  # One that cannot be imported hides only itself.
+            plugin = load("sources", name)
+            if issubclass(plugin, LogArchive):
+                found[name] = plugin
+    return found

@@ -1,0 +1,311 @@
+"""`headrace.topic` and `headrace.sink` for Spark: what a sink wrote, and writing to it.
+
+Imports pyspark. Each part of a topic is a task, read to its end; a writer's task ends when all of
+its records are settled, and fails otherwise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from headrace.connector.control.jobs import JobText, job_text
+from headrace.connector.replay.columns import arrow_schema
+from headrace.connector.replay.comparing.bucket_sums import (
+    ChangeRow,
+    Comparison,
+    change_of,
+    decoder_of,
+    row_of,
+)
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
+from headrace.connector.replay.frames.sources import check_options, schema_of, spec_of, target_of
+from headrace.connector.replay.frames.typed_columns import typed_arrow_schema, typed_batch
+from headrace.connector.replay.runs import new_run
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.sending import Sending
+from headrace.connector.replay.shards import inside, origin_of
+from headrace.connector.replay.stream.checkpoint import known_schemas, known_texts
+from headrace.connector.replay.stream.streaming import Delivered, SinkStream, deliver_rows
+from headrace.connector.serde.decoding import Decoder
+from headrace.connector.serde.large import whole_messages
+from headrace.plugins import (
+    NO_ORIGIN,
+    BadRecordError,
+    Document,
+    EncodedRecords,
+    HeadraceError,
+    Origin,
+    Sink,
+    Source,
+    Stored,
+    TypedColumns,
+)
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from headrace.plugins.records.columns import TableType
+
+OPTIONS: Final = ("job", "table", "tables")
+SINK_OPTIONS: Final = ("job", "suffix", "run")
+_PLACE_SCHEMA: Final = "part string, `offset` bigint"
+_PLACE: Final = pa.schema([("part", pa.string()), ("offset", pa.int64())])
+_INDEX_BYTES: Final = 4
+
+
+def _job(options: Mapping[str, str]) -> JobText:
+    if "job" not in options:
+        raise bad_option("job", "is required", "the job file whose sink is meant")
+    return job_text(Path(options["job"]).absolute())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition(InputPartition):
+    """One task's work."""
+
+    part: str
+
+
+class TopicReader(DataSourceReader):
+    """Reads what a job's sink wrote of the tables that are named, or of one with its columns."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Look for the schemas that the job's state has. Raises ConfigError."""
+        check_options("headrace.topic", options, OPTIONS)
+        text = _job(options)
+        named = options.get("table") or options.get("tables", "")
+        self._tables = [t.strip() for t in named.split(",") if t.strip()]
+        self._comparison = Comparison(
+            sink=dict(text.sink),
+            origin=origin_of(text.source),
+            directory=str(text.directory),
+            buckets=1,
+            selection=Selection(),
+        )
+        self._schemas: Mapping[bytes, Document] = known_schemas(text)
+        self._spec = spec_of(options)
+        self._target = target_of(self._spec, options)
+        self._texts: Mapping[bytes, str] = {}
+        if self._target is not None:
+            self._texts = known_texts(text)
+            with self._sink() as (sink, _):
+                _check_envelope(sink)
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Return one for each part of the sink's topics."""
+        tables = self._tables or [""]
+        with self._sink() as (sink, _):
+            return [TopicPartition(part) for part in sink.parts(tables)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part; those that cannot be decoded without what they say."""
+        assert isinstance(partition, TopicPartition)  # noqa: S101 (made above)
+        part, target, origin = partition.part, self._target, self._comparison.origin
+        decoder = decoder_of(self._comparison, self._schemas)
+        with self._sink() as (sink, _):
+            if target is None:
+                for records in whole_messages(sink.read_back(part)):
+                    yield _told(
+                        part, [(each, _row(each, decoder, origin)) for each in records], origin
+                    )
+                return
+            with inside(self._spec.directory), closing(self._spec.open()) as source:
+                typed = TypedMessages(target, source, self._texts)
+                for records in whole_messages(sink.read_back(part)):
+                    yield typed.batch(part, records, decoder)
+
+    def _sink(self) -> Any:  # noqa: ANN401 (a context manager of two)
+        return sink_and_encoder(self._comparison.sink, "topic", NO_ORIGIN)
+
+
+class TypedMessages:
+    """Messages of one table as rows with typed columns."""
+
+    def __init__(self, target: TableType, source: Source, texts: Mapping[bytes, str]) -> None:
+        """*source* knows the values; *texts* are of schemas, by id."""
+        self._target = target
+        self._source = source
+        self._texts = texts
+        self._schema = pa.schema([*_PLACE, *typed_arrow_schema(target, source.origin)])
+
+    def batch(self, part: str, records: Sequence[Stored], decoder: Decoder) -> pa.RecordBatch:
+        """Return the table's changes, behind them what cannot be read, with its bytes only."""
+        found, values, unreadable = [], [], []
+        for stored in records:
+            try:
+                value = decoder.value(stored)
+            except BadRecordError:
+                unreadable.append(stored)
+                continue
+            if (
+                value is None
+                or change_of(value, stored, self._source.origin).table != self._target.table
+            ):
+                continue
+            if value["schemaUuid"] in self._texts:
+                found.append(stored)
+                values.append(value)
+            else:
+                unreadable.append(stored)
+        made = TypedColumns.of(self._source).typed_values(self._target, values, self._texts)
+        encoded = EncodedRecords(
+            [each.key for each in found],
+            [each.value or b"" for each in found],
+            [each.headers for each in found],
+            [self._target.table] * len(found),
+            facts=made.facts,
+        )
+        rows = typed_batch(made, self._target, encoded, self._source.origin)
+        places = [pa.repeat(part, len(found)), pa.array([s.place for s in found], pa.int64())]
+        known = pa.RecordBatch.from_arrays([*places, *rows.columns], schema=self._schema)
+        other = _told(part, [(each, None) for each in unreadable], self._source.origin)
+        arrays = [
+            other.column(each.name)
+            if each.name in other.schema.names
+            else pa.nulls(len(unreadable), each.type)
+            for each in self._schema
+        ]
+        both = [known, pa.RecordBatch.from_arrays(arrays, schema=self._schema)]
+        return pa.concat_batches(both)
+
+
+def _check_envelope(sink: Sink) -> None:
+    """Refuse messages of which values cannot be told.
+
+    Raises:
+        ConfigError: they are in another format or envelope than Avro and `cep44`.
+
+    """
+    encoding = sink.encoding()
+    found = encoding.codec, encoding.envelope or "cep44", encoding.types
+    if found != ("avro", "cep44", "lossless"):
+        hint = "without `table` every message has its bytes"
+        said = f"typed columns are of Avro in cep44, lossless; this sink has {', '.join(found)}"
+        raise bad_option("table", said, hint)
+
+
+def _told(
+    part: str, messages: Sequence[tuple[Stored, ChangeRow | None]], origin: Origin
+) -> pa.RecordBatch:
+    """Return messages as rows, with what is known of those that could be read."""
+    schema = pa.schema([*_PLACE, *arrow_schema(origin)])
+    rows = [_columns(part, stored, row, origin) for stored, row in messages]
+    columns = [
+        pa.array([each.get(field.name) for each in rows], pa.int64()).cast(field.type)
+        if field.name == "write_time"
+        else pa.array([each.get(field.name) for each in rows], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _row(stored: Stored, decoder: Decoder, origin: Origin) -> ChangeRow | None:
+    try:
+        return row_of(stored, decoder, origin)
+    except HeadraceError:
+        return None
+
+
+def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "part": part,
+        "offset": stored.place,
+        "key": stored.key,
+        "value": stored.value,
+        "schema_id": dict(stored.headers).get(SCHEMA_ID_HEADER),
+    }
+    if row is not None:
+        told |= {
+            "table": row.table,
+            "operation": row.operation,
+            "write_time": row.time_us,
+            "mutation": row.name[:-_INDEX_BYTES],
+            "index": int.from_bytes(row.name[-_INDEX_BYTES:], "big"),
+            **dict(zip(origin.fields, row.origin, strict=True)),
+        }
+    return told
+
+
+class TopicSource(DataSource):
+    """`spark.read.format("headrace.topic")`: what the sink of a job has written."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.topic"
+
+    def schema(self) -> str:
+        """Return the columns: those of segments, and where the message lies."""
+        return f"{_PLACE_SCHEMA}, {schema_of(spec_of(self.options), self.options)}"
+
+    def reader(self, schema: StructType) -> TopicReader:
+        """Return what reads once through."""
+        del schema
+        return TopicReader(dict(self.options))
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Writes rows with the columns of segments to the sink of a job; see `docs/spark.md`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Read the job. Raises ConfigError."""
+        check_options("headrace.sink", options, SINK_OPTIONS)
+        text = _job(options)
+        self._given = dict(text.sink)
+        self._origin = origin_of(text.source)
+        self._directory = str(text.directory)
+        self._suffix = options.get("suffix", "")
+        self._run = options.get("run") or new_run("spark")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
+        """Deliver a task's rows; return when all are settled."""
+        with (
+            inside(self._directory),
+            sink_and_encoder(self._given, self._run, self._origin) as (sink, encoder),
+        ):
+            sending = Sending(sink, encoder, run=self._run, attempt=1, suffix=self._suffix)
+            return deliver_rows(sending, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Fail the query when records were refused for good: nobody else would hear of it."""
+        rejected = sum(each.rejected for each in messages if isinstance(each, Delivered))
+        if rejected:
+            raise DeliveryRefusedError(f"{rejected} records were refused for good")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what was delivered: consumers know a change that comes again by its name."""
+
+
+class SinkTarget(DataSource):
+    """`frame.write.format("headrace.sink")`: rows into the sink of a job."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its name."""
+        return "headrace.sink"
+
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: FBT001 (Spark's)
+        """Return what writes; nothing can be overwritten."""
+        missing = {"table", "key", "value"} - set(schema.fieldNames())
+        if missing or overwrite:
+            hint = 'mode("append"), with the columns of headrace.segments'
+            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        return SinkWriter(dict(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
+        """Return what writes a stream of the same job's `headrace.segments`."""
+        missing = {"table", "key", "value", "headers"} - set(schema.fieldNames())
+        if missing or overwrite:
+            hint = 'outputMode("append"), with the columns of headrace.segments in format `sink`'
+            raise bad_option("schema", f"columns {', '.join(sorted(missing))} are missing", hint)
+        return SinkStream(dict(self.options))

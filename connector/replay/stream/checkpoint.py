@@ -1,0 +1,279 @@
+"""The folder of a job that runs on Spark: what its splits know between micro-batches, and more.
+
+A batch that is repeated begins with the same files and gives the same records. All machines of a
+cluster see the folder; each call stands for itself, in any process. Needs no Spark.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from headrace.connector.control.jobs import JobText
+from headrace.connector.replay.errors import RunBusyError
+from headrace.connector.stores import Counters, Loss, StateLostError, TableCounts, add_counters
+from headrace.connector.stores.open_control_store import open_notes
+from headrace.plugins import (
+    Document,
+    EncodedPosition,
+    MissingRequirementError,
+    RecordSchema,
+)
+
+# A place in the source as Spark keeps it. Any: as JSON has it.
+Offset = Mapping[str, Any]
+
+SUFFIX: Final = ".spark"
+_NAME_CHARS: Final = 32
+_WHOLE: Final = "restore the checkpoint folder as a whole; or remove it as a whole, and begin anew"
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A file: of which offset and split it is, and the position; without one, the beginning."""
+
+    offset: str
+    split: str
+    head: bytes | None
+    chunks: dict[str, bytes]
+    counters: dict[str, TableCounts] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a split knows: its position, None at the beginning, and what it has read by then."""
+
+    position: EncodedPosition | None = None
+    counters: Counters = field(default_factory=dict)
+
+
+class States:
+    """The positions of splits at offsets: a folder for each offset, a file for each split."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use *folder*, which every machine has."""
+        self._folder = folder
+
+    def store(self, offset: Offset, split: str, known: Known) -> None:
+        """Keep what *split* knows at *offset*, whole or not at all; again is the same.
+
+        Raises:
+            MissingRequirementError: the folder cannot be written.
+
+        """
+        position = known.position
+        head, chunks = (None, {}) if position is None else (position.head, dict(position.chunks))
+        kept = _Kept(_text(offset), split, head, chunks, dict(known.counters))
+        _write(self._path(offset, split), msgspec.msgpack.encode(kept))
+
+    def load(self, offset: Offset, split: str) -> Known:
+        """Return what *split* knows at *offset*.
+
+        Raises:
+            StateLostError: there is none, or it cannot be read: nothing may be guessed from here.
+
+        """
+        path = self._path(offset, split)
+        try:
+            kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
+        except OSError as error:
+            raise _lost(path, split, str(error.strerror)) from error
+        except msgspec.MsgspecError as error:
+            raise _lost(path, split, str(error)) from error
+        if (kept.offset, kept.split) != (_text(offset), split):
+            raise _lost(path, split, f"it is of split {kept.split} at {kept.offset}")
+        position = None if kept.head is None else EncodedPosition(kept.head, kept.chunks)
+        return Known(position, kept.counters)
+
+    def forget_before(self, offset: Offset) -> None:
+        """Forget the offsets that were stored before *offset*: no batch begins there any more."""
+        folders = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        times = {folder: folder.stat().st_mtime_ns for folder in folders}
+        since = times.get(self._folder / _name(offset), 0)
+        for folder, stored in times.items():
+            if stored < since:
+                shutil.rmtree(folder, ignore_errors=True)  # What stays is removed next time.
+
+    def _path(self, offset: Offset, split: str) -> Path:
+        return self._folder / _name(offset) / quote(split, safe="")
+
+
+class Checkpoint:
+    """See the module. `spark` is Spark's own part of it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use *folder*; it is made when something is written."""
+        self.folder = folder
+        self.spark = folder / "offsets"
+        self.states = States(folder / "states")
+        self.lost = folder / "dead-letters"
+        self._schemas = folder / "schemas"
+        self._delivered = folder / "delivered"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep other drivers from running the job meanwhile.
+
+        Raises:
+            RunBusyError: one does.
+            MissingRequirementError: the folder cannot be written.
+
+        """
+        path = self.folder / "lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                hint = "one driver at a time: stop the other one"
+                said = "another process runs this job on Spark"
+                raise RunBusyError(said, place=str(self.folder), hint=hint) from error
+            yield
+
+    def set_aside(self, name: str, losses: Sequence[Loss]) -> None:
+        """Keep what could not be delivered, a line of JSON each; *name* again replaces them."""
+        if losses:
+            content = b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses)
+            _write(self.lost / f"{name}.jsonl", content)
+
+    def committed(self) -> tuple[int, Offset] | None:
+        """Return the number of the last batch that Spark committed, and where it ends, if any did.
+
+        Raises:
+            StateLostError: it committed a batch, but does not tell where that ends.
+
+        """
+        numbers = [int(each.name) for each in self.spark.glob("commits/[0-9]*")]
+        if not numbers:
+            return None
+        path = self.spark / "offsets" / str(max(numbers))
+        try:
+            offset: Offset = json.loads(path.read_text().splitlines()[-1])
+        except (OSError, ValueError, IndexError) as error:
+            raise StateLostError(
+                f"where the last batch ends cannot be read: {error}", place=str(path), hint=_WHOLE
+            ) from error
+        return max(numbers), offset
+
+    def count_delivered(self, batch: int, counted: Sequence[Counters]) -> None:
+        """Add what a batch delivered, of each split by its place in the plan; again is the same.
+
+        Raises:
+            StateLostError: what the batch before delivered is not there any more.
+
+        """
+        before = self.delivered(batch - 1) or [{}] * len(counted)
+        both = zip(before, counted, strict=True)
+        content = [add_counters(old, new) for old, new in both]
+        _write(self._delivered / str(batch), msgspec.msgpack.encode(content))
+        for path in self._delivered.glob("[0-9]*"):
+            if int(path.name) < batch - 1:  # The one before stays: a batch may be repeated.
+                path.unlink(missing_ok=True)
+
+    def delivered(self, batch: int) -> Sequence[Counters]:
+        """Return what was delivered up to the end of *batch*, of each split by its place.
+
+        Raises:
+            StateLostError: it cannot be read.
+
+        """
+        if batch < 0:
+            return []
+        path = self._delivered / str(batch)
+        try:
+            found = msgspec.msgpack.decode(path.read_bytes(), type=list[dict[str, TableCounts]])
+        except (OSError, msgspec.MsgspecError) as error:
+            said = f"what was delivered up to batch {batch} cannot be read: {error}"
+            raise StateLostError(said, place=str(path), hint=_WHOLE) from error
+        return found
+
+    def keep_schemas(self, schemas: Sequence[RecordSchema]) -> None:
+        """Keep what tells how records are read."""
+        for schema in schemas:
+            path = self._schemas / f"{schema.schema_id.hex()}.cql"
+            if not path.exists():
+                _write(path.with_suffix(".avsc"), msgspec.json.encode(schema.value))
+                _write(path, schema.text.encode())
+
+    def schemas(self) -> Mapping[bytes, Document]:
+        """Return the schemas of values, by their ids."""
+        files = self._schemas.glob("[!.]*.avsc")
+        return {bytes.fromhex(file.stem): msgspec.json.decode(file.read_bytes()) for file in files}
+
+    def texts(self) -> Mapping[bytes, str]:
+        """Return the texts of tables, by the ids of their schemas."""
+        files = self._schemas.glob("[!.]*.cql")
+        return {bytes.fromhex(file.stem): file.read_text("utf-8") for file in files}
+
+
+def checkpoint_of(state: Path, job: str) -> Checkpoint:
+    """Return the checkpoint of *job*, beside the state file *state*."""
+    return Checkpoint(state.with_name(state.name + SUFFIX) / quote(job, safe=""))
+
+
+def known_schemas(text: JobText) -> Mapping[bytes, Document]:
+    """Return the schemas of values that the job's state knows, or its checkpoint on Spark."""
+    kept = checkpoint_of(text.state, text.name).schemas()
+    return {**kept, **{schema.schema_id: schema.value for schema in _noted(text)}}
+
+
+def known_texts(text: JobText) -> Mapping[bytes, str]:
+    """Return the texts of tables, by the ids of the same schemas."""
+    kept = checkpoint_of(text.state, text.name).texts()
+    return {**kept, **{schema.schema_id: schema.text for schema in _noted(text)}}
+
+
+def _noted(text: JobText) -> Sequence[RecordSchema]:
+    if not text.notes.exists():
+        return ()
+    with contextlib.closing(open_notes(text.notes, create=False)) as connection:
+        return connection.store(text.name).schemas()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file durably, all of it or nothing."""
+    half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with half.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> MissingRequirementError:
+    hint = "the folder of the job's state must be one that every task may write"
+    said = f"cannot be written: {error.strerror}"
+    return MissingRequirementError(said, place=str(path), hint=hint)
+
+
+def _text(offset: Offset) -> str:
+    return json.dumps(offset, sort_keys=True, separators=(",", ":"))
+
+
+def _name(offset: Offset) -> str:
+    return hashlib.sha256(_text(offset).encode()).hexdigest()[:_NAME_CHARS]
+
+
+def _lost(path: Path, split: str, said: str) -> StateLostError:
+    return StateLostError(
+        f"what split {split} knew where this batch begins cannot be read: {said}",
+        place=str(path),
+        hint=_WHOLE,
+    )

@@ -1,0 +1,240 @@
+"""`headrace.segments` and `headrace.sink` as streams of micro-batches. Imports pyspark.
+
+The driver lists files and opens none. A task reads a split up to the end of the batch, and its
+records go to the sink without a shuffle: each key keeps its order.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.connector.control.jobs import JobText, job_text, read_job
+from headrace.connector.replay.columns import encoded_rows, sink_batch
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.sending import Sending
+from headrace.connector.replay.shards import SourceSpec, encoded_patiently, inside, origin_of
+from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
+from headrace.connector.replay.stream.microbatches import ALL_BYTES, Course, Part, Reading
+from headrace.connector.runtime.failures.tolerance import ErrorPolicy, NotToleratedError
+from headrace.connector.runtime.splits.ledger import tally
+from headrace.connector.stores import Counters, Loss, TableCounts
+from headrace.plugins import (
+    NumberPosition,
+    RecordBatch,
+    Sink,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AS_SINK: Final = "sink"
+BATCH_BYTES: Final = 128 * 1024 * 1024
+_OPTIONS: Final = ("job", "name", "format", "batch_bytes")
+_BATCH: Final = "streaming.sql.batchId"  # As Spark tells its tasks.
+
+
+@dataclass(frozen=True, slots=True)
+class PartPartition(InputPartition):
+    """One task's work."""
+
+    part: Part
+
+
+@dataclass
+class Delivered(WriterCommitMessage):
+    """What one task has delivered, of each table."""
+
+    counters: Counters
+
+    @property
+    def rejected(self) -> int:
+        """How many records the sink refused for good."""
+        return sum(each.dead_lettered for each in self.counters.values())
+
+
+class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the source of a job on and on; the job's checkpoint has what its splits know."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options. Raises ConfigError."""
+        unknown = [name for name in options if name.lower() not in _OPTIONS]
+        if unknown or options.get("format") != AS_SINK:
+            hint = f"a stream takes {', '.join(_OPTIONS)}; its format is `{AS_SINK}`"
+            raise bad_option(unknown[0] if unknown else "format", "is not for streams", hint)
+        self._path, self._text, self._checkpoint = _job_of(options)
+        self._limit = ReadMaxBytes(_size_of(options.get("batch_bytes", str(BATCH_BYTES))))
+        self._made: Course | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """Return the bound of a micro-batch."""
+        return self._limit
+
+    def initialOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 (none of ours changes)
+        """Return where a job begins that has read nothing."""
+        return self._course().initial()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]  # noqa: N802 (as above)
+        """Return where the next batch ends; *start* when there is nothing new."""
+        size_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else ALL_BYTES
+        return self._course().ahead(start, size_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """End at what is there now."""
+        self._course().end_here()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[PartPartition]:
+        """Return a task for each split."""
+        return [PartPartition(part) for part in self._course().parts(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield the records of a split. Spark calls it in a task, once for each attempt."""
+        assert isinstance(partition, PartPartition)  # noqa: S101 (made above)
+        place = f"split {partition.part.shard.split}"
+        text, checkpoint = self._text, self._checkpoint
+        origin = origin_of(text.source)
+        with (
+            inside(str(text.directory)),
+            sink_and_encoder(text.sink, text.name, origin) as made,
+        ):
+            sink, encoder = made
+            aside = _Aside(checkpoint, sink, "read")
+            reading = Reading(partition.part, checkpoint)
+            for batch in reading.batches():
+                schemas = batch.schemas()
+                encoder.announce(schemas)
+                checkpoint.keep_schemas(schemas)
+                encoded = encoded_patiently(encoder, batch)
+                counters, losses = tally(encoded, place)
+                for loss in losses:
+                    aside.take(loss)
+                aside.keep()
+                reading.count({t: replace(c, delivered=0) for t, c in counters.items()})
+                if len(encoded):
+                    yield sink_batch(encoded, origin)
+
+    def commit(self, end: Offset) -> None:
+        """Forget what was known before *end*."""
+        self._checkpoint.states.forget_before(end)
+
+    def stop(self) -> None:
+        """Give back what the driver opened."""
+        if self._made is not None:
+            self._made.close()
+
+    def _course(self) -> Course:
+        if self._made is None:
+            text = self._text
+            with closing(read_job(self._path, text.name).open_store()) as store:
+                job_key = store.job_key()
+            spec = SourceSpec.of_job(text)
+            self._made = Course(spec, self._checkpoint, start=text.start, job_key=job_key)
+        return self._made
+
+
+def deliver_rows(sending: Sending, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
+    """Deliver a task's rows; return when all are settled."""
+    taken: Counter[str] = Counter()
+    with closing(sending):
+        for rows in iterator:
+            encoded = encoded_rows(rows)
+            taken.update(encoded.tables)
+            sending.take(encoded, RecordBatch("spark", NumberPosition(0), 0, []))
+        sending.finish()
+    refused = sending.refused
+    return Delivered(
+        {
+            t: TableCounts(delivered=n - refused[t], dead_lettered=refused[t])
+            for t, n in taken.items()
+        }
+    )
+
+
+class SinkStream(DataSourceStreamArrowWriter):
+    """Writes what `headrace.segments` reads in the format `sink` to the sink of the same job."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Read the job. Raises ConfigError."""
+        _, self._text, self._checkpoint = _job_of(options)
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Delivered:
+        """Deliver a task's rows; return when all are settled. Refused ones are set aside."""
+        text = self._text
+        with (
+            inside(str(text.directory)),
+            sink_and_encoder(text.sink, text.name, origin_of(text.source)) as made,
+        ):
+            sink, encoder = made
+            aside = _Aside(self._checkpoint, sink, "write")
+            delivered = deliver_rows(Sending(sink, encoder, lose=aside.take), iterator)
+            aside.keep()
+            return delivered
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Count what was delivered (I3); all of it is settled."""
+        counted = [each.counters if isinstance(each, Delivered) else {} for each in messages]
+        self._checkpoint.count_delivered(batchId, counted)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Leave what was delivered: the batch comes again, and consumers know changes by name."""
+
+
+class _Aside:
+    """What a task could not deliver: kept, unless the sink's options say that it must stop."""
+
+    def __init__(self, checkpoint: Checkpoint, sink: Sink, stage: str) -> None:
+        self._checkpoint = checkpoint
+        self._policy = ErrorPolicy.of(sink.config, retry_ms_max=0)
+        self._name = f"{_task()}-{stage}"
+        self._losses: list[Loss] = []
+        self._kept = 0
+
+    def take(self, loss: Loss) -> None:
+        """Remember a loss. Raises NotToleratedError where none is allowed."""
+        if not self._policy.tolerant:
+            raise NotToleratedError(f"{loss.code}: {loss.message}", place=loss.place)
+        self._losses.append(loss)
+
+    def keep(self) -> None:
+        """Write down what was taken."""
+        if len(self._losses) > self._kept:
+            self._checkpoint.set_aside(self._name, self._losses)
+            self._kept = len(self._losses)
+
+
+def _task() -> str:
+    """Return what names a task in all its attempts, and no other one."""
+    context = TaskContext.get()
+    if context is None:
+        return "0-0"
+    return f"{context.getLocalProperty(_BATCH)}-{context.partitionId()}"
+
+
+def _size_of(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise bad_option("batch_bytes", f"expected a number above 0, found {text!r}")
+    return int(text)
+
+
+def _job_of(options: Mapping[str, str]) -> tuple[Path, JobText, Checkpoint]:
+    if "job" not in options:
+        raise bad_option("job", "is required", "the job file whose source or sink is meant")
+    path = Path(options["job"]).absolute()
+    text = job_text(path, options.get("name"))
+    return path, text, checkpoint_of(text.state, text.name)

@@ -1,0 +1,1 @@
+"""The books of a job, and what a run reports of them."""

@@ -1,0 +1,73 @@
+"""The books of a job as they are committed: read from its store, decoded by its source."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.connector.runtime.failures.retry import PAUSE_FIRST_MS
+from headrace.connector.stores import SplitState, Store, StoreUnavailableError
+from headrace.plugins import Clock, Position, Source
+
+
+def committed_books(
+    store: Store, source: Source, *, thorough: bool = False
+) -> Sequence[SplitBooks]:
+    """Return the books of every split as they are committed, after those of earlier plans.
+
+    With *thorough* each position is also held against its books, which takes time.
+    """
+    ended = [
+        SplitBooks(f"plan {plan.number}", plan.books, plan.counters, source.bookkeeping)
+        for plan in store.plans().ended
+    ]
+    return [*ended, *books_of(store.states(), source, thorough=thorough)]
+
+
+def closing_books(
+    store: Store, source: Source, clock: Clock, within_ms: int
+) -> Sequence[SplitBooks]:
+    """Return them at the end of a run; retry *within_ms* if the store is unavailable. Blocks."""
+    until_ms = clock.monotonic_ms() + within_ms
+    while True:
+        try:
+            return committed_books(store, source)
+        except StoreUnavailableError:
+            if clock.monotonic_ms() >= until_ms:
+                raise
+        time.sleep(PAUSE_FIRST_MS / 1000)
+
+
+def books_of(
+    states: Sequence[SplitState], source: type[Source] | Source, *, thorough: bool = False
+) -> Sequence[SplitBooks]:
+    """Return the books of states; see `committed_books`."""
+    books = []
+    for state in states:
+        if state.position is None:
+            books.append(SplitBooks(state.split, {}, state.counters, source.bookkeeping))
+            continue
+        position = source.decode_position(state.position)
+        books.append(
+            SplitBooks(
+                state.split,
+                position.books(),
+                state.counters,
+                source.bookkeeping,
+                _span(position),
+                position.contradictions() if thorough else (),
+            )
+        )
+    return books
+
+
+def _span(position: Position) -> Sequence[str]:
+    began = {tuple(part.items()): offset for part, offset in position.began()}
+    return [
+        f"{' '.join(part.values()) or 'all'} from {_place(began.get(tuple(part.items())))} "
+        f"to {_place(offset)}"
+        for part, offset in position.describe()
+    ]
+
+
+def _place(offset: Mapping[str, int | str] | None) -> str:
+    return "the beginning" if offset is None else ":".join(str(part) for part in offset.values())

@@ -1,0 +1,136 @@
+"""The books (I3): the equations that must hold for what was read, agreed and delivered. Pure.
+
+The equations of changes are the framework's. Those of a source's own counters are as the source
+declares them, in `Source.bookkeeping`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headrace.connector.stores import Counters, TableCounts, add_counters
+from headrace.plugins import NO_COUNTERS, Bookkeeping, CounterGroup
+
+Books = Mapping[str, int]
+
+REPEATS: Final = "repeats."
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBooks:
+    """The source's own counters and the framework's counters of one split.
+
+    `keeping` is what the source declares about its counters. `span` says of each part what the
+    books are of; `contradictions`, in words, what the stored position says that they deny.
+    """
+
+    split: str
+    books: Books
+    counters: Counters
+    keeping: Bookkeeping
+    span: Sequence[str] = ()
+    contradictions: Sequence[str] = ()
+
+
+def total(splits: Iterable[SplitBooks]) -> SplitBooks:
+    """Add up all splits, which are of one source."""
+    books: Counter[str] = Counter()
+    counters: Counters = {}
+    keeping = NO_COUNTERS
+    for split in splits:
+        keeping = split.keeping
+        books.update(split.books)
+        counters = add_counters(counters, split.counters)
+    return SplitBooks("", dict(books), counters, keeping)
+
+
+def closed(split: SplitBooks) -> SplitBooks:
+    """Return final books: what still waits is passed on, and other books open with it."""
+    books, waiting = dict(split.books), split.keeping.waiting
+    if waiting is not None and waiting.counter in books:
+        books[waiting.passed_on] = books.pop(waiting.counter)
+    return replace(split, books=books)
+
+
+def differences(split: SplitBooks) -> Sequence[str]:
+    """Return the equations that do not hold, in words; none when the books balance."""
+    lines = []
+    for group in split.keeping.groups:
+        if not group.left:
+            continue
+        for part, counts in by_part(split.books, group).items():
+            if part or not counts.keys().isdisjoint(group.left):
+                left, right = (
+                    {name: counts.get(name, 0) for name in side}
+                    for side in (group.left, group.right)
+                )
+                lines.append(_equation(title(group, part), left, right))
+    for table, c in sorted(split.counters.items()):
+        fates = {
+            "delivered": c.delivered,
+            "filtered": c.filtered,
+            "dead_lettered": c.dead_lettered,
+            "quarantined": c.quarantined,
+        }
+        lines.append(_equation(f"changes of {table or 'unknown tables'}", {"cut": c.cut}, fates))
+    place = f"split {split.split}: " if split.split else ""
+    return [place + line for line in (*lines, *split.contradictions) if line]
+
+
+def repeats(split: SplitBooks) -> Books:
+    """Return how much may have been delivered twice, by cause (line 36 of the agreement).
+
+    Changes of the framework's causes `window`, `zombie` and `resend`; of the source's own causes
+    what it counts.
+    """
+    found = Counter(dict.fromkeys(TableCounts().repeats, 0))
+    for counts in split.counters.values():
+        found.update(counts.repeats)
+    for name, count in split.books.items():
+        if name.startswith(REPEATS):
+            found[name.removeprefix(REPEATS)] += count
+    for cause, each in split.keeping.repeats.items():
+        if each.counter in split.books:
+            found[cause] += split.books[each.counter]
+    return dict(found)
+
+
+def by_part(books: Books, group: CounterGroup) -> Mapping[str, Books]:
+    """Return the counters of a group by their last words, for each part of the source.
+
+    Both are in the order of the alphabet. A group without parts has one, without a name.
+    """
+    found: dict[str, dict[str, int]] = {} if group.part else {"": {}}
+    for part, last, count in _counters(books, group):
+        found.setdefault(part, {})[last] = count
+    return {part: dict(sorted(found[part].items())) for part in sorted(found)}
+
+
+def title(group: CounterGroup, part: str) -> str:
+    """Return what a line about a part begins with."""
+    return group.title.replace("{part}", part)
+
+
+def _counters(books: Books, group: CounterGroup) -> Iterator[tuple[str, str, int]]:
+    """Yield the part, the last word and the count of each counter of a group."""
+    prefix = f"{group.name}."
+    for name, count in books.items():
+        if name.startswith(prefix):
+            rest = name.removeprefix(prefix)
+            # The name of a part may have dots, and so may a counter that is of no part.
+            part, _, last = rest.rpartition(".") if group.part and group.label else ("", "", rest)
+            yield (part, last, count) if group.label else (rest, "", count)
+
+
+def _equation(subject: str, left: Mapping[str, int], right: Mapping[str, int]) -> str:
+    """Return the equation in words if it does not hold, else nothing."""
+    amount, other = sum(left.values()), sum(right.values())
+    if amount == other:
+        return ""
+    first = _sum(left) or f"{[*left][-1]} 0"
+    return f"{subject}: {first} is not {_sum(right) or 'nothing'} = {other}"
+
+
+def _sum(counts: Mapping[str, int]) -> str:
+    return " + ".join(f"{name} {count}" for name, count in counts.items() if count)

@@ -1,0 +1,44 @@
+"""How a run of a job ended, and what it came to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.connector.runtime.books.equations import SplitBooks
+from headrace.plugins import FatalError, HeadraceError
+
+
+class PluginHungError(FatalError):
+    """A call of a plugin did not return (R8): the process ends, so that others can take over."""
+
+    code = "plugin_hung"
+    restartable = True
+
+
+class Outcome(Enum):
+    """Why a run ended."""
+
+    ENDED = "ended"
+    """A stop was requested, or there is nothing more to read, or everything failed."""
+    CHANGED = "changed"
+    """The job's configuration changed: read it and run again."""
+    RESTART = "restart"
+    """A restart was requested."""
+    STOPPED = "stopped"
+    """The target state of the job is STOPPED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a run. `books` are those of all splits as committed, by any process."""
+
+    books: Sequence[SplitBooks]
+    failures: Sequence[HeadraceError]
+    changes: int
+    dead_lettered: int
+    batches: int
+    commits: int
+    wall_seconds: float
+    cpu_seconds: float
+    memory_bytes_max: int
+    outcome: Outcome = Outcome.ENDED

@@ -1,0 +1,248 @@
+"""The metrics of a running job: what its pipeline, its books and its source count anyway.
+
+Made on the thread of the caller. Everything read belongs to other threads and is not changed here:
+integers, and objects that are replaced, never changed.
+"""
+
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Final
+
+from headrace.connector.runtime.books.equations import (
+    REPEATS,
+    SplitBooks,
+    by_part,
+    differences,
+    repeats,
+)
+from headrace.connector.runtime.pipeline import Pipeline
+from headrace.connector.runtime.splits.split_task import SplitRun
+from headrace.connector.runtime.splits.watch import SplitWatch
+from headrace.connector.runtime.tally import Tally
+from headrace.plugins import (
+    Backlog,
+    Bookkeeping,
+    Clock,
+    CounterGroup,
+    HeadraceError,
+    Source,
+    Split,
+)
+from headrace.plugins.metrics import Kind, Measure, Sample, counter, gauge
+
+BACKLOG_EVERY_MS: Final = 10_000  # Listing all logs takes time.
+_NEVER_AGAIN_MS: Final = 1 << 62
+_US: Final = 1_000_000
+
+
+class JobMeasures:
+    """See the module. The onlooker is a separate, read-only source that reports the lag."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        watch: SplitWatch,
+        source: Source,
+        onlooker: Callable[[], Source],
+        clock: Clock,
+    ) -> None:
+        """Look at nothing yet; *onlooker* is called when the lag is asked for first."""
+        self._pipeline = pipeline
+        self._watch = watch
+        self._source = source
+        self._make_onlooker = onlooker
+        self._onlooker: Source | None = None
+        self._asking = Lock()  # Of the onlooker: more than one may ask.
+        self._clock = clock
+        self._backlogs: Sequence[tuple[str, Backlog]] = ()
+        self._backlogs_ms = -BACKLOG_EVERY_MS
+
+    def all(self) -> Iterator[Measure]:
+        """Return all metrics as they are now."""
+        runs = self._pipeline.runs
+        yield from _flow(runs, self._clock)
+        yield from _times(self._pipeline.stats)
+        yield from book_measures(
+            [
+                SplitBooks(
+                    r.split,
+                    r.position.books() if r.position else {},
+                    r.counters,
+                    self._source.bookkeeping,
+                )
+                for r in runs
+            ],
+            self._source.bookkeeping,
+        )
+        yield gauge(
+            "headrace_split_state",
+            "1 for the state that a split is seen in.",
+            [({"split": s, "state": state.value}, 1) for s, state in self._watch.states().items()],
+        )
+        yield from self._lag(runs)
+        yield from self._source.measures()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_seconds = usage.ru_utime + usage.ru_stime
+        yield counter("headrace_cpu_seconds_total", "Of all threads.", [({}, cpu_seconds)])
+        most = usage.ru_maxrss * 1024
+        yield gauge("headrace_memory_bytes_max", "The most that was resident.", [({}, most)])
+
+    def close(self) -> None:
+        """Stop asking the source for the lag."""
+        with self._asking:
+            if self._onlooker is not None:
+                self._onlooker.close()
+            self._backlogs_ms = _NEVER_AGAIN_MS
+
+    def _lag(self, runs: Sequence[SplitRun]) -> Iterable[Measure]:
+        with self._asking:
+            self._look(runs)
+        yield from backlog_measures(self._backlogs)
+
+    def _look(self, runs: Sequence[SplitRun]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._backlogs_ms < BACKLOG_EVERY_MS:
+            return
+        self._backlogs_ms = now_ms
+        try:
+            onlooker = self._onlooker = self._onlooker or self._make_onlooker()
+            self._backlogs = [
+                (run.split, part)
+                for run in runs
+                for part in onlooker.backlog(Split(run.split), run.position)
+                if not part.problem
+            ]
+        except (HeadraceError, OSError):
+            self._backlogs = ()  # The reader reports why.
+
+
+def _flow(runs: Sequence[SplitRun], clock: Clock) -> Iterator[Measure]:
+    now_ms = clock.monotonic_ms()
+    amounts: Mapping[str, tuple[str, Callable[[SplitRun], float]]] = {
+        "headrace_split_token": ("The fencing token of the lease.", lambda r: r.lease.token),
+        "headrace_outstanding_bytes": (
+            "Read and not settled.",
+            lambda r: r.ledger.outstanding_bytes + r.read_bytes,
+        ),
+        "headrace_outstanding_records": (
+            "Records that were read and are not settled.",
+            lambda r: r.ledger.outstanding_records,
+        ),
+        "headrace_uncommitted_bytes": (
+            "What comes again after a crash.",
+            lambda r: r.ledger.uncommitted_bytes,
+        ),
+        "headrace_still_seconds": (
+            "Since something was last read or settled, or there was nothing to read.",
+            lambda r: (now_ms - r.moved_ms) / 1000,
+        ),
+    }
+    for name, (doc, amount) in amounts.items():
+        yield gauge(name, doc, [({"split": run.split}, amount(run)) for run in runs])
+    yield gauge(
+        "headrace_written_timestamp_seconds",
+        "The write time of the change that was encoded last.",
+        [({"split": r.split}, r.written_us / _US) for r in runs if r.written_us is not None],
+    )
+
+
+def _times(tally: Tally) -> Iterator[Measure]:
+    timings = {
+        "headrace_read_seconds": ("Reading a batch: logs, agreement.", tally.reads),
+        "headrace_publish_seconds": ("From a batch's submission to its result.", tally.publishes),
+        "headrace_commit_seconds": ("Committing what is settled.", tally.commit_times),
+    }
+    for name, (doc, timing) in timings.items():
+        yield Measure(name, doc, Kind.HISTOGRAM, [({}, timing)])
+    yield counter(
+        "headrace_errors_total",
+        "Errors by what was done about them: retried, failed (the split stops) or lost.",
+        [({"done": d, "code": code}, n) for (d, code), n in dict(tally.errors).items()],
+    )
+
+
+def backlog_measures(backlogs: Sequence[tuple[str, Backlog]]) -> Iterator[Measure]:
+    """Return the backlogs of splits."""
+    labelled = [({"split": split, **part.partition}, part) for split, part in backlogs]
+    yield gauge(
+        "headrace_backlog_bytes",
+        "What is to be read behind the committed position.",
+        [(labels, part.size_bytes) for labels, part in labelled],
+    )
+    yield gauge(
+        "headrace_backlog_files",
+        "The files that it is in.",
+        [(labels, part.files) for labels, part in labelled],
+    )
+
+
+def book_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterator[Measure]:
+    """Return the books as committed, and whether they balance (I3); *keeping* is the source's."""
+    yield counter(
+        "headrace_changes_total",
+        "Changes by what became of them, as committed; cut is the sum of the others.",
+        [
+            ({"split": each.split, "table": table, "fate": fate}, count)
+            for each in splits
+            for table, counts in each.counters.items()
+            for fate, count in counts.fates.items()
+        ],
+    )
+    yield counter(
+        "headrace_repeats_total",
+        "What may have come twice, by cause; see docs/agreement.md, Duplicates.",
+        [
+            ({"split": each.split, "cause": cause}, count)
+            for each in splits
+            for cause, count in repeats(each).items()
+        ],
+    )
+    yield gauge(
+        "headrace_books_differ",
+        "Equations of a split's committed books that do not hold: more than 0 is a bug.",
+        [({"split": each.split}, len(differences(each))) for each in splits if each.books],
+    )
+    yield from _source_measures([each for each in splits if each.books], keeping)
+
+
+def _source_measures(splits: Sequence[SplitBooks], keeping: Bookkeeping) -> Iterator[Measure]:
+    """Return the source's own counters, under the names that it gives its groups."""
+    waiting = keeping.waiting
+    if waiting is not None:
+        yield gauge(
+            waiting.metric,
+            waiting.doc,
+            [
+                ({"split": each.split}, each.books[waiting.counter])
+                for each in splits
+                if waiting.counter in each.books
+            ],
+        )
+    for group in keeping.groups:
+        skipped = waiting.counter if waiting is not None else ""
+        samples: list[Sample] = [
+            ({"split": each.split, **labels}, count)
+            for each in splits
+            for part, counts in by_part(each.books, group).items()
+            for last, count in counts.items()
+            if f"{group.name}.{last}" != skipped
+            for labels in [_labels(group, part, last)]
+        ]
+        yield counter(group.metric, group.doc, samples)
+    known = (REPEATS, *(f"{group.name}." for group in keeping.groups))
+    yield counter(
+        "headrace_book_total",
+        "What else is in the books, by its name there.",
+        [
+            ({"split": each.split, "book": name}, count)
+            for each in splits
+            for name, count in each.books.items()
+            if not name.startswith(known) and (waiting is None or name != waiting.counter)
+        ],
+    )
+
+
+def _labels(group: CounterGroup, part: str, last: str) -> dict[str, str]:
+    labels = {group.part: part} if group.part else {}
+    return labels | ({group.label: last} if group.label else {})

@@ -1,0 +1,1 @@
+"""Which worker owns which split, and one split while it runs."""

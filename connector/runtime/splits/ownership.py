@@ -1,0 +1,70 @@
+"""A lease on a split, and what changed in one round of lease keeping."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+
+class Lease:
+    """A split held by this process. The control thread renews it, the data thread checks it.
+
+    `former` is the worker from which it was taken over, which had not given it back; it has
+    `ended` for certain, or only fell silent. An `adopted` split should be another worker's, which
+    did not claim it.
+    """
+
+    def __init__(  # noqa: PLR0913 (what was claimed, and when)
+        self,
+        split: str,
+        token: int,
+        *,
+        deadline_ms: int,
+        margin_ms: int,
+        since_ms: int = 0,
+        former: str | None = None,
+        ended: bool = False,
+        adopted: bool = False,
+    ) -> None:
+        """*deadline_ms* is on the boot clock; nothing is submitted in the last *margin_ms*."""
+        self.split = split
+        self.token = token
+        self.deadline_ms = deadline_ms
+        self.since_ms = since_ms
+        self.former = former
+        self.ended = ended
+        self.adopted = adopted
+        self._margin_ms = margin_ms
+
+    def allows(self, now_ms: int) -> bool:
+        """Whether a batch may be submitted at *now_ms* (I2)."""
+        return now_ms < self.deadline_ms - self._margin_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one round of lease keeping came to.
+
+    `hand_over` has the worker that each split is for. `late` are those that were renewed when
+    nothing could be submitted any more.
+    """
+
+    gained: Sequence[Lease] = ()
+    lost: Sequence[str] = ()
+    hand_over: Mapping[str, str] = field(default_factory=dict)
+    late: Sequence[str] = ()
+
+
+def tell_ownership(log: structlog.stdlib.BoundLogger, changes: Changes) -> None:
+    """Log what became of leases; the data thread logs those that it gives back."""
+    for lease in changes.gained:
+        if lease.former is None:
+            log.info("split_claimed", split=lease.split, token=lease.token)
+        else:
+            log.info("split_taken_over", split=lease.split, token=lease.token, former=lease.former)
+    for split, heir in changes.hand_over.items():
+        log.info("split_offered", split=split, target=heir)
+    for split in changes.late:
+        log.warning("lease_renewed_late", split=split)
+    for split in changes.lost:
+        log.warning("split_lost", split=split)

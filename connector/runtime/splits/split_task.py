@@ -1,0 +1,481 @@
+"""One split on its way: its reader, its ledger, and where it stands. Runs on the data thread.
+
+It reads, encodes, submits and settles. Committing several splits together, pacing and the handling
+of errors belong to the pipeline.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+import structlog
+
+from headrace.connector.foundation import crash
+from headrace.connector.foundation.offered import tokens_of
+from headrace.connector.obs.blame import blame, making
+from headrace.connector.runtime.failures.retry import Retry
+from headrace.connector.runtime.failures.tolerance import (
+    ErrorBudget,
+    ErrorPolicy,
+    NotToleratedError,
+)
+from headrace.connector.runtime.splits.ledger import (
+    PRODUCE_STAGE,
+    WINDOW,
+    ZOMBIE,
+    Ledger,
+    Settled,
+    Shipment,
+)
+from headrace.connector.runtime.splits.ownership import Lease
+from headrace.connector.runtime.tally import Tally
+from headrace.connector.runtime.writers import Writers
+from headrace.connector.serde import Encoder
+from headrace.connector.stores import Commit, Counters, Store, add_counters
+from headrace.plugins import (
+    AbortedError,
+    Batch,
+    Clock,
+    CloseReason,
+    Demand,
+    Disposition,
+    Done,
+    EncodedPosition,
+    Failure,
+    FatalError,
+    HeadraceError,
+    Idle,
+    LeaseLostError,
+    Position,
+    Reader,
+    RetriableError,
+    Source,
+    Split,
+)
+
+_END_ONLY: Final = Demand(records_max=0, bytes_max=0, linger_ms=0)
+_WINDOW_PARTS: Final = 3  # From one of them on batches have ends; half the window is committed.
+
+Verdict = tuple["SplitRun", Ledger, int, int, int, Sequence[Failure]]
+
+
+class SettleTimeoutError(FatalError):
+    """The sink reported no result for a batch within `settle_seconds_max`."""
+
+    code = "settle_timeout"
+    restartable = True
+
+
+class Progress(Enum):
+    """The result of one step of a split."""
+
+    MORE = "more"
+    """There is more to read at once."""
+    MOVED = "moved"
+    """Something was read; the next tick may bring more."""
+    QUIET = "quiet"
+    """Everything durable was read."""
+    WAITING = "waiting"
+    """It waits for its lease, for a pause to end, or for what the source cannot read yet."""
+    BLOCKED = "blocked"
+    """It waits for the sink or a commit to make room."""
+    FETCHING = "fetching"
+    """What was read waits for something that the source fetches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all splits of a pipeline share."""
+
+    source: Source
+    writers: Writers
+    encoder: Encoder
+    store: Store
+    clock: Clock
+    log: structlog.stdlib.BoundLogger
+    job: str
+    worker: str
+    errors: ErrorPolicy
+    settle_ms_max: int
+    tick_ms: int
+    post: Callable[[Verdict], None]
+    tally: Tally = field(default_factory=Tally)
+    plan: int = 0  # The generation of the splits; 0 is any.
+    window_bytes: int = 0  # How much of a split may be uncommitted when its owner dies (I7).
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A settled prefix as the commit that makes it durable."""
+
+    commit: Commit
+    settled: Settled
+
+
+class SplitRun:
+    """See the module. `closing` says why it will end; `error` what went wrong."""
+
+    def __init__(self, lease: Lease, around: Surroundings, *, again_bytes: int = 0) -> None:
+        """Open nothing yet: the first step opens it, and may fail and be repeated.
+
+        *again_bytes* are what an earlier run of the split in this process left uncommitted.
+        """
+        self.lease = lease
+        self.split = lease.split
+        self.closing: CloseReason | None = None
+        self.error: HeadraceError | None = None
+        self.close_by_ms = 0
+        self.done = False
+        self.bytes_read = 0
+        """How much of it was read since it was gained."""
+        self.position: Position | None = None
+        """The committed position, to which its books belong."""
+        self.counters: Counters = {}
+        self.written_us: int | None = None
+        """The write time of the record that was encoded last."""
+        self.moved_ms = around.clock.monotonic_ms()
+        self.trouble = ""
+        errors = around.errors
+        self.retry = Retry(errors.retry_ms_max, pause_ms_max=errors.pause_ms_max)
+        self.not_before_ms = 0
+        self.release_retry = Retry(errors.retry_ms_max, pause_ms_max=errors.pause_ms_max)
+        self.release_not_before_ms = 0
+        self.release_due: Position | None = None
+        self._around = around
+        self._budget = ErrorBudget(records_max=errors.budget_records, window_ms=errors.budget_ms)
+        self._reader: Reader | None = None
+        self.ledger = Ledger(lease.split, last_seq=0)
+        self._offer: Offer | None = None
+        self._plan = self._seq = 0
+        self._stored: tuple[bytes, frozenset[str]] | None = None  # Head, and names of chunks.
+        self._restarting = False
+        self.read_last: Batch | None = None
+        """What was read and is not in the ledger yet."""
+        self._transactional = around.writers.transactional
+        self._doubt, self._doubt_bytes = WINDOW, again_bytes
+        if lease.former is not None:  # Line 36: what it sent and did not commit comes again.
+            self._doubt = WINDOW if lease.ended else ZOMBIE
+            self._doubt_bytes = around.window_bytes
+        self.commit_due = False
+        """Exactly once: nothing more is submitted before what was is committed."""
+
+    @property
+    def read_bytes(self) -> int:
+        """The size of what was read and is not in the ledger yet."""
+        return 0 if self.read_last is None else self.read_last.size_bytes
+
+    @property
+    def end_bytes(self) -> int:
+        """The size of the position that could be committed now; exactly once left aside."""
+        settled = None if self._transactional else self.ledger.settled
+        return 0 if settled is None or settled.end is None else settled.end.size_bytes
+
+    def begin(self) -> None:
+        """Open the reader if there is none and it may be opened. Raises as `step`.
+
+        All splits of a pass begin before one of them reads: what they share, such as a log, is
+        then read once for all, not from its start for each split that joins.
+        """
+        if self._reader is not None and not self._restarting:
+            return
+        if self._around.clock.monotonic_ms() < self.not_before_ms:
+            return
+        if self._restarting and not self.ledger.sent:
+            self.close(CloseReason.FAILED)
+        if self._reader is None and not self.closing:
+            self._reader = self._open()
+
+    def step(self, demand: Demand) -> Progress:
+        """Send what waits, then read one batch, if that is allowed now.
+
+        Raises what the plugins and the store raise: the pipeline decides.
+        """
+        now_ms = self._around.clock.monotonic_ms()
+        if now_ms < self.not_before_ms:
+            return Progress.WAITING
+        self._check_settling(now_ms)
+        reader = None if self._restarting else self._reader
+        if reader is None:
+            return Progress.WAITING
+        if self.ledger.retry_due:
+            self.ledger.resend()
+        lacks_end = self.ledger.lacks_end and self.closing is not CloseReason.FAILED
+        if not self.commit_due and (not self._send() or (self.closing and not lacks_end)):
+            return Progress.WAITING
+        room = self.read_last is not None or (demand.records_max > 0 and demand.bytes_max > 0)
+        if lacks_end and (self.closing or not room):
+            return self._read(reader, _END_ONLY)
+        if self.commit_due or not room:
+            return Progress.BLOCKED
+        return self._read(reader, replace(demand, position_due=self._owes_end(demand)))
+
+    def _owes_end(self, demand: Demand) -> bool:
+        """Say whether the next batch must have an end, so that it can be committed in time."""
+        window_bytes = self._around.window_bytes
+        return (
+            demand.position_due
+            or self._transactional
+            or self.ledger.uncommitted_bytes * _WINDOW_PARTS >= window_bytes
+        )
+
+    def held_up(self, now_ms: int) -> str:
+        """Return what keeps this split from moving, as far as known; no row, no secret."""
+        if now_ms < self.not_before_ms:
+            return f"repeated after an error: {self.trouble}"
+        oldest_ms = self.ledger.oldest_sent_ms()
+        if oldest_ms is not None:
+            return f"the sink has reported no result for {(now_ms - oldest_ms) / 1000:g} s"
+        if not self.lease.allows(now_ms):
+            return "its lease could not be renewed"
+        if self._offer is not None:
+            return "what is settled could not be committed"
+        if self.read_last is not None:
+            return "what was read waits for what the source fetches"
+        return "nothing was read"
+
+    def settle(self, seq: int, attempt: int, delivered: int, failures: Sequence[Failure]) -> None:
+        """Enter a result. Raises when the split must stop or pause."""
+        now_ms = self._around.clock.monotonic_ms()
+        sent_ms = self.ledger.sent_ms(seq)
+        if sent_ms is not None:
+            self._around.tally.publishes.observe(now_ms - sent_ms)
+        before = self.ledger.retrying
+        rejected = [f for f in failures if f.disposition is Disposition.REJECT]
+        if rejected and not self._around.errors.tolerant:
+            failures = [replace(f, disposition=Disposition.FATAL) for f in failures]
+        error = self.ledger.settle(seq, attempt, delivered, failures)
+        if error:
+            raise error
+        if self.ledger.retrying and not before:
+            first = self.ledger.miscount or failures[0].message
+            text = f"batch {seq} was not delivered: {first}"
+            if not self._transactional:
+                raise RetriableError(text)
+            aborted = AbortedError(text)
+            aborted.at_once = any(failure.at_once for failure in failures)
+            raise aborted
+        for each in rejected:
+            self._tell(each.code, PRODUCE_STAGE, f"batch {seq}, record {each.index}")
+        self._budget.spend(len(rejected), now_ms)
+        if not self.ledger.retrying:
+            self.retry.succeeded()
+            self.moved_ms = now_ms
+
+    def hold_for_commit(self) -> None:
+        """Exactly once: submit nothing more until all that was submitted is committed."""
+        something = self._offer is not None or self.ledger.settled is not None or self.ledger.sent
+        self.commit_due = self._transactional and not self._restarting and bool(something)
+
+    def offer(self) -> Offer | None:
+        """Return what to commit: the last offer if its result is unknown, or the new prefix."""
+        if self._offer is None:
+            settled = self.ledger.settled
+            if settled is None or settled.end is None or not self._committable():
+                return None
+            encoded = settled.end.encode()
+            self.ledger.take_settled()
+            if self._unchanged(encoded, settled):
+                self.ledger.committed(settled)
+                self.commit_due = False
+                return None
+            commit = Commit(
+                split=self.split,
+                plan=self._plan,
+                token=self.lease.token,
+                owner=self._around.worker,
+                previous=self._seq,
+                seq=settled.seq,
+                position=encoded,
+                counters=add_counters(self.counters, settled.counters),
+                losses=settled.losses,
+                tokens=tokens_of(self._around.source, self.split),
+            )
+            self._offer = Offer(commit, settled)
+        return self._offer
+
+    def committed(self, offer: Offer) -> None:
+        """Note that *offer* is durable; the source may forget what is before it."""
+        self._offer = None
+        self.commit_due = False
+        self._seq, self._stored = offer.commit.seq, _named(offer.commit.position)
+        self.counters = offer.commit.counters
+        self.position = offer.settled.end
+        self.ledger.committed(offer.settled)
+        self.release_due = offer.settled.end
+        codes = Counter(loss.code for loss in offer.settled.losses)
+        if codes:  # Once for each commit, however many they are.
+            self._around.tally.dead_lettered += codes.total()
+            self._around.log.warning(
+                "records_dead_lettered", split=self.split, records=codes.total(), codes=dict(codes)
+            )
+
+    def release(self) -> None:
+        """Tell the source what it may forget (R1, R2). Raises as the reader does: call again."""
+        if self.release_due is not None and self._reader is not None:
+            self._reader.release(self.release_due)
+            self.release_due = None
+
+    def restart(self) -> None:
+        """Discard what is uncommitted and, after the pause, restart from the stored state."""
+        self._restarting = True
+        self._doubt_bytes = max(self._doubt_bytes, self.ledger.uncommitted_bytes)
+        if self._transactional:  # What is settled can only be committed with the rest.
+            self._offer = None
+            self.commit_due = False
+
+    def drained(self) -> bool:
+        """Whether nothing is left to settle or to commit."""
+        lost = self._transactional and (self._restarting or self.ledger.retrying)
+        if self._offer is not None or (self.ledger.settled is not None and not lost):
+            return False
+        given_up = self._restarting or self.closing is CloseReason.FAILED
+        return not self.ledger.sent if given_up else self.ledger.empty and not self.ledger.lacks_end
+
+    def close(self, reason: CloseReason) -> None:
+        """Close the reader, if there is one."""
+        reader, self._reader = self._reader, None
+        self.read_last = None
+        if reader is not None:
+            reader.close(reason)
+
+    def _committable(self) -> bool:
+        """Say whether what is settled may be committed: exactly once, only all that was sent."""
+        if not self._transactional:
+            return True
+        given_up = self._restarting or self.ledger.retrying
+        return self.commit_due and not given_up and not self.ledger.sent
+
+    def _open(self) -> Reader:
+        around = self._around
+        state = around.store.load(self.split, self.lease.token)
+        crash.reached("loaded")
+        if around.plan and state.plan != around.plan:
+            raise LeaseLostError(
+                f"is of plan {state.plan}, this worker runs plan {around.plan}",
+                place=f"split {self.split}",
+            )
+        resume = None
+        if state.position is not None:
+            resume = around.source.decode_position(state.position)
+        self._plan, self._seq, self.counters = state.plan, state.seq, state.counters
+        self.position = resume
+        self._stored = None if state.position is None else _named(state.position)
+        self._offer = None
+        self._restarting = self.commit_due = False
+        self.ledger = Ledger(self.split, last_seq=state.seq)
+        with making(around.source, f"opened for split {self.split}"):
+            reader = around.source.open(Split(self.split), resume)
+        around.log.info("split_started", split=self.split, token=self.lease.token, seq=state.seq)
+        return reader
+
+    def _read_next(self, reader: Reader, demand: Demand) -> Batch | Progress:
+        """Read a batch, or return why there is none."""
+        started_ms = self._around.clock.monotonic_ms()
+        try:
+            batch = reader.read(demand)
+        except Exception as error:
+            blame(error, self._around.source)
+            raise
+        now_ms = self._around.clock.monotonic_ms()
+        self._around.tally.reads.observe(now_ms - started_ms)
+        if isinstance(batch, Batch):
+            crash.reached("read")
+            self.bytes_read += batch.size_bytes
+            return batch
+        if isinstance(batch, Idle) and batch.more:
+            return Progress.WAITING
+        self.done = isinstance(batch, Done)
+        if self.ledger.empty:
+            self.retry.succeeded()
+        self._doubt_bytes = 0
+        return Progress.QUIET
+
+    def _read(self, reader: Reader, demand: Demand) -> Progress:
+        if self.read_last is None:
+            found = self._read_next(reader, demand)
+            if isinstance(found, Progress):
+                return found
+            self.read_last = found  # Until it is in the ledger: what follows may be repeated.
+        batch = self.read_last
+        if not batch.ready():
+            return Progress.FETCHING
+        schemas = batch.schemas()
+        self._around.store.put_schemas(schemas)
+        crash.reached("schemas_stored")
+        self._around.encoder.announce(schemas)
+        encoded = self._around.encoder.encode(batch, token=self.lease.token)
+        crash.reached("encoded")
+        quarantined = encoded.quarantined
+        if quarantined and not self._around.errors.tolerant:
+            lost = quarantined[0]
+            raise NotToleratedError(f"{lost.code}: {lost.message}", place=lost.place)
+        self._note_repeats(self.ledger.add(batch, encoded), more=batch.more)
+        self.read_last = None
+        if encoded.facts is not None and len(encoded.facts.timestamps_us):
+            self.written_us = encoded.facts.timestamps_us[-1]
+        for each in quarantined:
+            self._tell(each.code, each.stage, each.place)
+        self._budget.spend(len(quarantined), self._around.clock.monotonic_ms())
+        self._send()
+        if batch.more:
+            return Progress.MORE
+        return Progress.MOVED if len(encoded) or encoded.quarantined else Progress.QUIET
+
+    def _note_repeats(self, shipment: Shipment, *, more: bool) -> None:
+        """Count what may have been sent before and not been committed: no more than a window.
+
+        After everything that existed then was read, the following is new.
+        """
+        if self._doubt_bytes > 0 and not self._transactional:
+            shipment.may_repeat(self._doubt)
+            self._doubt_bytes = self._doubt_bytes - shipment.size_bytes if more else 0
+
+    def _tell(self, code: str, stage: str, place: str) -> None:
+        if self._around.errors.logged:
+            self._around.log.warning(
+                "record_dead_lettered", split=self.split, code=code, stage=stage, place=place
+            )
+
+    def _send(self) -> bool:
+        """Submit what is unsent; say whether nothing is left."""
+        for shipment in self.ledger.unsent():
+            now_ms = self._around.clock.monotonic_ms()
+            if not self.lease.allows(now_ms):  # I2: not after the deadline.
+                return False
+            self._submit(shipment, now_ms)
+        return not self.ledger.retrying
+
+    def _submit(self, shipment: Shipment, now_ms: int) -> None:
+        post, ledger = self._around.post, self.ledger
+        seq, attempt = shipment.seq, shipment.attempt
+
+        def settle(delivered: int, failures: Sequence[Failure] = ()) -> None:
+            post((self, ledger, seq, attempt, delivered, failures))
+
+        self.ledger.mark_sent(shipment, now_ms)
+        try:
+            self._around.writers.of(self.split).submit(shipment.delivery(), settle)
+        except Exception as error:  # The writer will report no result for it.
+            self.ledger.mark_refused(shipment)
+            blame(error, self._around.writers.sink)
+            raise
+        crash.reached("submitted")
+
+    def _check_settling(self, now_ms: int) -> None:
+        oldest_ms = self.ledger.oldest_sent_ms()
+        if oldest_ms is not None and now_ms - oldest_ms > self._around.settle_ms_max:
+            raise SettleTimeoutError(
+                f"the sink reported no result for {(now_ms - oldest_ms) / 1000:g} s",
+                place=f"split {self.split}",
+                hint="runtime.settle_seconds_max says how long to wait",
+            )
+
+    def _unchanged(self, encoded: EncodedPosition, settled: Settled) -> bool:
+        return not settled.counters and not settled.losses and self._stored == _named(encoded)
+
+
+def _named(encoded: EncodedPosition) -> tuple[bytes, frozenset[str]]:
+    """Return what identifies a position; it is smaller than the position."""
+    return encoded.head, frozenset(encoded.names)

@@ -1,0 +1,220 @@
+"""What the control thread sees of its splits: their states, and when a failed one is retried.
+
+It turns events into rows of the board. It decides about restarts; `LeaseKeeper` and the pipeline
+carry them out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headrace.connector.foundation.states import Event, Observed, follows
+from headrace.connector.stores import Seen
+from headrace.plugins import HeadraceError
+
+RESTART_PAUSE_MS_MAX: Final = 600_000
+AWAIT_PAUSE_MS_MAX: Final = 30_000
+HEALTHY_MS: Final = 600_000  # A split that ran for so long has its whole budget of restarts again.
+REFRESH_MS: Final = 5_000
+_DOUBLINGS_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The progress of the pipeline: when each split moved last, and what has held it up since.
+
+    A split moves when something of it is read or settled, and when there is nothing to read.
+    """
+
+    moved_ms: Mapping[str, int]
+    reasons: Mapping[str, str]
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often a failed split is retried: doubling pauses, from `pause_ms` on."""
+
+    restarts_max: int
+    pause_ms: int
+
+
+@dataclass(slots=True)
+class _Attempts:
+    count: int = 0
+    failed_ms: int = 0
+
+
+class Restarts:
+    """The budget of restarts, by split; also of whole jobs."""
+
+    def __init__(self, policy: RestartPolicy) -> None:
+        """Everything has its whole budget."""
+        self._policy = policy
+        self._attempts: dict[str, _Attempts] = {}
+
+    def awaits(self, name: str, now_ms: int) -> int:
+        """Return when to look again for something that is missing: there is no limit."""
+        attempts = self._attempts.setdefault(name, _Attempts())
+        attempts.failed_ms = now_ms
+        pause_ms = self._policy.pause_ms << min(attempts.count, _DOUBLINGS_MAX)
+        attempts.count += 1
+        return now_ms + min(pause_ms, AWAIT_PAUSE_MS_MAX)
+
+    def failed(self, name: str, now_ms: int, error: HeadraceError | None) -> int | None:
+        """Return when to try again, or None: the budget is spent, or trying is useless.
+
+        None as *error* is a death without an error, which may have any cause.
+        """
+        attempts = self._attempts.setdefault(name, _Attempts())
+        if now_ms - attempts.failed_ms > HEALTHY_MS:
+            attempts.count = 0
+        attempts.failed_ms = now_ms
+        hopeless = error is not None and not error.restartable
+        if hopeless or attempts.count >= self._policy.restarts_max:
+            return None
+        pause_ms = self._policy.pause_ms << min(attempts.count, _DOUBLINGS_MAX)
+        attempts.count += 1
+        return now_ms + min(pause_ms, RESTART_PAUSE_MS_MAX)
+
+    def count(self, name: str) -> int:
+        """Return how many times in a row *name* was tried again."""
+        return self._attempts.get(name, _Attempts()).count
+
+    def forget(self, name: str) -> None:
+        """Restore the whole budget: a restart was requested."""
+        self._attempts.pop(name, None)
+
+
+class SplitWatch:
+    """The rows of the splits that this worker owns, or that failed here."""
+
+    def __init__(
+        self, *, worker: str, generation: int, stall_ms: int, policy: RestartPolicy
+    ) -> None:
+        """*stall_ms* without moving is a stall."""
+        self._worker = worker
+        self._generation = generation
+        self._stall_ms = stall_ms
+        self._restarts = Restarts(policy)
+        self._rows: dict[str, Seen] = {}
+        self._told: dict[str, Seen] = {}
+        self._told_ms: int | None = None
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The splits that are to be retried."""
+        return [s for s, row in self._rows.items() if row.state is Observed.RESTARTING]
+
+    def states(self) -> Mapping[str, Observed]:
+        """Return in what state each split is seen. Any thread may ask."""
+        return {split: row.state for split, row in dict(self._rows).items()}
+
+    def claimed(self, splits: Iterable[str]) -> None:
+        """Note that splits were gained."""
+        for split in splits:
+            self._happens(split, Event.CLAIMED)
+
+    def released(self, split: str) -> None:
+        """Note that a split was given back, or lost."""
+        self._happens(split, Event.RELEASED)
+
+    def failed(self, split: str, error: HeadraceError, *, now_ms: int, wall_ms: int) -> int | None:
+        """Note that a split failed; return when to try again, on the clock of *now_ms*."""
+        again_ms = self._restarts.failed(split, now_ms, error)
+        event = Event.FAILED_FOR_GOOD if again_ms is None else Event.FAILED_FOR_NOW
+        next_ms = None if again_ms is None else wall_ms + again_ms - now_ms
+        self._happens(split, event, reason=f"{error.code}: {error}", next_ms=next_ms)
+        return again_ms
+
+    def asked(self, split: str) -> None:
+        """Note that a restart of *split* was requested."""
+        self._restarts.forget(split)
+
+    def pulse(self, pulse: Pulse, now_ms: int) -> None:
+        """Take over what the pipeline reports about its splits."""
+        for split, moved_ms in pulse.moved_ms.items():
+            if pulse.paused:
+                self._happens(split, Event.PAUSED)
+            elif now_ms - moved_ms >= self._stall_ms:
+                still = f"{(now_ms - moved_ms) // 1000} s without progress"
+                reason = f"{still}: {pulse.reasons.get(split, 'nothing was read')}"
+                self._happens(split, Event.HELD_UP, reason=reason)
+            else:
+                self._happens(split, Event.MOVED)
+
+    def silent(self, silent_ms: int, place: str) -> None:
+        """Note that the pipeline has not answered for *silent_ms*: a call of a plugin hangs."""
+        if silent_ms < self._stall_ms:
+            return
+        reason = f"a call has not returned for {silent_ms // 1000} s ({place})"
+        for split, row in self._rows.items():
+            if row.state in (Observed.RUNNING, Observed.STALLED):
+                self._happens(split, Event.HELD_UP, reason=reason)
+
+    def changed_rows(self, now_ms: int) -> Sequence[Seen]:
+        """Return the rows that differ from those returned before; periodically, all.
+
+        The row of a split that was given away is returned once: its next owner reports what
+        follows.
+        """
+        if self._told_ms is None or now_ms - self._told_ms >= REFRESH_MS:
+            self._told_ms, self._told = now_ms, {}
+        changed = [row for split, row in self._rows.items() if self._told.get(split) != row]
+        self._told |= {row.split: row for row in changed}
+        for row in changed:
+            if row.state is Observed.UNASSIGNED:
+                del self._rows[row.split], self._told[row.split]
+        return changed
+
+    def _happens(
+        self, split: str, event: Event, *, reason: str = "", next_ms: int | None = None
+    ) -> None:
+        before = self._rows.get(split)
+        if before is None:
+            before = self._rows[split] = Seen(
+                split=split,
+                state=Observed.UNASSIGNED,
+                generation=self._generation,
+                worker=self._worker,
+            )
+        if event in (Event.MOVED, Event.PAUSED, Event.HELD_UP) and not _owned(before.state):
+            return  # A pulse from before it was given back.
+        self._rows[split] = replace(
+            before,
+            state=follows(before.state, event),
+            reason=reason,
+            attempt=self._restarts.count(split),
+            next_attempt_ms=next_ms,
+        )
+
+
+def _owned(state: Observed) -> bool:
+    return state in (Observed.RUNNING, Observed.STALLED, Observed.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """Makes the rows, beside those of the splits, in which a worker reports parts of a source.
+
+    `mark` is before a part's name, where rows of splits have the split's.
+    """
+
+    mark: str
+    generation: int
+    worker: str
+
+    def of(self, now: Mapping[str, str], state: Observed, *, before: Iterable[str]) -> list[Seen]:
+        """Return rows for the parts in *now*, with the reasons, and for those only in *before*."""
+        states = {part: (state, reason) for part, reason in now.items()}
+        gone = {part: (Observed.UNASSIGNED, "") for part in before if part not in now}
+        return [
+            Seen(
+                split=f"{self.mark}{part}",
+                state=state,
+                generation=self.generation,
+                worker=self.worker,
+                reason=reason,
+            )
+            for part, (state, reason) in (states | gone).items()
+        ]

@@ -1,0 +1,1 @@
+"""Codecs: one record to the bytes of its key and its value."""

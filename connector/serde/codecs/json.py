@@ -1,0 +1,95 @@
+"""JSON: a record's document as one object without blanks; the key is its member `key`.
+
+Bytes are base64. A number that is none is the text `NaN`, `Infinity` or `-Infinity`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from headrace.connector.serde.codecs.records import ShapedRecord, UnfitRecordError
+from headrace.connector.serde.conversion import piece_of
+from headrace.connector.serde.transcode.json_bytes import JsonWriter
+from headrace.connector.serde.transcode.walk import Piece
+from headrace.plugins import Codec, Document, EncodedRecords, Record, RecordSchema
+
+_ENCODER: Final = msgspec.json.Encoder()
+_NO_NUMBERS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+class JsonCodec(Codec):
+    """Encodes `record.key_document()` and `record.document()`.
+
+    What is in Avro already is written straight from its bytes, which gives the same.
+    """
+
+    def __init__(self) -> None:
+        """Know no schema yet."""
+        self._writer = JsonWriter()
+        self._pieces: dict[int, tuple[Document, Piece]] = {}  # By the schema's identity.
+
+    def key(self, record: Record) -> bytes | None:
+        """Return the JSON of the document's key."""
+        made = record.key_in_avro() if isinstance(record, ShapedRecord) else None
+        if made is not None:
+            return self._writer.text(self._piece(record.schema.key), made)
+        key = record.key_document()
+        return None if key is None else _fitting(key, record)
+
+    def value(self, record: Record) -> bytes:
+        """Return the JSON of the document."""
+        made = record.value_in_avro() if isinstance(record, ShapedRecord) else None
+        if made is not None:
+            return self._writer.text(self._piece(record.schema.value), made)
+        return _fitting(record.document(), record)
+
+    def written(
+        self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema], *, keys: bool
+    ) -> EncodedRecords:
+        """Return records in Avro as JSON, their *keys* too if that is said, all at once.
+
+        *schemas* are those of the bytes, by their ids.
+        """
+        text = self._writer.text
+        made: list[bytes | None] = []
+        values: list[bytes] = []
+        for schema_id, run in groupby(range(len(given)), lambda i: given.headers[i][0][1]):
+            schema = schemas[schema_id]
+            begin = len(values)
+            end = begin + sum(1 for _ in run)
+            piece = self._piece(schema.value)
+            values += [text(piece, each) for each in given.values[begin:end]]
+            if keys:
+                piece = self._piece(schema.key)
+                made += [k if k is None else text(piece, k) for k in given.keys[begin:end]]
+        return replace(given, keys=made if keys else given.keys, values=values)
+
+    def _piece(self, schema: Document) -> Piece:
+        known = self._pieces.get(id(schema))
+        if known is None:
+            known = self._pieces[id(schema)] = schema, piece_of(schema)
+        return known[1]
+
+
+def _fitting(document: Document, record: Record) -> bytes:
+    try:
+        return _ENCODER.encode(_finite(document))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnfitRecordError(
+            f"the record is not JSON ({type(error).__name__})", place=record.schema.table
+        ) from error
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 (any part of a document)
+    """Return *value* with texts in the place of what is no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NO_NUMBERS.get(value, "NaN")
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value

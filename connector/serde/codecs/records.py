@@ -1,0 +1,187 @@
+"""What codecs have in common: how they are found, records that do not fit, and shaped ones."""
+
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from headrace.connector.serde.avro_types import without_logic
+from headrace.plugins import (
+    BadRecordError,
+    Batch,
+    Codec,
+    Document,
+    EncodedRecords,
+    Headers,
+    Operation,
+    Record,
+    RecordSchema,
+)
+from headrace.plugins.discovery import load
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+
+
+class UnfitRecordError(BadRecordError):
+    """A record does not fit its schema, or holds what the format cannot express."""
+
+    code = "unfit_record"
+
+
+def codec(name: str) -> Codec:
+    """Return the codec *name*: `avro`, `json`, `none`, or a plugin's.
+
+    Raises:
+        ConfigError: there is none of that name.
+
+    """
+    made: Codec = load("codecs", name)()
+    return made
+
+
+def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
+    """Return what reads bytes of *schema*; uuids are texts."""
+    parsed: Any = fastavro.parse_schema(without_logic(schema), {})
+    return lambda content: fastavro.schemaless_reader(BytesIO(content), parsed, None)
+
+
+class ShapedSchema:
+    """The schema of shaped changes, with readers of their keys and values."""
+
+    __slots__ = ("key", "schema", "value")
+
+    def __init__(self, schema: RecordSchema) -> None:
+        """Prepare for messages of *schema*."""
+        self.schema = schema
+        self.key = reader_of(schema.key)
+        self.value = reader_of(schema.value)
+
+
+class ShapedRecord(Record):
+    """A change in Avro, as it is to be sent: key and value are read when they are asked for.
+
+    *original* are its key and value as the source gave them, which are kept when it fails.
+    """
+
+    __slots__ = (
+        "_key",
+        "_key_bytes",
+        "_original",
+        "_shaped",
+        "_value",
+        "_value_bytes",
+        "tombstone",
+        "topic",
+    )
+
+    def __init__(  # noqa: PLR0913 (what a message is made of)
+        self,
+        shaped: ShapedSchema,
+        key: bytes | None,
+        value: bytes,
+        *,
+        operation: Operation,
+        timestamp_us: int,
+        headers: Headers,
+        original: tuple[bytes | None, bytes],
+    ) -> None:
+        """Read nothing yet."""
+        self._shaped = shaped
+        self._key: Document | None = None
+        self._value: Document | None = None
+        self._key_bytes: bytes | None = key
+        self._value_bytes: bytes | None = value
+        self._original = original
+        self.schema = shaped.schema
+        self.operation = operation
+        self.timestamp_us = timestamp_us
+        self.headers = headers
+        self.origin = {}
+        self.tombstone = False
+        self.topic: str | None = None
+
+    @property
+    def key(self) -> Document | None:
+        """The key, read from its bytes the first time."""
+        if self._key is None and self._key_bytes is not None:
+            self._key = self._shaped.key(self._key_bytes)
+        return self._key
+
+    @key.setter
+    def key(self, key: Document | None) -> None:
+        self._key, self._key_bytes = key, None
+
+    @property
+    def value(self) -> Document:
+        """The value, read from its bytes the first time."""
+        if self._value is None:
+            self._value = self._shaped.value(self._value_bytes or b"")
+        return self._value
+
+    @value.setter
+    def value(self, value: Document) -> None:
+        self._value, self._value_bytes = value, None
+
+    def key_in_avro(self) -> bytes | None:
+        """Return the key's bytes, if it was not changed since."""
+        return self._key_bytes if self.schema.key is self._shaped.schema.key else None
+
+    def value_in_avro(self) -> bytes | None:
+        """Return the value's bytes, if it was not changed since."""
+        return self._value_bytes if self.schema.value is self._shaped.schema.value else None
+
+    def key_document(self) -> Document | None:
+        """Return the key as JSON has it."""
+        return self.key
+
+    def document(self) -> Document:
+        """Return the value as JSON has it."""
+        return self.value
+
+    def kept(self) -> tuple[bytes, Document]:
+        """Return the change as the source gave it."""
+        key, value = self._original
+        return value, origin_of(self.schema.table, self.schema.schema_id, key)
+
+
+def origin_of(table: str, schema_id: bytes, key: bytes | None) -> Document:
+    """Return what is told, besides its value in Avro, of a change that failed."""
+    origin = {"table": table, "schema": schema_id.hex()}
+    return origin if key is None else {**origin, "key": key.hex()}
+
+
+class KeptBatch(Batch):
+    """One change that failed before, from what was kept of it."""
+
+    encodings = frozenset({"avro"})
+
+    def __init__(self, content: bytes, origin: Document, schema: RecordSchema) -> None:
+        """Take *content* and *origin* as they were kept; *schema* is that which *origin* names."""
+        self.split = ""
+        self.has_end = False
+        self.size_bytes = len(content)
+        key = origin.get("key")
+        self._key = None if key is None else bytes.fromhex(key)
+        self._value = content
+        self._schema = schema
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return its schema."""
+        return [self._schema]
+
+    def records(self) -> Iterator[Record]:
+        """Read it."""
+        value = reader_of(self._schema.value)(self._value)
+        yield Record(
+            key=None if self._key is None else reader_of(self._schema.key)(self._key),
+            value=value,
+            operation=Operation(value["operationType"]),
+            timestamp_us=value["timestampMicros"],
+            schema=self._schema,
+        )
+
+    def encode(self, encoding: str) -> EncodedRecords:
+        """Return it as it is."""
+        del encoding
+        headers = ((SCHEMA_ID_HEADER, self._schema.schema_id),)
+        return EncodedRecords([self._key], [self._value], [headers], [self._schema.table])

@@ -1,0 +1,46 @@
+"""Plain text, for keys that people read: the columns' values with colons between them."""
+
+from typing import Any, Final
+
+import msgspec
+
+from headrace.connector.serde.codecs.records import UnfitRecordError
+from headrace.plugins import Codec, Record
+
+_ENCODER: Final = msgspec.json.Encoder()
+_NULL: Final = r"\N"
+
+
+class TextCodec(Codec):
+    r"""One column is its value. Of several, `\` and `:` in a value get a `\` before them.
+
+    Null is `\N`, bytes are `0x` and hex digits, true and false are these words, and whatever has
+    parts is its JSON. Keys that differ have texts that differ.
+    """
+
+    def key(self, record: Record) -> bytes | None:
+        """Return the key's columns."""
+        if record.key is None:
+            return None
+        values = list(record.key.values())
+        if len(values) == 1:
+            return _text(values[0]).encode()
+        return ":".join(_NULL if value is None else _escaped(value) for value in values).encode()
+
+    def value(self, record: Record) -> bytes:
+        """Refuse: a change is more than a text."""
+        raise UnfitRecordError("a value cannot be text", place=record.schema.table)
+
+
+def _escaped(value: Any) -> str:  # noqa: ANN401 (a column's value)
+    return _text(value).replace("\\", r"\\").replace(":", r"\:")
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (a column's value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value)  # Which JSON cannot do for those that are no numbers.
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return _ENCODER.encode(value).decode()

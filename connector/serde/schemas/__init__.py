@@ -1,0 +1,1 @@
+"""Schemas of messages: where they are published, and how a consumer finds them."""

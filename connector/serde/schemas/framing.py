@@ -1,0 +1,171 @@
+"""What a schema store has to say about a message: its schema's number before key and value.
+
+And what becomes of records whose schema the store refused. Belongs to the data thread.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headrace.connector.serde.codecs.records import origin_of
+from headrace.connector.serde.schemas.publishing import (
+    Publisher,
+    SchemaIncompatibleError,
+    incompatible,
+)
+from headrace.connector.stores import Publication
+from headrace.plugins import EncodedRecords, FatalError, Headers, Quarantined, RecordSchema
+
+_PREFIX: Final = struct.Struct(">bI")  # A zero byte, the number.
+_GUID: Final = b"\x01"
+_STAGE: Final = "VALUE_CONVERTER"
+
+
+class NoGuidError(FatalError):
+    """`confluent-headers` needs a guid for each schema, and the schema store gives none."""
+
+    code = "schema_guid"
+
+
+class Framing:
+    """Publishes schemas, and frames messages as *form* says."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        *,
+        form: str,
+        on_incompatible: str,
+        parts: Sequence[str],
+    ) -> None:
+        """*parts* are those in Avro: `key`, `value`, or both; only they are framed."""
+        self._publisher = publisher
+        self._form = form
+        self._on_incompatible = on_incompatible
+        self._parts = parts
+        self._prefixes: dict[tuple[bytes, str], bytes] = {}
+        self._headers: dict[bytes, Headers] = {}
+
+    def announce(self, schemas: Sequence[RecordSchema]) -> None:
+        """Have schemas published."""
+        self._publisher.announce(schemas, self._parts)
+
+    def close(self) -> None:
+        """Stop publishing; what is queued stays queued."""
+        self._publisher.close()
+
+    def apply(self, encoded: EncodedRecords) -> EncodedRecords:
+        """Return *encoded* framed.
+
+        Raises:
+            SchemaUnpublishedError: a schema has no number yet; try again.
+            NoGuidError: the store has no guids.
+
+        """
+        if self._form == "confluent":
+            return self._prefixed(encoded)
+        if self._form == "confluent-headers":
+            return self._headed(encoded)
+        return encoded
+
+    def accepted(self, encoded: EncodedRecords) -> EncodedRecords:
+        """Return *encoded*, as its batch gave it, without records whose schema was refused.
+
+        Raises:
+            SchemaIncompatibleError: one was, and that stops the split.
+            SchemaUnpublishedError: one was before a restart, and the store is asked again.
+
+        """
+        schema_ids = {headers[0][1] for headers in encoded.headers}
+        refused = {i: why for i in schema_ids if (why := self._publisher.refusal(i))}
+        return self._without(encoded, refused) if refused else encoded
+
+    def _without(
+        self, encoded: EncodedRecords, refused: Mapping[bytes, Publication]
+    ) -> EncodedRecords:
+        if self._on_incompatible != "dlq":
+            index = next(i for i, headers in enumerate(encoded.headers) if headers[0][1] in refused)
+            raise incompatible(encoded.tables[index], refused[encoded.headers[index][0][1]])
+        keep = [i for i, headers in enumerate(encoded.headers) if headers[0][1] not in refused]
+        kept = set(keep)
+        lost = [
+            Quarantined(
+                place=encoded.tables[index],
+                code=SchemaIncompatibleError.code,
+                message=refused[encoded.headers[index][0][1]].problem,
+                content=encoded.values[index],
+                stage=_STAGE,
+                origin=origin_of(
+                    encoded.tables[index], encoded.headers[index][0][1], encoded.keys[index]
+                ),
+            )
+            for index in range(len(encoded))
+            if index not in kept
+        ]
+        places = {index: place for place, index in enumerate(keep)}
+        return EncodedRecords(
+            keys=[encoded.keys[index] for index in keep],
+            values=[encoded.values[index] for index in keep],
+            headers=[encoded.headers[index] for index in keep],
+            tables=[encoded.tables[index] for index in keep],
+            quarantined=[*encoded.quarantined, *lost],
+            tombstones=[places[index] for index in encoded.tombstones if index in places],
+            topics=None if encoded.topics is None else [encoded.topics[index] for index in keep],
+            filtered=encoded.filtered,
+        )
+
+    def _prefixed(self, encoded: EncodedRecords) -> EncodedRecords:
+        keys: list[bytes | None] = list(encoded.keys)
+        values = list(encoded.values)
+        before: Headers | None = None
+        key_prefix = value_prefix = b""
+        for index, headers in enumerate(encoded.headers):
+            if headers is not before:
+                before = headers
+                schema_id = headers[0][1]
+                key_prefix = self._prefix(schema_id, "key")
+                value_prefix = self._prefix(schema_id, "value")
+            key = keys[index]
+            if key is not None:
+                keys[index] = key_prefix + key
+            values[index] = value_prefix + values[index]
+        return replace(encoded, keys=keys, values=values)
+
+    def _prefix(self, schema_id: bytes, part: str) -> bytes:
+        prefix = self._prefixes.get((schema_id, part))
+        if prefix is None:
+            prefix = b""
+            if part in self._parts:
+                outcome = self._publisher.outcome(schema_id, part)
+                if outcome is None or outcome.number is None:
+                    raise self._publisher.unpublished(schema_id)
+                prefix = _PREFIX.pack(0, outcome.number)
+            self._prefixes[schema_id, part] = prefix
+        return prefix
+
+    def _headed(self, encoded: EncodedRecords) -> EncodedRecords:
+        given: list[Headers] = []
+        before: Headers | None = None
+        made: Headers = ()
+        for headers in encoded.headers:
+            if headers is not before:
+                before = headers
+                made = headers + self._guids(headers[0][1])
+            given.append(made)
+        return replace(encoded, headers=given)
+
+    def _guids(self, schema_id: bytes) -> Headers:
+        made = self._headers.get(schema_id)
+        if made is None:
+            named = []
+            for part in self._parts:
+                outcome = self._publisher.outcome(schema_id, part)
+                if outcome is None:
+                    raise self._publisher.unpublished(schema_id)
+                if outcome.guid is None:
+                    hint = "choose schema.framing: confluent"
+                    raise NoGuidError("the schema store gives no guid", hint=hint)
+                named.append((f"__{part}_schema_id", _GUID + outcome.guid))
+            made = self._headers[schema_id] = tuple(named)
+        return made

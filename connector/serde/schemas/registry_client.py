@@ -1,0 +1,188 @@
+"""The schema store `registry`: Confluent's, or another that answers as it does."""
+
+import base64
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.plugins import (
+    ConfigError,
+    Context,
+    FatalError,
+    Problem,
+    Published,
+    RecordSchema,
+    RetriableError,
+    SchemaRefusedError,
+    SchemaStore,
+    option,
+)
+from headrace.plugins.hosts import address_problem
+
+_MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+_REFUSED: Final = (409, 422)
+_RETRIED: Final = (408, 425, 429, 500, 502, 503, 504)
+
+
+class RegistryUnavailableError(RetriableError):
+    """The registry does not answer, or cannot."""
+
+    code = "registry_unavailable"
+
+
+class RegistryForbiddenError(FatalError):
+    """The registry does not let this user in, or is none."""
+
+    code = "registry_forbidden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConfig:
+    """Options of the schema store `registry`, each after `schema.store.`."""
+
+    url: str = option("Its address: http://host:port; separate several with commas.")
+    user: str | None = option("The user, for HTTP basic authentication.", default=None)
+    password: str | None = option("The user's password.", default=None, secret=True)
+    ca_location: str | None = option(
+        "A file of certificates to trust instead of the system's.",
+        name="ca.location",
+        default=None,
+    )
+    timeout_ms: int = option(
+        "The time limit of a request.", name="timeout.ms", default=10_000, minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        """Check the addresses."""
+        for url in self.urls:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+                raise ConfigError([Problem("url", "is no address", "as in http://host:8081")])
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses, one by one."""
+        return [url.strip().rstrip("/") for url in self.url.split(",")]
+
+
+class RegistrySchemaStore(SchemaStore):
+    """Registers schemas over HTTP."""
+
+    config_class = RegistryConfig
+    config: RegistryConfig
+
+    def __init__(self, config: RegistryConfig, context: Context) -> None:
+        """Prepare what all requests have."""
+        super().__init__(config, context)
+        self._headers = {"Content-Type": _MEDIA_TYPE, "Accept": _MEDIA_TYPE}
+        if config.user is not None:
+            pair = base64.b64encode(f"{config.user}:{config.password or ''}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
+        handlers = [urllib.request.ProxyHandler({}), _NotElsewhere(), _Http()]
+        if any(url.startswith("https") for url in config.urls):
+            handlers.append(_Https(ssl.create_default_context(cafile=config.ca_location)))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
+        """Register; the number is the registry's id, which all subjects share."""
+        del schema
+        path = f"/subjects/{urllib.parse.quote(subject, safe='')}"
+        answer = self._ask(f"{path}/versions", {"schema": text})
+        number, guid = answer.get("id"), answer.get("guid")
+        if not isinstance(number, int):
+            raise RegistryForbiddenError("the answer has no id", place=self.config.urls[0])
+        return Published(number, uuid.UUID(guid).bytes if isinstance(guid, str) else None)
+
+    def _ask(self, path: str, body: dict[str, str]) -> dict[str, Any]:  # Any: JSON.
+        """Ask the addresses in turn, until one answers."""
+        content = json.dumps(body).encode()
+        last: Exception | None = None
+        for url in self.config.urls:
+            request = urllib.request.Request(  # noqa: S310 (http or https: see the options)
+                f"{url}{path}", content, self._headers, method="POST"
+            )
+            try:
+                timeout = self.config.timeout_ms / 1000
+                with self._opener.open(request, timeout=timeout) as answer:
+                    return _object(answer.read(_ANSWER_BYTES_MAX))
+            except urllib.error.HTTPError as error:
+                with error:
+                    last = _judged(error, url)
+                if not isinstance(last, RetriableError):
+                    raise last from error
+            except (OSError, http.client.HTTPException) as error:
+                last = RegistryUnavailableError(str(error) or type(error).__name__, place=url)
+        assert last is not None  # noqa: S101 (there is at least one address)
+        raise last
+
+
+class _NotElsewhere(urllib.request.HTTPRedirectHandler):
+    """Follows nowhere: the password is the registry's, and the next host is nobody's choice."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Take the redirection as the answer."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """Judges where it got to before it says anything."""
+
+    def connect(self) -> None:
+        """Connect. Raises OSError."""
+        super().connect()
+        _check_peer(self)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """The same by TLS."""
+
+    def connect(self) -> None:
+        """Connect. Raises OSError."""
+        super().connect()
+        _check_peer(self)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, trusted: ssl.SSLContext) -> None:
+        super().__init__(context=trusted)
+        self._trusted = trusted
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, request, context=self._trusted)
+
+
+def _check_peer(connection: http.client.HTTPConnection) -> None:
+    address = str(connection.sock.getpeername()[0]).partition("%")[0]
+    if problem := address_problem(address):
+        connection.close()
+        raise ConnectionRefusedError(f"{connection.host} stands for {address}, which {problem}")
+
+
+def _judged(error: urllib.error.HTTPError, url: str) -> Exception:
+    said = _object(error.read(_ANSWER_BYTES_MAX)).get("message", error.reason)
+    message = f"HTTP {error.code}: {str(said)[:1000]}"
+    if error.code in _REFUSED:
+        return SchemaRefusedError(message, place=url)
+    if error.code in _RETRIED:
+        return RegistryUnavailableError(message, place=url)
+    return RegistryForbiddenError(message, place=url, hint="check the address, user and password")
+
+
+def _object(content: bytes) -> dict[str, Any]:  # Any: JSON.
+    """Return a JSON object; what is none counts as an empty one: registries answer texts too."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,42 @@
+"""The schema store `file`: a folder with one file for each schema of each subject."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.plugins import Published, RecordSchema, RetriableError, SchemaStore, option
+
+
+class SchemaFolderError(RetriableError):
+    """A schema's file cannot be written."""
+
+    code = "schema_folder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaFolderConfig:
+    """Options of the schema store `file`, each after `schema.store.`."""
+
+    path: str = option("The folder; created if it does not exist.", writes=True)
+
+
+class FileSchemaStore(SchemaStore):
+    """Writes `<subject>-<schema id>.avsc`, each file at once or not at all."""
+
+    config_class = SchemaFolderConfig
+    config: SchemaFolderConfig
+    numbered = False
+
+    def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
+        """Write the schema's file."""
+        folder = Path(self.config.path)
+        name = f"{re.sub(r'[^A-Za-z0-9._-]', '_', subject)}-{schema.schema_id.hex()}.avsc"
+        half = folder / f".{name}.{os.getpid()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            half.write_text(text + "\n", encoding="utf-8")
+            half.replace(folder / name)
+        except OSError as error:
+            raise SchemaFolderError(str(error), place=str(folder)) from error
+        return Published()

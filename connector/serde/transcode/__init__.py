@@ -1,0 +1,1 @@
+"""Avro bytes to other bytes: no value becomes a Python object."""

@@ -1,0 +1,101 @@
+"""The numbers of octets.py as C constants, and the C twins of its functions."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    LONG = 1
+    ENUM = 2
+    BYTES = 3
+    STRING = 4
+    FIXED = 5
+    BOOLEAN = 6
+    REAL = 7
+    OPTION = 8
+    RECORD = 9
+    ARRAY = 10
+    MAP = 11
+    SAME = 0
+    WRAPPED = 1
+    CALLED = 2
+    DECIMAL = 6
+    WHOLE = 7
+    WRITTEN_SET = 3
+    WRITTEN_LIST = 4
+    WRITTEN_MAP = 5
+    WRITTEN_FIELDS = 8
+    OWN = 0
+    FLAT = 1
+    DEBEZIUM = 2
+    TIMESTAMP = 0
+    OPERATION = 1
+    EXPIRES = 2
+    UPDATED = 3
+    NOTES = 4
+    RANGE = 5
+    MUTATION = 6
+    INDEX = 7
+    OF = 8
+    FACTS = 9
+    TRACE = 9
+    NUMBER = 10
+    TEXT = 11
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+
+    #define hr_octet(view, position) ((uint8_t *)(view).data + (position))
+
+    static inline Py_ssize_t hr_o_put_long(uint8_t *base, Py_ssize_t at, int64_t number) {
+        uint64_t rest = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+        for (; rest > 0x7f; rest >>= 7) base[at++] = (uint8_t)(rest | 0x80);
+        base[at++] = (uint8_t)rest;
+        return at;
+    }
+
+    /* memcpy, without its call for the few bytes that most fields are. */
+    static inline void hr_o_few(uint8_t *out, const uint8_t *p, size_t n) {
+        if (n > 16) {
+            memcpy(out, p, n);
+        } else if (n >= 8) {
+            uint64_t a, b;
+            memcpy(&a, p, 8), memcpy(&b, p + n - 8, 8);
+            memcpy(out, &a, 8), memcpy(out + n - 8, &b, 8);
+        } else {
+            for (size_t i = 0; i < n; i++) out[i] = p[i];
+        }
+    }
+
+    static inline int64_t hr_o_whole(const uint8_t *p, Py_ssize_t n) {
+        double x;
+        float f;
+        if (n == 4) memcpy(&f, p, 4), x = f;
+        else memcpy(&x, p, 8);
+        if (x != x) return 0;
+        if (x >= 9223372036854775808.0) return INT64_MAX;
+        if (x <= -9223372036854775808.0) return INT64_MIN;
+        return (int64_t)x;
+    }
+
+    #define hr_o_whole_at(v, at, n) hr_o_whole(hr_octet(v, at), n)
+    #define hr_o_take(v, start, end) \\
+        PyBytes_FromStringAndSize((const char *)hr_octet(v, start), (end) - (start))
+    #define hr_o_same(v, start, end, content) \\
+        ((end) - (start) == PyBytes_GET_SIZE(content) && \\
+         memcmp(hr_octet(v, start), PyBytes_AS_STRING(content), (size_t)((end) - (start))) == 0)
+    #define hr_o_copy(out, at, v, start, end) \\
+        hr_o_few(hr_octet(out, at), hr_octet(v, start), (size_t)((end) - (start)))
+    #define hr_o_copy_bytes(out, at, content) \\
+        hr_o_few(hr_octet(out, at), (const uint8_t *)PyBytes_AS_STRING(content), \\
+                 (size_t)PyBytes_GET_SIZE(content))
+    #define hr_o_put(out, at, number) hr_o_put_long(hr_octet(out, 0), at, number)
+    #define hr_o_unzigzag(coded) ((int64_t)((coded) >> 1) ^ -(int64_t)((coded) & 1))
+    """
+    bytes take "hr_o_take"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end)
+    bint same "hr_o_same"(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end, bytes content) noexcept
+    void copy "hr_o_copy"(unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t end) noexcept
+    void copy_bytes "hr_o_copy_bytes"(unsigned char[::1] out, Py_ssize_t at, bytes content) noexcept
+    Py_ssize_t put_long "hr_o_put"(unsigned char[::1] out, Py_ssize_t at, int64_t number) noexcept
+    int64_t whole "hr_o_whole_at"(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size) noexcept
+    int64_t unzigzag "hr_o_unzigzag"(uint64_t coded) noexcept

@@ -1,0 +1,130 @@
+"""Byte-level operations of reshaping, in Python; the compiled module calls octets.pxd's C instead.
+
+And the numbers in which it speaks to those who plan for it; octets.pxd gives the same names the
+same values. Positions are byte offsets, *end* exclusive; nothing is checked.
+"""
+
+import math
+import struct
+from typing import TypeAlias
+
+View: TypeAlias = bytes | bytearray | memoryview
+
+# What a piece of Avro is. Those up to the next that is named here are passed over alike.
+LONG = 1  # Also an int.
+ENUM = 2
+BYTES = 3
+STRING = 4
+FIXED = 5
+BOOLEAN = 6
+REAL = 7  # A float or a double.
+OPTION = 8  # A union of null and a type.
+RECORD = 9
+ARRAY = 10
+MAP = 11  # Its items are records of a string and a value.
+
+# What becomes of it.
+SAME = 0
+WRAPPED = 1  # The lower 32 bits of a number.
+CALLED = 2  # What a function makes of its bytes.
+DECIMAL = 6  # Its digits; of a long one, what a function makes of its bytes.
+WHOLE = 7  # A float or double without its fraction, as a long.
+WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
+WRITTEN_LIST = 4  # of the values,
+WRITTEN_MAP = 5  # or of both;
+WRITTEN_FIELDS = 8  # of a UDT a record of the values.
+
+# Envelopes.
+OWN = 0
+FLAT = 1
+DEBEZIUM = 2
+
+# Facts of a change, which are fields of its envelope.
+TIMESTAMP = 0
+OPERATION = 1
+EXPIRES = 2
+UPDATED = 3
+NOTES = 4
+RANGE = 5
+MUTATION = 6
+INDEX = 7
+OF = 8
+FACTS = 9
+
+# Headers that are made of them besides: of several, and of any field that is a number or a text.
+TRACE = 9
+NUMBER = 10
+TEXT = 11
+
+_LONG_MAX = (1 << 63) - 1
+_FLOAT_BYTES = 4
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+_SEVEN_BITS = 0x7F
+
+
+def take(view: View, start: int, end: int) -> bytes:
+    """Return the bytes as an object of their own."""
+    return bytes(view[start:end])
+
+
+def same(a: View, start: int, end: int, content: bytes) -> bool:
+    """Say whether a[start:end] is *content*."""
+    return a[start:end] == content
+
+
+def copy(out: bytearray | memoryview, at: int, view: View, start: int, end: int) -> None:
+    """Copy view[start:end] to out[at:]."""
+    out[at : at + end - start] = view[start:end]
+
+
+def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
+    """Copy all of *content* to out[at:]."""
+    out[at : at + len(content)] = content
+
+
+def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
+    """Write an Avro int or long at out[at] and return where it ends, ten bytes on at most."""
+    rest = (number << 1) ^ (number >> 63)
+    while rest > _SEVEN_BITS:
+        out[at] = (rest & _SEVEN_BITS) | 0x80
+        at += 1
+        rest >>= 7
+    out[at] = rest
+    return at + 1
+
+
+def unzigzag(coded: int) -> int:
+    """Return the signed number that the lower 64 bits of *coded* stand for."""
+    coded &= _MASK
+    return (coded >> 1) ^ -(coded & 1)
+
+
+def whole(view: View, at: int, size: int) -> int:
+    """Return a float or double as a long, as Java casts it: 0 for none, else the nearest."""
+    number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
+    if math.isnan(number):
+        return 0
+    if math.isinf(number):
+        return _LONG_MAX if number > 0 else -_LONG_MAX - 1
+    return max(-_LONG_MAX - 1, min(_LONG_MAX, int(number)))
+
+
+def long_bytes(number: int) -> bytes:
+    """Return an Avro int or long."""
+    out = bytearray(10)
+    return bytes(out[: put_long(out, 0, number)])
+
+
+def sized(content: bytes) -> bytes:
+    """Return an Avro string or bytes."""
+    return long_bytes(len(content)) + content
+
+
+def long_at(view: View, at: int) -> tuple[int, int]:
+    """Return the int or long that begins at *at*, and where it ends."""
+    coded = shift = 0
+    while view[at] > _SEVEN_BITS:
+        coded |= (view[at] & _SEVEN_BITS) << shift
+        shift += 7
+        at += 1
+    return unzigzag(coded | view[at] << shift), at + 1

@@ -1,0 +1,67 @@
+"""C types for reshape.py."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from headrace.connector.serde.transcode cimport octets
+from headrace.connector.serde.transcode.walk cimport Piece, Walk
+
+cdef int _ID_BYTES, _SPAN_HEX, _COLUMN_BYTES, _SOURCE_BYTES, _NUMBER_BYTES, _UNKNOWN
+cdef int64_t _US_MAX
+
+
+@cython.final
+cdef class Shape:
+    cdef int envelope, payload, same, same_key
+    cdef list fields, columns, key, clustering, clustering_pieces, runs, operations, names, constants, marks, headers
+    cdef int[::1] places
+    cdef int[::1] buried
+    cdef int[::1] is_key
+    cdef int[::1] written
+    cdef int[::1] sources
+    cdef int[::1] digits
+    cdef object range_of
+    cdef bytes updated
+    cdef Py_ssize_t room
+
+
+@cython.final
+cdef class Reshaper(Walk):
+    cdef int64_t[::1] starts
+    cdef int64_t[::1] begins
+    cdef int64_t[::1] expires
+    cdef readonly list keys, values, headers, kept, operations, timestamps, tombstones, failed
+
+    @cython.locals(index=Py_ssize_t, shape=Shape, operation=int64_t, content=bytes, made=bytes, given=tuple)
+    cpdef apply(self, shapes, keys, values, headers)
+    @cython.locals(i=Py_ssize_t, j=Py_ssize_t, count=Py_ssize_t, columns=Py_ssize_t)
+    cdef int _scan(self, Shape shape, bytes content) except -1
+    cdef int _widen(self, Py_ssize_t count) except -1
+    cdef int64_t _number(self, Shape shape, int fact) except? -1
+    cdef int64_t _number_at(self, int place) except? -1
+    @cython.locals(first=int, last=int)
+    cdef bytes _value(self, Shape shape, bytes content)
+    @cython.locals(piece=Piece)
+    cdef int _columns(self, Shape shape) except -1
+    @cython.locals(piece=Piece, i=int, clustering=bytes, made=bytes)
+    cdef bytes _key(self, Shape shape, bytes content)
+    @cython.locals(made=list, fact=int, place=int, content=bytes)
+    cdef tuple _facts(self, Shape shape, int64_t operation)
+    @cython.locals(at=Py_ssize_t)
+    cdef bytes _mutation(self, Shape shape)
+    cdef bytes _text(self, int place)
+    cdef bytes _trace(self, Shape shape)
+    @cython.locals(timestamp=int64_t, milliseconds=int64_t, constants=list, column=int, index=int64_t, count=int64_t, i=Py_ssize_t)
+    cdef int _debezium(self, Shape shape) except -1
+    @cython.locals(place=int, number=int64_t, minus=bint)
+    cdef int _source(self, Shape shape, Py_ssize_t i) except -1
+    @cython.locals(place=int, i=int, column=int, left=int64_t)
+    cdef int _note_written(self, Shape shape) except -1
+    @cython.locals(expires=int64_t, number=int64_t, i=int, part=int, column=int, left=int64_t)
+    cdef int _note_expiry(self, Shape shape) except -1
+    @cython.locals(begin=Py_ssize_t, count=int, i=int, column=int)
+    cdef int _column(self, Shape shape, int first) except -1
+    @cython.locals(is_null=bint)
+    cdef int _cell(self, Shape shape, int column) except -1
+    @cython.locals(place=int, made=bytes)
+    cdef int _bounds(self, Shape shape) except -1

@@ -1,0 +1,305 @@
+"""Passing over Avro and writing what becomes of it, one buffer, no Python object: the hot half.
+
+A `Piece` is a type made ready for it, by `conversion`. For one thread.
+"""
+
+from collections.abc import Callable, Sequence
+
+from headrace.connector.serde.transcode import octets
+from headrace.plugins import BadRecordError
+
+_FIRST = 64 * 1024
+_SHIFT_MAX = 63
+_HALF = 1 << 31
+_SCALE_MAX = 18
+_WORD_BYTES = 8
+_LONG_BYTES = 10  # What a long takes at most.
+_DECIMAL_BYTES = 48  # What a short decimal takes at most.
+
+
+class BadAvroError(BadRecordError):
+    """Bytes are not what their schema says. This is a bug, or they were changed in the store."""
+
+    code = "bad_avro"
+
+
+class Piece:
+    """A type of the source's Avro: how it is passed over, and what becomes of it."""
+
+    def __init__(
+        self,
+        kind: int,
+        *parts: "Piece",
+        labels: Sequence[bytes] = (),
+        size_bytes: int = 0,
+        becomes: int = octets.SAME,
+        call: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """*parts* are the types inside it, *size_bytes* is of one of fixed size.
+
+        In JSON *labels* stand before a record's parts, or are what an enum has for its numbers.
+        """
+        self.kind = kind
+        self.parts = list(parts)
+        self.inner = parts[0] if parts else None
+        self.labels = list(labels)
+        self.size_bytes = size_bytes
+        self.becomes = becomes
+        self.call = call
+        self.same: int = int(becomes == octets.SAME and all(part.same for part in parts))
+
+
+class Walk:
+    """A cursor in what is read, and a buffer that is written."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        self.out = memoryview(bytearray(_FIRST))
+        self.size = 0
+        self.buf = b""
+        self.at = self.end = 0
+        self.room = 0  # What is reserved for the rest, before and after what grows.
+
+    # ---- types ----
+
+    def _put(self, piece: Piece) -> None:
+        """Write what becomes of the value at the cursor."""
+        begin = self.at
+        if piece.same:
+            self._skip(piece)
+            self._copy(begin, self.at)
+        elif piece.becomes == octets.CALLED:
+            self._skip(piece)
+            self._called(piece, begin)
+        elif piece.becomes == octets.DECIMAL:
+            self._decimal(piece)
+        elif piece.becomes in (octets.WRAPPED, octets.WHOLE):
+            self._cast(piece)
+        elif piece.becomes != octets.SAME:
+            self._written(piece)
+        elif piece.kind == octets.OPTION:
+            if self._long():
+                self._byte(2)
+                self._put(piece.inner)  # type: ignore[arg-type]
+            else:
+                self._byte(0)
+        elif piece.kind == octets.RECORD:
+            for part in piece.parts:
+                self._put(part)
+        else:
+            self._items(piece)
+
+    def _called(self, piece: Piece, begin: int) -> None:
+        made = piece.call(octets.take(self.buf, begin, self.at))  # type: ignore[misc]
+        self._reserve(len(made) + self.room)
+        self._constant(made)
+
+    def _cast(self, piece: Piece) -> None:
+        """Write a number as a smaller or whole one."""
+        if piece.becomes == octets.WRAPPED:
+            self._put_long((self._long() + _HALF & 0xFFFF_FFFF) - _HALF)
+        else:
+            begin = self.at
+            self._pass(piece.size_bytes)
+            self._reserve(self.room + _LONG_BYTES)
+            self._put_long(octets.whole(self.buf, begin, piece.size_bytes))
+
+    def _decimal(self, piece: Piece) -> None:
+        """Write a decimal's digits as a text."""
+        begin = self.at
+        scale = self._long()
+        length = self._long()
+        start = self.at
+        self._pass(length)
+        if not (0 <= scale <= _SCALE_MAX and 0 < length <= _WORD_BYTES):
+            self._called(piece, begin)
+        else:
+            negative = self.buf[start] >> 7
+            magnitude = 0
+            for i in range(length):
+                byte = self.buf[start + i]
+                magnitude = magnitude << 8 | (byte ^ 0xFF if negative else byte)
+            magnitude += negative
+            digits = max(self._digits(magnitude), scale + 1)
+            self._reserve(self.room + _DECIMAL_BYTES)
+            self._put_long(negative + digits + (1 if scale else 0))
+            if negative:
+                self._byte(0x2D)  # -
+            self._put_digits(magnitude, digits, scale)
+
+    def _items(self, piece: Piece) -> None:
+        left = self._block()
+        while left:
+            self._put_long(left)
+            for _ in range(left):
+                self._put(piece.inner)  # type: ignore[arg-type]
+            left = self._block()
+        self._byte(0)
+
+    def _written(self, piece: Piece) -> None:
+        """Write what was written of a collection or UDT, without its mode and deletion."""
+        self._skip(piece.parts[0])
+        self._skip(piece.parts[1])
+        if piece.becomes == octets.WRITTEN_FIELDS:
+            self._fields(piece.parts[2])
+        else:
+            self._cells(piece)
+
+    def _fields(self, fields: Piece) -> None:
+        """Write the values of a UDT's fields, null where there is no cell."""
+        for field in fields.parts:
+            if self._long():
+                cell = field.inner
+                self._put(cell.parts[0])  # type: ignore[union-attr]  # An option has it.
+                for i in range(1, len(cell.parts)):  # type: ignore[union-attr]  # As above.
+                    self._skip(cell.parts[i])  # type: ignore[union-attr]  # As above.
+            else:
+                self._byte(0)
+
+    def _cells(self, piece: Piece) -> None:
+        """Write what was written of a collection; its cells are read twice, to count them first."""
+        begin = self.at
+        cells = piece.parts[2]
+        cell = cells.inner
+        count = self._each_cell(cell, 0, 0)
+        if count:
+            self._put_long(count)
+            self.at = begin
+            self._each_cell(cell, piece.becomes, 1)
+        self._byte(0)
+
+    def _each_cell(self, cell: Piece | None, becomes: int, write: int) -> int:
+        """Pass over an array of cells and return how many were not removed."""
+        assert cell is not None  # noqa: S101 (an array has items)
+        valued = len(cell.parts) > 5  # noqa: PLR2004 (a set's cells have no value)
+        count = 0
+        left = self._block()
+        while left:
+            key = self.at
+            self._skip(cell.parts[0])
+            value = self.at
+            if valued:
+                self._skip(cell.parts[1])
+            removed = self.at
+            for i in range(len(cell.parts) - 4, len(cell.parts)):
+                self._skip(cell.parts[i])
+            end = self.at
+            if not self.buf[removed]:
+                count += 1
+                if write:
+                    self._written_cell(cell, becomes, key, value)
+                    self.at = end
+            left -= 1
+            if not left:
+                left = self._block()
+        return count
+
+    def _written_cell(self, cell: Piece, becomes: int, key: int, value: int) -> None:
+        if becomes == octets.WRITTEN_SET:
+            self._byte(2)
+        if becomes != octets.WRITTEN_LIST:
+            self.at = key
+            self._put(cell.parts[0])
+        if becomes != octets.WRITTEN_SET:
+            self.at = value
+            self._put(cell.parts[1])
+
+    # ---- reading ----
+
+    def _skip(self, piece: Piece) -> None:
+        """Pass over a value."""
+        kind = piece.kind
+        if kind <= octets.ENUM:
+            self._long()
+        elif kind <= octets.STRING:
+            self._pass(self._long())
+        elif kind <= octets.REAL:
+            self._pass(piece.size_bytes)
+        elif kind == octets.OPTION:
+            if self._long():
+                self._skip(piece.inner)  # type: ignore[arg-type]
+        elif kind == octets.RECORD:
+            for part in piece.parts:
+                self._skip(part)
+        else:
+            left = self._block()
+            while left:
+                for _ in range(left):
+                    self._skip(piece.inner)  # type: ignore[arg-type]
+                left = self._block()
+
+    def _block(self) -> int:
+        """Read how many items follow; 0 is the end of an array."""
+        count = self._long()
+        if count < 0:
+            count = -count
+            self._long()
+        if count < 0 or count > self.end - self.at:
+            self._bad()
+        return count
+
+    def _long(self) -> int:
+        coded = 0
+        shift = 0
+        byte = 0x80
+        while byte & 0x80:
+            if self.at >= self.end or shift > _SHIFT_MAX:
+                self._bad()
+            byte = self.buf[self.at]
+            self.at += 1
+            coded |= (byte & 0x7F) << shift
+            shift += 7
+        return octets.unzigzag(coded)
+
+    def _pass(self, count: int) -> None:
+        if count < 0 or count > self.end - self.at:
+            self._bad()
+        self.at += count
+
+    # ---- writing ----
+
+    def _put_long(self, number: int) -> None:
+        self.size = octets.put_long(self.out, self.size, number)
+
+    def _byte(self, value: int) -> None:
+        self.out[self.size] = value
+        self.size += 1
+
+    def _digits(self, number: int) -> int:
+        """Return how many digits a number has, which is not negative."""
+        count = 1
+        while number > 9:  # noqa: PLR2004 (a digit)
+            number //= 10
+            count += 1
+        return count
+
+    def _put_digits(self, number: int, digits: int, scale: int) -> None:
+        """Write so many *digits* of a number, with a point before the last *scale* of them."""
+        at = self.size + digits + (1 if scale else 0)
+        self.size = at
+        for i in range(digits):
+            at -= 1
+            if scale and i == scale:
+                self.out[at] = 0x2E  # .
+                at -= 1
+            self.out[at] = 0x30 + number % 10
+            number //= 10
+
+    def _constant(self, content: bytes) -> None:
+        octets.copy_bytes(self.out, self.size, content)
+        self.size += len(content)
+
+    def _copy(self, start: int, end: int) -> None:
+        """Write bytes of the change as they are."""
+        octets.copy(self.out, self.size, self.buf, start, end)
+        self.size += end - start
+
+    def _reserve(self, count: int) -> None:
+        """Make room for *count* bytes more."""
+        if self.size + count > len(self.out):
+            grown = memoryview(bytearray(2 * (self.size + count)))
+            octets.copy_bytes(grown, 0, octets.take(self.out, 0, self.size))
+            self.out = grown
+
+    def _bad(self) -> None:
+        raise BadAvroError("a change is not what its schema says", place=f"byte {self.at}")

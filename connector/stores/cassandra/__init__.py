@@ -1,0 +1,1 @@
+"""The store for many machines: a keyspace of Cassandra."""

@@ -1,0 +1,368 @@
+"""The Cassandra store's connection: its options, its tables, and statements with named errors.
+
+Conditions are decided by lightweight transactions, so every process sees one order of the writes to
+a row; what such a write decides is never written in another way. All calls block, bounded by
+`request_seconds_max`.
+"""
+
+import contextlib
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cassandra import ConsistencyLevel, DriverException, InvalidRequest
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    ResponseFuture,
+    Session,
+)
+from cassandra.concurrent import execute_concurrent
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.protocol import ErrorMessage
+from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, dict_factory
+
+from headrace.connector.stores import StateLostError, StateNewerError, StoreUnavailableError
+from headrace.connector.stores.stored import UnreadableError, restore_hint
+from headrace.plugins import ConfigError, MissingRequirementError, Problem, option
+from headrace.plugins.cql_text import quoted_name
+
+VERSION: Final = 3  # 1 and 2 were before the first release.
+SERVICE: Final = "headrace.store"  # Under which `configs` has the version of the tables.
+CONNECT_SECONDS_MAX: Final = 10
+SCHEMA_SECONDS_MAX: Final = 60
+CONCURRENT_MAX: Final = 32
+RECONNECT_SECONDS: Final = (0.5, 10.0)  # The first pause and the longest one.
+_PORT: Final = 9042
+_PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
+RESTORE: Final = restore_hint("keyspace")
+_ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
+
+# `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Plain rows that
+# matter are named once and for all, so a deletion that a node missed can be forgotten at once.
+TABLES: Final[Mapping[str, str]] = {
+    "configs": "service text PRIMARY KEY, config map<text, text>)",
+    "cdc_state": """
+        job_id text, split smallint, start varint, "end" varint, state blob,
+        PRIMARY KEY ((job_id, split), start, "end")
+    ) WITH CLUSTERING ORDER BY (start ASC, "end" ASC)
+        AND compaction = {'class': 'TimeWindowCompactionStrategy',
+            'compaction_window_size': '1', 'compaction_window_unit': 'DAYS'}
+        AND default_time_to_live = 2592000 AND gc_grace_seconds = 0""",
+    "cdc_state_chunks": """
+        job_id text, split smallint, start varint, "end" varint, name text, content blob,
+        PRIMARY KEY ((job_id, split), start, "end", name)
+    ) WITH compaction = {'class': 'TimeWindowCompactionStrategy',
+            'compaction_window_size': '1', 'compaction_window_unit': 'DAYS'}
+        AND default_time_to_live = 2592000 AND gc_grace_seconds = 0""",
+    "decided": """
+        partition text, name text, stamp bigint, value blob, PRIMARY KEY (partition, name)
+    )""",
+    "plain": """
+        partition text, name text, value blob, PRIMARY KEY (partition, name)
+    ) WITH gc_grace_seconds = 0""",
+}
+
+
+Statement = tuple[str, Sequence[object]]
+
+
+class StoreUnreachableError(MissingRequirementError):
+    """The store's cluster refuses the connection, or its tables are missing."""
+
+    code = "store_unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CassandraStoreConfig:
+    """The options of the store `cassandra`."""
+
+    contact_points: tuple[str, ...] = option(
+        "Nodes of the cluster that keeps the state: `host` or `host:port`, one port for all."
+    )
+    keyspace: str = option("The keyspace of the store's tables.", default="headrace")
+    replication_factor: int = option(
+        "Of the keyspace, in each data centre, when headrace makes it.",
+        default=3,
+        minimum=1,
+        maximum=16,
+    )
+    datacenter: str | None = option(
+        "The data centre whose nodes are asked, where there are several.", default=None
+    )
+    consistency: str = option(
+        "QUORUM; or LOCAL_QUORUM, when all workers of a job are in one data centre.",
+        default="QUORUM",
+        choices=("QUORUM", "LOCAL_QUORUM"),
+    )
+    username: str | None = option("The role to log in as.", default=None)
+    password: str | None = option("Its password.", default=None, secret=True)
+    ssl_ca: str | None = option("A file of certificates to trust; turns TLS on.", default=None)
+    ssl_certificate: str | None = option("The client's own certificate, a file.", default=None)
+    ssl_key: str | None = option("The key of that certificate, a file.", default=None)
+    request_seconds_max: float = option(
+        "The time limit of a statement.", default=5.0, minimum=0.1, maximum=60
+    )
+
+
+class CassandraSession:
+    """A connection to the tables of one keyspace."""
+
+    def __init__(self, config: CassandraStoreConfig, *, create: bool) -> None:
+        """Connect; make the keyspace and the tables that are missing, if *create*.
+
+        Raises:
+            ConfigError: an option cannot be right.
+            StoreUnreachableError: no node answers, or there are no tables, or no right to them.
+            StateNewerError: a newer headrace made the tables.
+
+        """
+        local = config.consistency == "LOCAL_QUORUM"
+        self._quorum = ConsistencyLevel.LOCAL_QUORUM if local else ConsistencyLevel.QUORUM
+        self._serial = ConsistencyLevel.LOCAL_SERIAL if local else ConsistencyLevel.SERIAL
+        self._prepared: dict[str, PreparedStatement] = {}
+        self.place = f"{config.keyspace} at {', '.join(config.contact_points)}"
+        self._cluster = _cluster(config)
+        try:
+            self._session: Session = self._cluster.connect()
+            _prepare(self._session, config, create=create)
+            self._session.set_keyspace(config.keyspace)
+            self._check_version(create=create)
+        except (*_ERRORS, StoreUnavailableError) as error:
+            self._cluster.shutdown()
+            raise StoreUnreachableError(
+                f"{type(error).__name__}: {_reason(error)}",
+                place=self.place,
+                hint="give running nodes, and a role that may use the keyspace; "
+                "`headrace run` makes it",
+            ) from error
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+
+    def close(self) -> None:
+        """Give back the connections. Safe to call twice."""
+        self._cluster.shutdown()
+
+    def rows(self, query: str, *values: object, serial: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of a query; *serial* also finishes what others left undecided.
+
+        Raises:
+            StoreUnavailableError: it was not answered.
+
+        """
+        bound = self._bound(query, values)
+        bound.consistency_level = self._serial if serial else self._quorum
+        with self.named_errors():
+            return list(self._session.execute(bound))
+
+    def results(
+        self, query: str, keys: Sequence[Sequence[object]], *, serial: bool = False
+    ) -> list[list[dict[str, Any]]]:
+        """Return the rows of a query for each of *keys*, several at a time. Raises as `rows`."""
+        return self._all([(query, key) for key in keys], serial=serial)
+
+    def rows_of(self, query: str, keys: Sequence[Sequence[object]]) -> list[dict[str, Any]]:
+        """Return the rows of a query for all *keys* together. Raises as `rows`."""
+        return [row for rows in self.results(query, keys) for row in rows]
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        """Execute writes without conditions, several at a time, in no order. Raises as `rows`."""
+        self._all(statements)
+
+    def write_later(self, statement: str, values: Sequence[object]) -> None:
+        """Begin a write that nothing depends on, and forget it."""
+        with contextlib.suppress(*_ERRORS):
+            self._session.execute_async(self._bound(statement, values)).add_errback(lambda _: None)
+
+    def apply(self, statement: str, *values: object) -> dict[str, Any]:
+        """Execute a conditional write; return `[applied]` and, if not, the row as it is.
+
+        Raises:
+            StoreUnavailableError: whether it was applied is not known.
+
+        """
+        with self.named_errors():
+            return self._outcome(self._session.execute_async(self._bound(statement, values)))
+
+    def apply_all(self, changes: Sequence[Sequence[Statement]]) -> list[bool | None]:
+        """Apply changes at the same time; say which of them were. None: it is not known.
+
+        Each is one statement with a condition, or several to one partition, of which some have.
+        """
+        outcomes: list[bool | None] = []
+        for start in range(0, len(changes), CONCURRENT_MAX):
+            futures: list[ResponseFuture | None] = []
+            for statements in changes[start : start + CONCURRENT_MAX]:
+                try:
+                    futures.append(self._session.execute_async(self._whole(statements)))
+                except _ERRORS:
+                    futures.append(None)
+            for future in futures:
+                try:
+                    row = None if future is None else self._outcome(future)
+                    outcomes.append(None if row is None else bool(row["[applied]"]))
+                except _ERRORS:
+                    outcomes.append(None)
+        return outcomes
+
+    def _whole(self, statements: Sequence[Statement]) -> BoundStatement | BatchStatement:
+        if len(statements) == 1:
+            return self._bound(*statements[0])
+        batch = BatchStatement(
+            consistency_level=self._quorum, serial_consistency_level=self._serial
+        )
+        for statement, values in statements:
+            batch.add(self._bound(statement, values))
+        return batch
+
+    @contextlib.contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Turn the driver's errors into StoreUnavailableError; what is spoilt is StateLostError."""
+        try:
+            yield
+        except UnreadableError as error:
+            raise StateLostError(str(error), place=self.place, hint=RESTORE) from error
+        except _ERRORS as error:
+            raise StoreUnavailableError(
+                f"{type(error).__name__}: {_reason(error)}", place=self.place
+            ) from error
+
+    def _all(self, statements: Sequence[Statement], *, serial: bool = False) -> list[Any]:
+        with self.named_errors():
+            bound = [self._bound(query, values) for query, values in statements]
+            for each in bound if serial else ():
+                each.consistency_level = self._serial
+            asked = [(each, ()) for each in bound]
+            found = execute_concurrent(self._session, asked, concurrency=CONCURRENT_MAX)
+            return [list(result) if result else [] for _, result in found]
+
+    def _bound(self, statement: str, values: Sequence[object]) -> BoundStatement:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            with self.named_errors():
+                prepared = self._prepared[statement] = self._session.prepare(statement)
+        bound = prepared.bind(values)
+        bound.consistency_level = self._quorum
+        bound.serial_consistency_level = self._serial
+        return bound
+
+    @staticmethod
+    def _outcome(future: ResponseFuture) -> dict[str, Any]:
+        row: dict[str, Any] = future.result().one()
+        return row
+
+    def _check_version(self, *, create: bool) -> None:
+        if create:
+            self.apply(
+                "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS",
+                SERVICE,
+                {"version": str(VERSION)},
+            )
+        rows = self.rows("SELECT config FROM configs WHERE service = ?", SERVICE, serial=True)
+        version = int(rows[0]["config"]["version"]) if rows else 0
+        if version != VERSION:
+            raise StateNewerError(
+                f"has version {version}, this headrace knows {VERSION}",
+                place=self.place,
+                hint="run the newer headrace, or give another keyspace",
+            )
+
+
+def _cluster(config: CassandraStoreConfig) -> Cluster:
+    endpoints = [_endpoint(point) for point in config.contact_points]
+    if not endpoints or len({port for _, port in endpoints}) > 1:
+        problem = Problem("contact_points", "expected hosts with one port for all")
+        raise ConfigError([problem])
+    if config.datacenter is None:
+        balancing = RoundRobinPolicy()
+    else:
+        balancing = DCAwareRoundRobinPolicy(config.datacenter)
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(balancing),
+        request_timeout=config.request_seconds_max,
+        row_factory=dict_factory,
+    )
+    login = None
+    if config.username is not None:
+        login = PlainTextAuthProvider(config.username, config.password or "")
+    return Cluster(
+        [host for host, _ in endpoints],
+        port=endpoints[0][1],
+        protocol_version=_PROTOCOL_VERSION,
+        auth_provider=login,
+        ssl_context=_tls(config),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=CONNECT_SECONDS_MAX,
+        control_connection_timeout=CONNECT_SECONDS_MAX,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_SECONDS),
+        schema_metadata_enabled=False,
+    )
+
+
+def _tls(config: CassandraStoreConfig) -> ssl.SSLContext | None:
+    if config.ssl_ca is None:
+        if config.ssl_certificate is not None:
+            raise ConfigError([Problem("ssl_ca", "is required with ssl_certificate")])
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_ca)
+        context.check_hostname = False  # A node's certificate seldom names the address it has.
+        if config.ssl_certificate is not None:
+            context.load_cert_chain(config.ssl_certificate, config.ssl_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError([Problem("ssl_ca", f"cannot be used: {error}")]) from error
+    return context
+
+
+def _endpoint(point: str) -> tuple[str, int]:
+    host, _, port = point.rpartition(":")
+    return (host, int(port)) if host and port.isdigit() else (point, _PORT)
+
+
+def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) -> None:
+    """Make what is missing. Processes that begin at the same time should find it made."""
+    found = {
+        row["table_name"]
+        for row in session.execute(
+            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s",
+            [config.keyspace],
+        )
+    }
+    missing = [name for name in TABLES if name not in found]
+    if not missing:
+        return
+    if not create:
+        raise InvalidRequest(f"there is no table {missing[0]} in keyspace {config.keyspace}")
+    name = quoted_name(config.keyspace)
+    copies = config.replication_factor
+    _change(
+        session,
+        f"CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = "
+        f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}",
+    )
+    for table in missing:
+        _change(session, f"CREATE TABLE IF NOT EXISTS {name}.{table} ({TABLES[table]}")
+
+
+def _change(session: Session, statement: str) -> None:
+    """Change the schema, which all nodes have to agree on: longer than another statement takes."""
+    session.execute(statement, timeout=SCHEMA_SECONDS_MAX)
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, NoHostAvailable):
+        return str(error)
+    if not isinstance(error.errors, Mapping):  # The driver only lists whom it did not ask.
+        return "none of the nodes is in the data centre"
+    reasons = {f"{type(each).__name__}: {each}" for each in error.errors.values()}
+    return "; ".join(sorted(reasons)) or "no node answers"

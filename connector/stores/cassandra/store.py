@@ -1,0 +1,84 @@
+"""The store for many machines, in a keyspace of Cassandra."""
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from headrace.connector.stores import ALL_JOBS
+from headrace.connector.stores.cassandra.cdc_state import PublishedStates
+from headrace.connector.stores.cassandra.session import CassandraSession, CassandraStoreConfig
+from headrace.connector.stores.cassandra.values import CassandraValues
+from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.target_state import SERVICE, SETTINGS
+from headrace.plugins.stores.control_store import NoteKey
+from headrace.plugins.stores.key_values import KeyValues
+
+
+class CassandraStore(PublishedStates):
+    """The state of one job in a keyspace; see `Store`."""
+
+    config_class = CassandraStoreConfig
+    values_class: ClassVar[type[KeyValues]] = CassandraValues
+
+    @classmethod
+    def open_notes(
+        cls, config: CassandraStoreConfig, *, create: bool = True, space: str = ALL_JOBS
+    ) -> "CassandraNotes":
+        """See `Store.open_notes`."""
+        return CassandraNotes(config, create=create, space=space)
+
+
+class CassandraNotes(KeyedNotes):
+    """The notes in one keyspace. Everything in a process that asks for them has one connection."""
+
+    def __init__(self, config: CassandraStoreConfig, *, create: bool, space: str) -> None:
+        """Connect, or use the connection that this process has. Raises as `CassandraSession`."""
+        self._config = config
+        self._session = _opened(config, create=create)
+        self._open = True
+        values = CassandraValues(self._session)
+        super().__init__(values, space, lambda job: CassandraStore(values, job))
+
+    def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
+        """See `Notes.replace`. Others see the configurations of services where CEP-44 has them."""
+        applied = super().replace(seen, changes)
+        for (kind, name), text in changes.items():
+            if applied and kind == SETTINGS and name.startswith(SERVICE):
+                self._show_service(name.removeprefix(SERVICE), text)
+        return applied
+
+    def _show_service(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._session.write([("DELETE FROM configs WHERE service = ?", (name,))])
+        else:
+            put = "INSERT INTO configs (service, config) VALUES (?, ?)"
+            self._session.write([(put, (name, json.loads(text)))])
+
+    def close(self) -> None:
+        """See `Notes.close`."""
+        if self._open:
+            self._open = False
+            _closed(self._config)
+
+
+_LOCK: Final = threading.Lock()
+_SESSIONS: Final[dict[CassandraStoreConfig, tuple[CassandraSession, int]]] = {}
+
+
+def _opened(config: CassandraStoreConfig, *, create: bool) -> CassandraSession:
+    with _LOCK:
+        session, users = _SESSIONS.get(config, (None, 0))
+        if session is None:
+            session = CassandraSession(config, create=create)
+        _SESSIONS[config] = session, users + 1
+        return session
+
+
+def _closed(config: CassandraStoreConfig) -> None:
+    with _LOCK:
+        session, users = _SESSIONS.pop(config)
+        if users > 1:
+            _SESSIONS[config] = session, users - 1
+            return
+    session.close()

@@ -1,0 +1,136 @@
+"""A job and where its state is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.job_file import (
+    EARLIEST,
+    FILE_SUFFIXES,
+    JobFile,
+    RuntimeConfig,
+    read_job_file,
+)
+from headrace.connector.stores import Store
+from headrace.connector.stores.keyed.store import store_over
+from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore
+from headrace.connector.stores.target_state import FORK_BYTES_MAX, FORK_MARK, JOB_BYTES_MAX
+from headrace.plugins import ConfigError, Problem, Sink, Source
+from headrace.plugins.stores.key_values import KeyValues
+
+S = TypeVar("S", bound=Store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, checked. Relative paths in its options are relative to `directory`.
+
+    `file` is what it was read from.
+    """
+
+    name: str
+    directory: Path
+    state: Path
+    source: type[Source]
+    source_config: Any = field(repr=False)  # Any: an instance of the source's config_class.
+    sink: type[Sink]
+    sink_config: Any = field(repr=False)  # Any: an instance of the sink's config_class.
+    runtime: RuntimeConfig
+    start: str = EARLIEST
+    store: type[Store] = SqliteStore
+    # Any: an instance of the store's config_class; None is the state file.
+    store_config: Any = field(default=None, repr=False)
+    file: Path | None = None
+
+    @property
+    def notes(self) -> Path:
+        """What keeps the notes; see `headrace.connector.stores.open_control_store`."""
+        return self.state if self.store_config is None or self.file is None else self.file
+
+    def open_store(self, *, create: bool = True) -> Store:
+        """Open what keeps leases and positions. Raises as `Store.open_job`."""
+        return self.open_as(self.store, create=create)
+
+    def open_as(self, kind: type[S], *, create: bool = True) -> S:
+        """Open it as a store of *kind*, which is made of `store`. Raises as `Store.open_job`."""
+        config = self.store_config or SqliteConfig(path=str(self.state))
+        bytes_max = self.runtime.quarantine_bytes_max
+        return kind.open_job(config, self.name, create=create, quarantine_bytes_max=bytes_max)
+
+
+def state_of(path: Path, job: str | None = None) -> tuple[Path, str]:
+    """Return what keeps the notes of the job file at *path*, and the name of its job, or *job*.
+
+    With a store that is the file itself, which names it; see `stores.open_control_store`.
+
+    Raises:
+        ConfigError: with all mistakes found, each under its key.
+
+    """
+    return place_and_name(path, read_job_file(path), job)
+
+
+def place_and_name(path: Path, written: JobFile, job: str | None) -> tuple[Path, str]:
+    """Return what `state_of` does of the job file at *path*, which is read. Raises as it does."""
+    name = job if job is not None else written.job
+    if name is None:
+        hint = "give the job a name; or run `headrace worker`, which runs all jobs of the state"
+        raise ConfigError([Problem("job", "is required", hint)], place=str(path))
+    is_forked = job is not None and FORK_MARK in job
+    bytes_max = FORK_BYTES_MAX if is_forked else JOB_BYTES_MAX
+    is_safe = name.strip() and name.isprintable() and (is_forked or FORK_MARK not in name)
+    if not is_safe or len(quote(name)) > bytes_max:
+        hint = f"one that can be printed, of at most {bytes_max} bytes as URLs have it, without "
+        hint += f"{FORK_MARK}, which is in the names of forked jobs"
+        problem = Problem("job", f"expected a name, found {name[:48]!r}", hint)
+        raise ConfigError([problem], place=str(path))
+    return notes_of(path, written), name
+
+
+def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its config_class.
+    """Return the state file that the file at *path* names, and its store with its configuration.
+
+    The store is None where it names none. Raises as `read_job` does.
+    """
+    written = read_job_file(path)
+    state = path.absolute().parent / written.state
+    if written.store is None:
+        return state, None, None
+    plugin, config = configured("store", written.store)
+    return state, store_class(plugin), config
+
+
+def store_class(plugin: type[Store] | type[KeyValues]) -> type[Store]:
+    """Return what a plugin of the group `headrace.stores` is as a store: it may be a backend."""
+    return store_over(plugin) if issubclass(plugin, KeyValues) else plugin
+
+
+def notes_of(path: Path, written: JobFile) -> Path:
+    """Return the place of the notes of the job file at *path*. Raises ConfigError."""
+    state = path.absolute().parent / written.state
+    try:
+        state.exists()
+    except OSError as error:
+        problem = Problem("state", f"is not a file name: {error.strerror}")
+        raise ConfigError([problem], place=str(path)) from error
+    if written.store is None:
+        return state
+    if path.suffix not in FILE_SUFFIXES:
+        message = f"a file that names a store ends in {FILE_SUFFIXES[0]}"
+        raise ConfigError([Problem("store", message)], place=str(path))
+    return path.absolute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFile:
+    """What `headrace worker` itself takes from a job file; its children read the rest.
+
+    `state` names what keeps the notes; see `headrace.connector.stores.open_control_store`.
+    """
+
+    state: Path
+    runtime: RuntimeConfig
+    rest: Mapping[str, Any]

@@ -1,0 +1,1 @@
+"""The domain store: the state of a job, over any key-value backend."""

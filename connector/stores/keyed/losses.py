@@ -1,0 +1,237 @@
+"""The quarantine: written before the commit that covers it, and seen when the head says so."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.connector.stores import (
+    Commit,
+    KeptLoss,
+    Loss,
+    QuarantineFullError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack, unpack
+from headrace.plugins.stores.key_values import Change, Key
+
+PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
+UNSENT_MAX: Final = 500
+TRIES_MAX: Final = 20  # Of a number that others take at the same time.
+_NUMBER: Final = "losses"
+_DIGITS: Final = 19  # Of a number in a name, so that names have the order of numbers.
+
+
+class _Kept(NamedTuple):
+    split: str
+    name: str
+    row: LossRow
+    seq: int
+    """The number of the commit that covers it."""
+    token: int
+    """Of the owner that put it away."""
+
+
+class Losses:
+    """The losses of one job. Belongs to the store's thread."""
+
+    def __init__(self, rows: JobRows, *, bytes_max: int) -> None:
+        """Look at nothing yet."""
+        self._rows = rows
+        self._values = rows.values
+        self._bytes_max = bytes_max
+        self._numbers: dict[str, tuple[int, int, int]] = {}  # Of the last commit of each split.
+
+    def full(self, commit: Commit, splits: Sequence[str]) -> QuarantineFullError | None:
+        """Say why the losses of *commit* do not fit beside those of *splits*, if they do not."""
+        used = sum(kept.row.size for kept in self._kept(splits))
+        more = sum(_size(loss) for loss in commit.losses)
+        if used + more <= self._bytes_max:
+            return None
+        return QuarantineFullError(
+            f"the quarantine holds {used} bytes, {more} more exceed its bound of {self._bytes_max}",
+            place=f"split {commit.split}",
+            hint="see why with `headrace dlq list`, then raise runtime.quarantine_bytes_max",
+        )
+
+    def rows(self, commit: Commit) -> dict[Key, bytes]:
+        """Return the rows that put the losses of *commit* away; twice is the same as once."""
+        if not commit.losses:
+            return {}
+        number, now_ms = self._number(commit), time.time_ns() // 1_000_000
+        partition, found = self._rows.losses(commit.split), {}
+        for place, loss in enumerate(commit.losses):
+            name = _name(commit.seq, commit.token, place)
+            pieces = [
+                loss.content[start : start + PIECE_BYTES]
+                for start in range(0, len(loss.content), PIECE_BYTES)
+            ]
+            row = LossRow(
+                number=number + place,
+                lost_ms=now_ms,
+                sent=False,
+                size=_size(loss),
+                pieces=len(pieces),
+                kind=loss.kind,
+                table=loss.table,
+                place=loss.place,
+                code=loss.code,
+                message=loss.message,
+                stage=loss.stage,
+                key=loss.key,
+                headers=loss.headers,
+                origin=json.dumps(loss.origin),
+            )
+            found[partition.at(name)] = pack(row)
+            content = self._rows.content(commit.split, name)
+            found |= {content.at(str(n)): piece for n, piece in enumerate(pieces)}
+        return found
+
+    def forget_after(self, split: str, seq: int, token: int) -> None:
+        """Remove what owners up to that of *token* put away for commits that never were."""
+        kept = self._kept([split])
+        self._remove([each for each in kept if each.seq > seq and each.token <= token])
+
+    def forget(self, commit: Commit) -> None:
+        """Remove what was put away for a commit that was refused."""
+        if commit.losses:
+            kept = self._kept([commit.split])
+            mine = (commit.seq, commit.token)
+            self._remove([each for each in kept if (each.seq, each.token) == mine])
+
+    def all(
+        self, committed: Mapping[str, int], numbers: Sequence[int] | None = None
+    ) -> Iterator[KeptLoss]:
+        """Return the losses that *committed* (the number of each split's head) covers."""
+        found = (self._loss(kept) for kept in self._seen(committed, numbers))
+        return (loss for loss in found if loss is not None)
+
+    def unsent(self, committed: Mapping[str, int], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """Return what the topic for dead letters does not have yet, oldest first."""
+        found: list[KeptLoss] = []
+        size = 0
+        for kept in self._seen(committed, None):
+            if kept.row.sent:
+                continue
+            size += kept.row.size
+            if len(found) == UNSENT_MAX or (found and size > bytes_max):
+                break
+            loss = self._loss(kept)
+            if loss is not None:
+                found.append(loss)
+        return found
+
+    def mark_sent(self, committed: Mapping[str, int], numbers: Sequence[int]) -> None:
+        """Note that the topic for dead letters has them."""
+        self._values.put(
+            {
+                self._rows.losses(kept.split).at(kept.name): pack(
+                    msgspec.structs.replace(kept.row, sent=True)
+                )
+                for kept in self._seen(committed, numbers)
+            }
+        )
+
+    def remove(self, committed: Mapping[str, int], numbers: Sequence[int]) -> None:
+        """Forget them."""
+        self._remove(self._seen(committed, numbers))
+
+    def _number(self, commit: Commit) -> int:
+        """Return the first of as many numbers as the commit has losses; of one, the same again."""
+        split, mine = commit.split, (commit.seq, commit.token)
+        if self._numbers.get(split, (0, 0, 0))[:2] == mine:
+            return self._numbers[split][2]
+        key = NUMBERS.at(_NUMBER)
+        for _ in range(TRIES_MAX):
+            entry = self._values.row(key)
+            last = unpack(int, key, entry, self._values) if entry else 0
+            change = Change(
+                partition=NUMBERS,
+                expected={_NUMBER: entry.stamp if entry else None},
+                rows={_NUMBER: pack(last + len(commit.losses))},
+            )
+            if self._values.change([change])[0]:
+                self._numbers[split] = (*mine, last + 1)
+                return last + 1
+        raise StoreUnavailableError("others number their losses all the time", place=split)
+
+    def _seen(self, committed: Mapping[str, int], numbers: Sequence[int] | None) -> Sequence[_Kept]:
+        wanted = None if numbers is None else set(numbers)
+        found = [
+            kept
+            for kept in self._kept(list(committed))
+            if kept.seq <= committed[kept.split] and (wanted is None or kept.row.number in wanted)
+        ]
+        return sorted(found, key=lambda kept: kept.row.number)
+
+    def _kept(self, splits: Sequence[str]) -> Sequence[_Kept]:
+        of = {self._rows.losses(split): split for split in splits}
+        return [
+            _Kept(
+                of[key.partition],
+                key.name,
+                self._rows.unpack(LossRow, key, entry),
+                *named(key, _parsed, self._values),
+            )
+            for key, entry in self._values.scan(list(of)).items()
+        ]
+
+    def _loss(self, kept: _Kept) -> KeptLoss | None:
+        """Return a loss with its content; None if it was removed meanwhile."""
+        row, pieces = kept.row, self._pieces(kept)
+        if pieces is None:
+            return None
+        loss = Loss(
+            kind=row.kind,
+            table=row.table,
+            place=row.place,
+            code=row.code,
+            message=row.message,
+            key=row.key,
+            content=b"".join(pieces),
+            headers=row.headers,
+            stage=row.stage,
+            origin=json.loads(row.origin),
+        )
+        return KeptLoss(row.number, kept.split, row.lost_ms, row.sent, loss)
+
+    def _pieces(self, kept: _Kept) -> Sequence[bytes] | None:
+        """Return the content of a loss; None if the loss is gone."""
+        content = self._rows.content(kept.split, kept.name)
+        keys = [content.at(str(n)) for n in range(kept.row.pieces)]
+        found = self._values.read(keys)
+        missing = [key.name for key in keys if key not in found]
+        if not missing:
+            return [found[key].value for key in keys]
+        loss = self._rows.losses(kept.split).at(kept.name)
+        if loss not in self._values.read([loss]):
+            return None
+        what = f"of loss {kept.row.number}, piece {missing[0]} is missing"
+        raise self._rows.lost(what, kept.split)
+
+    def _remove(self, losses: Sequence[_Kept]) -> None:
+        """Remove losses before their content: one without content was spoilt."""
+        if losses:
+            self._values.put({self._rows.losses(x.split).at(x.name): None for x in losses})
+        pieces = {
+            self._rows.content(kept.split, kept.name).at(str(n)): None
+            for kept in losses
+            for n in range(kept.row.pieces)
+        }
+        if pieces:
+            self._values.put(pieces)
+
+
+def _name(seq: int, token: int, place: int) -> str:
+    return f"{seq:0{_DIGITS}}/{token:0{_DIGITS}}/{place}"
+
+
+def _parsed(name: str) -> tuple[int, int]:
+    seq, token, _ = name.split("/")
+    return int(seq), int(token)
+
+
+def _size(loss: Loss) -> int:
+    return len(loss.content) + len(loss.key or b"")

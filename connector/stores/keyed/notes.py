@@ -1,0 +1,231 @@
+"""The notes of all jobs, what workers saw of one, and its queue of schemas, over a backend."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from headrace.connector.stores import (
+    Notes,
+    Publication,
+    Publications,
+    Seen,
+    Store,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.keyed.rows import (
+    PROBLEM,
+    JobRows,
+    PublicationRow,
+    SeenRow,
+    named,
+    pack,
+    unpack,
+)
+from headrace.plugins.stores.control_store import NoteKey
+from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
+
+TRIES_MAX: Final = 10  # Of notes that another process replaces meanwhile.
+_VERSION: Final = "version"
+_SPLIT: Final = "/"  # Before the name of a split among what was seen; the job's is empty.
+
+
+class KeyedNotes(Notes):
+    """The notes of a space are one partition with one version; see `Notes`."""
+
+    def __init__(self, values: KeyValues, space: str, store: Callable[[str], Store]) -> None:
+        """Own *values*; *store* returns that of a job over the same connection."""
+        self._values = values
+        self._partition = Partition(("notes", space))
+        self._store = store
+
+    @property
+    def place(self) -> str:
+        """See `Notes.place`."""
+        return self._values.place
+
+    def version(self) -> int:
+        """See `Notes.version`."""
+        return self._seen(self._values.read([self._partition.at(_VERSION)]))[1]
+
+    def rows(self) -> tuple[int, Mapping[NoteKey, str]]:
+        """See `Notes.rows`."""
+        for _ in range(TRIES_MAX):
+            found = self._values.scan([self._partition])
+            version = self._seen(found)[1]
+            if version == self.version():  # Else it was replaced between two pages.
+                return version, {
+                    _note(key, self._values): unpack(str, key, entry, self._values)
+                    for key, entry in found.items()
+                    if key.name != _VERSION
+                }
+        raise StoreUnavailableError("the notes change all the time")
+
+    def replace(self, seen: int, changes: Mapping[NoteKey, str | None]) -> bool:
+        """See `Notes.replace`."""
+        stamp, version = self._seen(self._values.read([self._partition.at(_VERSION)]))
+        if version != seen:
+            return False
+        rows = {
+            json.dumps(key): None if text is None else pack(text) for key, text in changes.items()
+        }
+        change = Change(
+            partition=self._partition,
+            expected={_VERSION: stamp},
+            rows={**rows, _VERSION: pack(seen + 1)},
+        )
+        applied = self._values.change([change])[0]
+        if applied is None:
+            raise StoreUnavailableError("whether the notes were replaced is not known")
+        return applied
+
+    def _seen(self, rows: Mapping[Key, Entry]) -> tuple[int | None, int]:
+        key = self._partition.at(_VERSION)
+        entry = rows.get(key)
+        return (entry.stamp, unpack(int, key, entry, self._values)) if entry else (None, 0)
+
+    def grouped(self) -> AbstractContextManager[None]:
+        """See `Notes.grouped`."""
+        return self._values.grouped()
+
+    def check(self) -> None:
+        """See `Notes.check`."""
+        self._values.check()
+
+    def store(self, job: str) -> Store:
+        """See `Notes.store`."""
+        return self._store(job)
+
+    def close(self) -> None:
+        """See `Notes.close`."""
+        self._values.close()
+
+
+class KeyedPublications(Publications):
+    """The queue of one job. Belongs to the store's thread."""
+
+    def __init__(self, rows: JobRows) -> None:
+        """Look at nothing yet."""
+        self._rows = rows
+        self._values = rows.values
+
+    def enqueue(self, publications: Sequence[Publication]) -> None:
+        """See `Publications.enqueue`."""
+        now_us = time.time_ns() // 1_000
+        for number, each in enumerate(publications):
+            self._replace(self._key(each), partial(_queued, each, now_us + number))
+
+    def settle(self, publication: Publication) -> None:
+        """See `Publications.settle`."""
+
+        def settled(row: PublicationRow | None) -> PublicationRow | None:
+            if row is None or row.text != publication.text:
+                return None
+            return _row(publication, row.queued_us)
+
+        self._replace(self._key(publication), settled)
+
+    def all(self) -> Sequence[Publication]:
+        """See `Publications.all`."""
+        found = [
+            (self._rows.unpack(PublicationRow, key, entry), key)
+            for key, entry in self._values.scan([self._rows.publications]).items()
+        ]
+        found.sort(key=lambda each: each[0].queued_us)
+        return [self._publication(key, row) for row, key in found]
+
+    def _publication(self, key: Key, row: PublicationRow) -> Publication:
+        subject, schema_id, part = named(key, json.loads, self._values)
+        return Publication(
+            subject=subject,
+            schema_id=bytes.fromhex(schema_id),
+            part=part,
+            text=row.text,
+            state=row.state,
+            number=row.number,
+            guid=row.guid,
+            problem=row.problem,
+        )
+
+    def _key(self, each: Publication) -> Key:
+        name = json.dumps([each.subject, each.schema_id.hex(), each.part])
+        return self._rows.publications.at(name)
+
+    def _replace(
+        self, key: Key, replaced: Callable[[PublicationRow | None], PublicationRow | None]
+    ) -> None:
+        for _ in range(TRIES_MAX):
+            entry = self._values.row(key)
+            row = replaced(entry and self._rows.unpack(PublicationRow, key, entry))
+            if row is None:
+                return
+            change = Change(
+                partition=key.partition,
+                expected={key.name: entry and entry.stamp},
+                rows={key.name: pack(row)},
+            )
+            if self._values.change([change])[0]:
+                return
+        raise StoreUnavailableError("a publication is replaced all the time", place=key.name)
+
+
+def _queued(each: Publication, now_us: int, row: PublicationRow | None) -> PublicationRow | None:
+    if row is not None and row.text == each.text:
+        return None
+    return _row(each, row.queued_us if row else now_us)
+
+
+def _row(each: Publication, queued_us: int) -> PublicationRow:
+    return PublicationRow(
+        text=each.text,
+        state=each.state,
+        number=each.number,
+        guid=each.guid,
+        problem=each.problem,
+        queued_us=queued_us,
+    )
+
+
+def see(rows: JobRows, told: Sequence[Seen], owners: Mapping[str, str | None]) -> None:
+    """Do what `Store.see` promises; *owners* have the splits that a worker may own."""
+    now_ms = time.time_ns() // 1_000_000
+    before = seen(rows)
+    found: dict[Key, bytes | None] = {}
+    for each in told:
+        if (owners.get(each.split) or each.worker) != each.worker:
+            continue
+        last = before.get(each.split)
+        since_ms = last.since_ms if last is not None and last.state is each.state else now_ms
+        row = SeenRow(
+            state=each.state,
+            generation=each.generation,
+            worker=each.worker,
+            reason=each.reason,
+            attempt=each.attempt,
+            next_attempt_ms=each.next_attempt_ms,
+            since_ms=since_ms,
+            seen_ms=now_ms,
+        )
+        found[rows.seen.at(_SPLIT + each.split)] = pack(row)
+    if found:
+        rows.values.put(found)
+
+
+def seen(rows: JobRows) -> Mapping[str, Seen]:
+    """Do what `Store.seen` promises."""
+    found: dict[str, Seen] = {}
+    for key, entry in rows.values.scan([rows.seen]).items():
+        if key.name == PROBLEM:
+            continue
+        split, row = key.name.removeprefix(_SPLIT), rows.unpack(SeenRow, key, entry)
+        found[split] = Seen(split=split, **msgspec.structs.asdict(row))
+    return found
+
+
+def _note(key: Key, values: KeyValues) -> NoteKey:
+    kind, name = named(key, json.loads, values)
+    return kind, name

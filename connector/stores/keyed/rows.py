@@ -1,0 +1,242 @@
+"""The rows of a job in a key-value backend: their partitions, and the documents that are in them.
+
+A document is MessagePack with a CRC-32 behind it: what is read is what was written, or a
+StateLostError names the row.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from headrace.connector.foundation.states import Observed
+from headrace.connector.stores import Counters, PublicationState, StateLostError, TableCounts
+from headrace.connector.stores.stored import restore_hint
+from headrace.plugins.stores.key_values import Entry, Key, KeyValues, Partition
+
+T = TypeVar("T")
+
+BUCKETS: Final = 16  # Partitions of a job's leases: few to read, and seldom two writers in one.
+JOB: Final = "job"  # The name of the job's own row; those of its plans are numbers.
+HEAD: Final = "head"
+PROBLEM: Final = "problem"
+SCHEMAS: Final = Partition(("schemas",), is_plain=True)
+NUMBERS: Final = Partition(("numbers",))
+_CHECK_BYTES: Final = 4
+
+Counts = dict[str, tuple[int, int, int, int, int, int, int, int]]
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """The job's secret key, and the plan in force."""
+
+    key: bytes
+    plan: int
+    splits: list[str]
+
+
+class PlanRow(msgspec.Struct, frozen=True):
+    """A plan that was announced, or one that ended, with its books."""
+
+    splits: list[str]
+    books: dict[str, int] = {}
+    counters: Counts = {}
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A split's lease; see `LeaseRow`."""
+
+    owner: str | None
+    token: int
+    beat: int
+    lease_ms: int
+    problem: str
+    rate: int
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A split's state but for the bytes of its chunks.
+
+    `chunks` has the token under which each was written, and its size in bytes. It is None where the
+    split has no position: a position that is missing for another reason was lost. The plan of a
+    split that must not be loaded is negative. For the last three see `state_copies`.
+    """
+
+    plan: int
+    token: int
+    owner: str | None
+    seq: int
+    position: bytes | None = None
+    chunks: dict[str, tuple[int, int]] | None = None
+    counters: Counts = {}
+    kept_in: str = ""
+    moved: int = 0
+    behind: bool = False
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker; `beat_ms` is when its beat grew last, by its own clock."""
+
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    started: int
+    beat: int
+    beat_ms: int
+    places: tuple[str, ...] = ()
+    heirs: tuple[str, ...] = ()
+    wants: tuple[str, ...] = ()
+
+
+class LossRow(msgspec.Struct, frozen=True):
+    """A loss but for its content, which is in `pieces` rows of a partition of its own."""
+
+    number: int
+    lost_ms: int
+    sent: bool
+    size: int
+    pieces: int
+    kind: str
+    table: str
+    place: str
+    code: str
+    message: str
+    stage: str
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    origin: str
+
+
+class SeenRow(msgspec.Struct, frozen=True):
+    """What was seen of a split; see `Seen`."""
+
+    state: Observed
+    generation: int
+    worker: str
+    reason: str
+    attempt: int
+    next_attempt_ms: int | None
+    since_ms: int
+    seen_ms: int
+
+
+class SchemaRow(msgspec.Struct, frozen=True):
+    """A schema; its documents are JSON."""
+
+    table: str
+    text: str
+    key: str
+    value: str
+
+
+class PublicationRow(msgspec.Struct, frozen=True):
+    """A publication in the order of `queued_us`."""
+
+    text: str
+    state: PublicationState
+    number: int | None
+    guid: bytes | None
+    problem: str
+    queued_us: int
+
+
+class JobRows:
+    """Names the rows of one job, and reads what is in them."""
+
+    def __init__(self, values: KeyValues, job: str) -> None:
+        """Look at nothing yet."""
+        self.values = values
+        self.name = job
+        self.job = Partition(("job", job))
+        self.publications = Partition(("publications", job))
+        self.seen = Partition(("seen", job), is_plain=True)
+        self.workers = Partition(("workers", job), is_plain=True)
+        self.buckets = [Partition(("leases", job, str(n))) for n in range(BUCKETS)]
+        self._heads: dict[str, Key] = {}
+        self._chunks: dict[str, Partition] = {}
+
+    def lease(self, split: str) -> Key:
+        """Return the key of a split's lease."""
+        return self.buckets[zlib.crc32(split.encode()) % BUCKETS].at(split)
+
+    def head(self, split: str) -> Key:
+        """Return the key of a split's head."""
+        found = self._heads.get(split)
+        if found is None:
+            found = self._heads[split] = Partition(("head", self.name, split)).at(HEAD)
+        return found
+
+    def chunks(self, split: str) -> Partition:
+        """Return where the chunks of a split are; one is named by token and name."""
+        found = self._chunks.get(split)
+        if found is None:
+            found = self._chunks[split] = Partition(("chunks", self.name, split), is_plain=True)
+        return found
+
+    def losses(self, split: str) -> Partition:
+        """Return where the losses of a split are."""
+        return Partition(("losses", self.name, split), is_plain=True)
+
+    def content(self, split: str, loss: str) -> Partition:
+        """Return where the content of a loss is."""
+        return Partition(("content", self.name, split, loss), is_plain=True)
+
+    def lost(self, what: str, split: str = "") -> StateLostError:
+        """Return an error that says what of the job, or of a split, is lost."""
+        place = f"{self.values.place}: job {self.name}"
+        place = f"{place}, split {split}" if split else place
+        return StateLostError(what, place=place, hint=restore_hint(self.values.noun))
+
+    def unpack(self, kind: type[T], key: Key, entry: Entry) -> T:
+        """Return the document in a row. Raises StateLostError."""
+        return unpack(kind, key, entry, self.values)
+
+
+def named(key: Key, parsed: Callable[[str], T], values: KeyValues) -> T:
+    """Return what the name of a row says. Raises StateLostError where it is none of ours."""
+    try:
+        return parsed(key.name)
+    except ValueError as error:
+        raise StateLostError(
+            f"row {key.name!r} of {key.partition.text} has an unknown name",
+            place=values.place,
+            hint=restore_hint(values.noun),
+        ) from error
+
+
+def pack(document: object) -> bytes:
+    """Return what `unpack` reads."""
+    packed = msgspec.msgpack.encode(document)
+    return packed + zlib.crc32(packed).to_bytes(_CHECK_BYTES, "big")
+
+
+def unpack(kind: type[T], key: Key, entry: Entry, values: KeyValues) -> T:
+    """Return the document in a row.
+
+    Raises:
+        StateLostError: it is not as it was written.
+
+    """
+    packed, check = entry.value[:-_CHECK_BYTES], entry.value[-_CHECK_BYTES:]
+    try:
+        if zlib.crc32(packed).to_bytes(_CHECK_BYTES, "big") != check:
+            raise ValueError("its checksum is another")  # noqa: TRY301 (one end for all)
+        return msgspec.msgpack.decode(packed, type=kind)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise StateLostError(
+            f"row {key.name!r} of {key.partition.text} cannot be read: {error}",
+            place=values.place,
+            hint=restore_hint(values.noun),
+        ) from error
+
+
+def counts_of(counters: Counters) -> Counts:
+    """Return counters as rows have them."""
+    return {table: each.numbers for table, each in counters.items()}
+
+
+def counters_in(counts: Counts) -> Mapping[str, TableCounts]:
+    """Return the counters of a row."""
+    return {table: TableCounts(*numbers) for table, numbers in counts.items()}

@@ -1,0 +1,766 @@
+"""The domain store: the state of one job, written once over a key-value backend.
+
+What is decided for a split is one row, its head. What needs several rows is done step by step, and
+no step is seen before the last one: a lease before the head that it fences, chunks before the head
+that lists them, the rows of a plan before the job's row that puts it in force. A step that is
+repeated after a crash makes the same of it.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import Any, ClassVar, Final, Self
+
+import msgspec
+
+from headrace.connector.foundation import crash
+from headrace.connector.stores import (
+    ALL_JOBS,
+    QUARANTINE_BYTES_MAX,
+    Commit,
+    KeptLoss,
+    LeaseRow,
+    Notes,
+    Owner,
+    Plan,
+    PlanChangedError,
+    Plans,
+    Publications,
+    Seen,
+    SplitState,
+    StateLostError,
+    StoreUnavailableError,
+    Succeed,
+    Successor,
+    WorkerRow,
+)
+from headrace.connector.stores.keyed.heads import Heads, Known
+from headrace.connector.stores.keyed.losses import Losses
+from headrace.connector.stores.keyed.notes import KeyedNotes, KeyedPublications, see, seen
+from headrace.connector.stores.keyed.rows import (
+    JOB,
+    PROBLEM,
+    SCHEMAS,
+    Head,
+    JobRow,
+    JobRows,
+    Lease,
+    PlanRow,
+    SchemaRow,
+    Worker,
+    counters_in,
+    counts_of,
+    named,
+    pack,
+    unpack,
+)
+from headrace.connector.stores.state_copies import CopyingStore, StateCopies
+from headrace.connector.stores.stored import JOB_KEY_BYTES, PARTED, PLAN
+from headrace.connector.stores.target_state import FORK_MARK
+from headrace.plugins import EncodedPosition, HeadraceError, LeaseLostError, RecordSchema
+from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
+
+TRIES_MAX: Final = 10  # Of rows that another process replaces meanwhile.
+WORKER_MS: Final = 24 * 3_600_000  # After which a worker that vanished is not listed any more.
+_FREE: Final = Lease(owner=None, token=0, beat=0, lease_ms=0, problem="", rate=0)
+
+
+class KeyedStore(CopyingStore):
+    """The state of one job; see `Store`. A subclass names its backend."""
+
+    values_class: ClassVar[type[KeyValues]]
+
+    def __init__(
+        self,
+        values: KeyValues,
+        job: str,
+        *,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> None:
+        """Own *values*, which belong to this thread."""
+        self._values = values
+        self._job = job
+        self._rows = JobRows(values, job)
+        self._losses = Losses(self._rows, bytes_max=quarantine_bytes_max)
+        self._heads = Heads(self._rows, self._losses, self._in_force)
+        self._heads.splits_of_all_plans = self._splits_of_all_plans
+        self._leases: dict[str, tuple[int, Lease]] = {}  # With stamps, as of when it was seen.
+        self._splits: frozenset[str] = frozenset()  # In force, as of the last look.
+        self._schemas_known: set[bytes] = set()
+
+    @classmethod
+    def open_job(
+        cls,
+        config: Any,  # noqa: ANN401 (a config_class)
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """See `Store.open_job`."""
+        values = cls.values_class.open(config, create=create)
+        return cls(values, job, quarantine_bytes_max=quarantine_bytes_max)
+
+    @classmethod
+    def open_notes(
+        cls,
+        config: Any,  # noqa: ANN401 (a config_class)
+        *,
+        create: bool = True,
+        space: str = ALL_JOBS,
+    ) -> Notes:
+        """See `Store.open_notes`."""
+        values = cls.values_class.open(config, create=create)
+        return KeyedNotes(values, space, lambda job: cls(values, job))
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._values.close()
+
+    # The job and its plans.
+
+    def job_key(self) -> bytes:
+        """See `Store.job_key`."""
+        for _ in range(TRIES_MAX):
+            if found := self._found_job():
+                return self._key_of(found[1])
+            if (there := self._traces()) and not self._found_job():
+                raise self._rows.lost(f"the job's row is missing, but it has {there}")
+            made = JobRow(key=secrets.token_bytes(JOB_KEY_BYTES), plan=PLAN, splits=[])
+            self._change_job(None, {JOB: pack(made)})
+        raise StoreUnavailableError("its row is replaced all the time", place=f"job {self._job}")
+
+    def take_key(self, key: bytes) -> None:
+        """Have the secret key of another job, by which its states name mutations."""
+        stamp, row = None, JobRow(key=key, plan=PLAN, splits=[])
+        if found := self._found_job():  # A process looked at the job, or noted why it cannot run.
+            stamp, row = found[0].stamp, msgspec.structs.replace(found[1], key=key)
+        self._change_job(stamp, {JOB: pack(row)})
+
+    def _traces(self) -> str:
+        """Say what is there of a job that has no row; nothing, of a new one."""
+        if self._values.scan(self._rows.buckets):
+            return "leases"
+        if any(split for split in seen(self._rows)):
+            return "rows of what was seen of its splits"
+        return ""
+
+    def _key_of(self, row: JobRow) -> bytes:
+        if len(row.key) != JOB_KEY_BYTES:
+            what = f"the job's key has {len(row.key)} bytes, expected {JOB_KEY_BYTES}"
+            raise self._rows.lost(what)
+        return row.key
+
+    def register(self, splits: Sequence[str]) -> int:
+        """See `Store.register`."""
+        self.job_key()
+        for _ in range(TRIES_MAX):
+            entry, row = self._job_row()
+            gone = sorted(set(row.splits) - set(splits))
+            if gone:
+                raise PlanChangedError(
+                    f"the source plans {len(splits)} splits, without {gone[0]!r}, which has state",
+                    place=f"job {self._job}",
+                    hint="restore the option that decides the splits, or give the job a new name",
+                )
+            self._check_registered(row)
+            self._clean()
+            new = [split for split in splits if split not in row.splits]
+            self._make(new, row.plan)
+            whole = msgspec.structs.replace(row, splits=[*row.splits, *new])
+            if not new or self._change_job(entry.stamp, {JOB: pack(whole)}):
+                self._splits = frozenset(whole.splits)
+                return row.plan
+        raise StoreUnavailableError("others register splits all the time", place=self._job)
+
+    def _check_registered(self, row: JobRow) -> None:
+        leases = {key.name for key in self._values.scan(self._rows.buckets)}
+        heads = self._heads.read(row.splits)
+        for split in row.splits:
+            for kind, found in (("lease", leases), ("head", heads)):
+                if split not in found:
+                    raise self._rows.lost(f"the split is known, but has no {kind}", split)
+            plan = heads[split].head.plan
+            if abs(plan) != row.plan:
+                raise self._rows.lost(f"head: found plan {plan}, expected {row.plan}", split)
+
+    def _make(self, splits: Sequence[str], plan: int) -> None:
+        """Make leases and heads that do not exist yet."""
+        kept_in = PARTED if FORK_MARK in self._job else ""
+        head = Head(plan=plan, token=0, owner=None, seq=0, kept_in=kept_in)
+        heads = [self._heads.replacing(split, None, head) for split in splits]
+        leases = [self._lease_change(split, None, _FREE) for split in splits]
+        if None in self._values.change([*leases, *heads]):
+            raise StoreUnavailableError("whether splits were registered is not known")
+
+    def plans(self) -> Plans:
+        """See `Store.plans`."""
+        rows = self._values.scan([self._rows.job])
+        key = self._rows.job.at(JOB)
+        in_force = JobRow(key=b"", plan=PLAN, splits=[])
+        if key in rows:
+            in_force = self._rows.unpack(JobRow, key, rows[key])
+        kept = [self._plan(key, entry) for key, entry in rows.items() if key.name != JOB]
+        kept.sort(key=lambda plan: plan.number)
+        return Plans.of(Plan(number=in_force.plan, splits=tuple(in_force.splits)), kept)
+
+    def _plan(self, key: Key, entry: Entry) -> Plan:
+        row = self._rows.unpack(PlanRow, key, entry)
+        return Plan(
+            number=named(key, int, self._values),
+            splits=tuple(row.splits),
+            books=row.books,
+            counters=counters_in(row.counters),
+        )
+
+    def announce(self, splits: Sequence[str], *, after: int) -> None:
+        """See `Store.announce`."""
+        name = str(after + 1)
+        found = self._found_job()
+        if found and found[1].plan == after:
+            change = Change(
+                partition=self._rows.job,
+                expected={JOB: found[0].stamp, name: None},
+                rows={name: pack(PlanRow(splits=list(splits)))},
+            )
+            if self._values.change([change])[0] is None:
+                raise StoreUnavailableError("whether the plan was announced is not known")
+        crash.reached("plan_announced")
+
+    def replan(self, owner: str, tokens: Mapping[str, int], succeed: Succeed) -> None:
+        """See `Store.replan`.
+
+        First the heads of the old plan are closed: no worker commits to them any more, so a repeat
+        after a crash gives the same result. The heads of the new plan are replaced as they were
+        when the old one was seen to be in force, so a late worker changes nothing.
+        """
+        for split, token in tokens.items():
+            there = self._heads.read([split]).get(split)
+            if there and there.head.plan > 0:  # Else the worker that started with it has done so.
+                self.load(split, token)  # Exactly once, the sink may have a newer state.
+        states = self._close(owner, tokens)
+        successor = succeed(states)
+        plans = self.plans()
+        before, plan = plans.in_force, plans.announced
+        known = self._heads.read((plan and plan.splits) or ())
+        entry, row = self._job_row()
+        if plan is None or row.plan != before.number or set(row.splits) != set(tokens):
+            raise self._another_plan()
+        self._put_plan(plan, successor, known, states)
+        ended = PlanRow(
+            splits=row.splits,
+            books=dict(successor.books),
+            counters=counts_of(successor.counters),
+        )
+        now = msgspec.structs.replace(row, plan=plan.number, splits=list(plan.splits))
+        crash.reached("plan_made")
+        if not self._change_job(entry.stamp, {JOB: pack(now), str(row.plan): pack(ended)}):
+            raise self._another_plan()
+        crash.reached("plan_changed")
+        self._splits = frozenset(plan.splits)
+        self._clean()
+
+    def _close(self, owner: str, tokens: Mapping[str, int]) -> Sequence[SplitState]:
+        """Prevent any load or commit of these splits; return their states."""
+        if set(self._names_in_force()) != set(tokens):
+            raise self._another_plan()
+        for split, token in tokens.items():
+
+            def closed(head: Head, split: str = split, token: int = token) -> Mapping[str, int]:
+                if (head.token, head.owner) != (token, owner):
+                    raise LeaseLostError("another worker claimed it", place=f"split {split}")
+                return {"plan": -abs(head.plan)}
+
+            self._heads.update(split, closed)
+        try:
+            states = [self._heads.state(split) for split in tokens]
+        except StateLostError as error:
+            if set(self._names_in_force()) != set(tokens):  # Another worker was faster.
+                raise self._another_plan() from error
+            raise
+        for state in states:
+            self._losses.forget_after(state.split, state.seq, state.token)
+        return states
+
+    def _clean(self) -> None:
+        """Remove leases and chunks of splits of plans that ended: a lease after the chunks."""
+        leases = {key.name for key in self._values.scan(self._rows.buckets)}
+        plans = self.plans()
+        announced = plans.announced.splits if plans.announced else ()
+        for split in leases.difference(plans.in_force.splits, announced):
+            self._heads.drop_chunks(split)
+            self._remove_lease(split)
+
+    def _put_plan(
+        self,
+        plan: Plan,
+        successor: Successor,
+        known: Mapping[str, Known],
+        states: Sequence[SplitState],
+    ) -> None:
+        """Write the heads and leases of a plan that is not in force yet, above all tokens."""
+        moved = 1 + max(self._heads.copied(state.split).moved for state in states)
+        tokens = [state.token for state in states] + [each.head.token for each in known.values()]
+        changes = []
+        for split in plan.splits:
+            there = known.get(split)
+            # A name that comes again continues in its numbers: what was lost under them is kept.
+            seq = there.head.seq if there else 0
+            head = Head(plan=plan.number, token=1 + max(tokens), owner=None, seq=seq, moved=moved)
+            changes.append(self._heads.anew(split, there, head, successor.positions[split]))
+        if not self._all_applied(changes):
+            raise self._another_plan()
+        free = msgspec.structs.replace(_FREE, token=1 + max(tokens))
+        self._all_applied([self._lease_change(split, None, free) for split in plan.splits])
+
+    def _another_plan(self) -> LeaseLostError:
+        return LeaseLostError("the plan is another one by now", place=f"job {self._job}")
+
+    def _all_applied(self, changes: Sequence[Change]) -> bool:
+        """Apply changes; say whether all were. Raises StoreUnavailableError if it cannot know."""
+        outcomes = self._values.change(changes)
+        if None in outcomes:
+            raise StoreUnavailableError("what was written is not known: repeat it")
+        return all(outcomes)
+
+    def _in_force(self) -> tuple[int, Sequence[str]] | None:
+        found = self._found_job()
+        return (found[1].plan, found[1].splits) if found else None
+
+    def _names_in_force(self) -> Sequence[str]:
+        plan = self._in_force()
+        return plan[1] if plan else ()
+
+    def _splits_of_all_plans(self) -> Sequence[str]:
+        plans = self.plans()
+        return sorted({s for plan in (plans.in_force, *plans.ended) for s in plan.splits})
+
+    def _job_row(self) -> tuple[Entry, JobRow]:
+        found = self._found_job()
+        if found is None:
+            raise self._rows.lost("the job's row is missing")
+        return found
+
+    def _found_job(self) -> tuple[Entry, JobRow] | None:
+        """Return the job's row; None if the job does not exist."""
+        key = self._rows.job.at(JOB)
+        entry = self._values.row(key)
+        return None if entry is None else (entry, self._rows.unpack(JobRow, key, entry))
+
+    def _change_job(self, stamp: int | None, rows: Mapping[str, bytes | None]) -> bool:
+        change = Change(partition=self._rows.job, expected={JOB: stamp}, rows=rows)
+        return self._all_applied([change])
+
+    # Workers and leases.
+
+    def enroll(self, owner: Owner, places: Sequence[str] = ()) -> None:
+        """See `Store.enroll`."""
+        facts = {name: value for name, value in asdict(owner).items() if name != "worker"}
+        worker = Worker(**facts, beat=0, beat_ms=_now_ms(), places=tuple(places))
+        self._values.put({self._rows.workers.at(owner.worker): pack(worker)})
+
+    def dismiss(self, worker: str) -> None:
+        """See `Store.dismiss`."""
+        for row in self.leases():
+            if row.owner == worker:
+                self._free(worker, row.split, row.token, row.problem)
+        self._values.put({self._rows.workers.at(worker): None})
+
+    def workers(self) -> Sequence[WorkerRow]:
+        """See `Store.workers`; a worker notices here that its store is gone."""
+        self._values.check()
+        now_ms, found = _now_ms(), []
+        for key, entry in self._values.scan([self._rows.workers]).items():
+            row = self._rows.unpack(Worker, key, entry)
+            silent_ms = max(0, now_ms - row.beat_ms)
+            owner = Owner(
+                worker=key.name,
+                host=row.host,
+                boot=row.boot,
+                pid_space=row.pid_space,
+                pid=row.pid,
+                started=row.started,
+            )
+            if silent_ms < WORKER_MS:
+                found.append(
+                    WorkerRow(
+                        owner,
+                        row.beat,
+                        places=row.places,
+                        heirs=row.heirs,
+                        wants=row.wants,
+                        silent_ms=silent_ms,
+                    )
+                )
+        return found
+
+    def offer(self, worker: str, heirs: Sequence[str]) -> None:
+        """See `Store.offer`."""
+        self._values.put(self._beat(worker, heirs=tuple(heirs)))
+
+    def want(self, worker: str, splits: Sequence[str]) -> None:
+        """See `Store.want`."""
+        self._values.put(self._beat(worker, wants=tuple(splits)))
+
+    def _beat(self, worker: str, **fields: tuple[str, ...]) -> dict[Key, bytes]:
+        """Return what moves the beat of a worker, and replaces *fields*, if it has enrolled."""
+        key = self._rows.workers.at(worker)
+        entry = self._values.row(key)
+        if entry is None:
+            return {}
+        row = self._rows.unpack(Worker, key, entry)
+        moved = {"beat": row.beat + 1, "beat_ms": _now_ms(), **fields}
+        return {key: pack(msgspec.structs.replace(row, **moved))}
+
+    def leases(self) -> Sequence[LeaseRow]:
+        """See `Store.leases`.
+
+        Raises:
+            StateLostError: a split of the plan in force has none.
+
+        """
+        for _ in range(TRIES_MAX):
+            rows = self._values.scan(self._rows.buckets)
+            self._leases = {
+                key.name: (entry.stamp, self._rows.unpack(Lease, key, entry))
+                for key, entry in rows.items()
+            }
+            if self._leases.keys() == self._splits:
+                break
+            before, self._splits = self._splits, frozenset(self._names_in_force())
+            missing = self._splits - self._leases.keys()
+            if not missing:
+                break
+            if before == self._splits:  # The leases of a plan are there before it is in force.
+                raise self._rows.lost("the split is known, but has no lease", min(missing))
+        return [
+            LeaseRow(split=split, **msgspec.structs.asdict(self._leases[split][1]))
+            for split in sorted(self._splits)
+        ]
+
+    def claim(self, owner: str, rows: Sequence[LeaseRow], lease_ms: int) -> Mapping[str, int]:
+        """See `Store.claim`."""
+        beat = self._beat(owner)
+        heads = self._heads.read([row.split for row in rows])
+        there = self._leases_of([row.split for row in rows])
+        tokens: dict[str, int] = {}
+        changes: dict[str, tuple[Change, Lease]] = {}
+        for row in rows:
+            stamp, lease = there.get(row.split, (0, None))
+            if lease is None or LeaseRow(split=row.split, **msgspec.structs.asdict(lease)) != row:
+                continue
+            known = heads.get(row.split)
+            tokens[row.split] = 1 + max(row.token, known.head.token if known else 0)
+            taken = msgspec.structs.replace(
+                lease,
+                owner=owner,
+                token=tokens[row.split],
+                beat=row.beat + 1,
+                lease_ms=lease_ms,
+                problem="",
+            )
+            changes[row.split] = self._lease_change(row.split, stamp, taken), taken
+        mine = self._apply_leases(changes, beat)
+        fenced = self._heads.claim(owner, {split: tokens[split] for split in mine})
+        return {split: tokens[split] for split in mine if split in fenced}
+
+    def renew(
+        self, owner: str, tokens: Mapping[str, int], rates: Mapping[str, int] | None = None
+    ) -> frozenset[str]:
+        """See `Store.renew`."""
+        known = rates or {}
+
+        def renewed(split: str, lease: Lease) -> Lease | None:
+            if (lease.owner, lease.token) != (owner, tokens[split]):
+                return None
+            rate = known.get(split, lease.rate)
+            return msgspec.structs.replace(lease, beat=lease.beat + 1, rate=rate)
+
+        return frozenset(tokens) - self._update_leases(tokens, renewed, self._beat(owner))
+
+    def release(self, owner: str, split: str, token: int, problem: str = "") -> None:
+        """See `Store.release`."""
+        self._free(owner, split, token, problem)
+
+    def _free(self, owner: str, split: str, token: int, problem: str) -> None:
+        def freed(_: str, lease: Lease) -> Lease | None:
+            if (lease.owner, lease.token) != (owner, token):
+                return None
+            return msgspec.structs.replace(lease, owner=None, problem=problem)
+
+        self._update_leases([split], freed)
+
+    def _update_leases(
+        self,
+        splits: Collection[str],
+        updated: Callable[[str, Lease], Lease | None],
+        beat: Mapping[Key, bytes] | None = None,
+    ) -> frozenset[str]:
+        """Replace leases; return the splits of those that were. None: it stays as it is.
+
+        *beat* is the row of the worker that asks.
+        """
+        done = set[str]()
+        there = {split: self._leases[split] for split in splits if split in self._leases}
+        waiting = set(splits)
+        for _ in range(TRIES_MAX):
+            there |= self._leases_of(waiting - there.keys())
+            changes: dict[str, tuple[Change, Lease]] = {}
+            stale = set[str]()
+            for split in waiting & there.keys():
+                stamp, lease = there[split]
+                new = updated(split, lease)
+                if new is not None:
+                    changes[split] = self._lease_change(split, stamp, new), new
+                elif self._leases.get(split) == (stamp, lease):
+                    stale.add(split)  # It may be another by now.
+            done.update(self._apply_leases(changes, beat or {}))
+            beat = None
+            waiting = (changes.keys() - done) | stale
+            if not waiting:
+                return frozenset(done)
+            for split in waiting:
+                there.pop(split, None)
+                self._leases.pop(split, None)
+        raise StoreUnavailableError("leases are replaced all the time", place=min(waiting))
+
+    def _leases_of(self, splits: Collection[str]) -> dict[str, tuple[int, Lease]]:
+        """Return the newest leases of *splits*, with their stamps."""
+        entries = self._values.read([self._rows.lease(split) for split in splits])
+        return {
+            key.name: (entry.stamp, self._rows.unpack(Lease, key, entry))
+            for key, entry in entries.items()
+        }
+
+    def _apply_leases(
+        self, changes: Mapping[str, tuple[Change, Lease]], beat: Mapping[Key, bytes]
+    ) -> Collection[str]:
+        """Replace leases, and *beat* before them; return the splits of those that were."""
+        outcomes = self._values.change([change for change, _ in changes.values()], beat)
+        if None in outcomes:  # Were it taken for done, another could have it already.
+            raise StoreUnavailableError("whether leases were written is not known")
+        done = [split for split, each in zip(changes, outcomes, strict=True) if each]
+        self._leases |= {s: (changes[s][0].stamp, changes[s][1]) for s in done}
+        return done
+
+    def _lease_change(self, split: str, stamp: int | None, lease: Lease | None) -> Change:
+        key = self._rows.lease(split)
+        rows = {key.name: None if lease is None else pack(lease)}
+        return Change(partition=key.partition, expected={key.name: stamp}, rows=rows)
+
+    def _remove_lease(self, split: str) -> None:
+        there = self._leases_of([split]).get(split)
+        if there:
+            self._all_applied([self._lease_change(split, there[0], None)])
+        self._leases.pop(split, None)
+
+    # States.
+
+    def load(self, split: str, token: int) -> SplitState:
+        """See `Store.load`."""
+        return self._heads.load(split, token, forgets=True)
+
+    def states(self) -> Sequence[SplitState]:
+        """See `Store.states`."""
+        return [self._heads.state(split) for split in sorted(self._names_in_force())]
+
+    def commit(self, commits: Sequence[Commit]) -> Mapping[str, HeadraceError]:
+        """See `Store.commit`."""
+        return self._heads.commit(commits)
+
+    def state_copies(self) -> StateCopies:
+        """See `CopyingStore.state_copies`."""
+        return self._heads
+
+    def keep_key(self) -> None:
+        """See `CopyingStore.keep_key`."""
+        self._values.flush()
+
+    def reposition(
+        self, positions: Mapping[str, EncodedPosition | None], *, busy: Collection[str] = ()
+    ) -> None:
+        """See `Store.reposition`."""
+        for row in self.leases():
+            if row.split in positions and row.owner in busy:
+                raise LeaseLostError("a worker owns it", place=f"split {row.split}")
+        changes = []
+        for split, position in positions.items():
+            known = self._heads.head(split)
+            if known.head.plan < 0:
+                raise LeaseLostError("other splits are made of it", place=f"split {split}")
+            head = msgspec.structs.replace(
+                _set_by_command(known.head), counters=known.head.counters if position else {}
+            )
+            changes.append(self._heads.anew(split, known, head, position))
+        self._put_heads(changes)
+
+    def _put_heads(self, changes: Sequence[Change]) -> None:
+        if not self._all_applied(changes):
+            raise LeaseLostError("another worker claimed a split", place=f"job {self._job}")
+
+    def become_copy(self, of: str, *, busy: Collection[str]) -> bool:
+        """See `Store.become_copy`."""
+        other = self._other(of)
+        if {row.owner for row in other.leases()} & set(busy) or other.state_copies().behind():
+            return False
+        other.job_key()
+        _, theirs = other._job_row()  # noqa: SLF001 (of the same class)
+        states = [other._fence_off(split) for split in theirs.splits]  # noqa: SLF001 (likewise)
+        known = self._heads.read(theirs.splits)
+        self._forget(set(self._splits_of_all_plans()) - set(theirs.splits))
+        changes = []
+        for state in states:
+            there = known.get(state.split)
+            head = Head(  # I3: what the other job did before is in its own books.
+                plan=state.plan,
+                token=1 + max(state.token, there.head.token if there else 0),
+                owner=None,
+                seq=state.seq,
+                kept_in=PARTED,
+            )
+            changes.append(self._heads.anew(state.split, there, head, state.position))
+        self._put_heads(changes)
+        self._all_applied([self._lease_change(split, None, _FREE) for split in theirs.splits])
+        self._become(theirs)
+        return True
+
+    def begin_beside(self, job: str) -> None:
+        """See `Store.begin_beside`."""
+        key = self._other(job).job_key()
+        self._forget(self._splits_of_all_plans())
+        self._become(JobRow(key=key, plan=PLAN, splits=[]))
+
+    def _fence_off(self, split: str) -> SplitState:
+        """Keep the owner of a split from committing (I2), and return its state."""
+        self._heads.update(split, lambda head: {"token": head.token + 1, "owner": None})
+        return self._heads.state(split)
+
+    def _become(self, row: JobRow) -> None:
+        """Give the job a key and a plan, and forget those that it had."""
+        there = self._values.scan([self._rows.job])
+        gone: dict[str, bytes | None] = {key.name: None for key in there}
+        entry = there.get(self._rows.job.at(JOB))
+        if not self._change_job(entry.stamp if entry else None, {**gone, JOB: pack(row)}):
+            raise StoreUnavailableError("another process wrote to it", place=f"job {self._job}")
+        self._splits = frozenset(row.splits)
+
+    def _forget(self, splits: Collection[str]) -> None:
+        """Remove what the job keeps of *splits*."""
+        for split in splits:
+            self._heads.forget(split)
+            self._remove_lease(split)
+
+    def _other(self, job: str) -> "KeyedStore":
+        return KeyedStore(self._values, job, quarantine_bytes_max=0)
+
+    # What is kept beside the states.
+
+    def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
+        """See `Store.put_schemas`."""
+        new = {
+            SCHEMAS.at(x.schema_id.hex()): pack(
+                SchemaRow(
+                    table=x.table, text=x.text, key=json.dumps(x.key), value=json.dumps(x.value)
+                )
+            )
+            for x in schemas
+            if x.schema_id not in self._schemas_known
+        }
+        if new:
+            self._values.put(new)
+        self._schemas_known.update(schema.schema_id for schema in schemas)
+
+    def schema(self, schema_id: bytes) -> RecordSchema | None:
+        """See `Store.schema`."""
+        key = SCHEMAS.at(schema_id.hex())
+        entry = self._values.row(key)
+        return None if entry is None else self._schema(key, entry)
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """See `Store.schemas`."""
+        return [self._schema(*each) for each in self._values.scan([SCHEMAS]).items()]
+
+    def _schema(self, key: Key, entry: Entry) -> RecordSchema:
+        row = unpack(SchemaRow, key, entry, self._values)
+        schema_id = named(key, bytes.fromhex, self._values)
+        made = json.loads(row.key), json.loads(row.value)
+        return RecordSchema(row.table, row.text, schema_id, *made)
+
+    def publications(self) -> Publications:
+        """See `Store.publications`."""
+        return KeyedPublications(self._rows)
+
+    def losses(self, numbers: Sequence[int] | None = None) -> Iterator[KeptLoss]:
+        """See `Store.losses`."""
+        return self._losses.all(self._committed(), numbers)
+
+    def unsent_losses(self, splits: Sequence[str], *, bytes_max: int) -> Sequence[KeptLoss]:
+        """See `Store.unsent_losses`."""
+        committed = self._committed()
+        in_force = sorted(self._names_in_force())
+        # Of splits that no longer exist, the worker that has the first split sends them.
+        gone = set(committed) - set(in_force) if in_force[:1] == sorted(splits)[:1] else set()
+        chosen = {split: seq for split, seq in committed.items() if split in {*splits, *gone}}
+        return self._losses.unsent(chosen, bytes_max=bytes_max)
+
+    def mark_losses_sent(self, numbers: Sequence[int]) -> None:
+        """See `Store.mark_losses_sent`."""
+        self._losses.mark_sent(self._committed(), numbers)
+
+    def remove_losses(self, numbers: Sequence[int]) -> None:
+        """See `Store.remove_losses`."""
+        self._losses.remove(self._committed(), numbers)
+
+    def _committed(self) -> dict[str, int]:
+        """Return the number of each split's head, also of those of plans that ended."""
+        heads = self._heads.read(self._splits_of_all_plans())
+        return {split: known.head.seq for split, known in heads.items()}
+
+    def see(self, rows: Sequence[Seen]) -> None:
+        """See `Store.see`."""
+        owners = {split: lease.owner for split, (_, lease) in self._owners(rows).items()}
+        see(self._rows, rows, owners)
+
+    def _owners(self, rows: Sequence[Seen]) -> dict[str, tuple[int, Lease]]:
+        return self._leases_of([row.split for row in rows if row.split])
+
+    def seen(self) -> Mapping[str, Seen]:
+        """See `Store.seen`."""
+        return seen(self._rows)
+
+    def report(self, problem: str) -> None:
+        """See `Store.report`."""
+        self._values.put({self._rows.seen.at(PROBLEM): pack(problem)})
+
+    def problem(self) -> str:
+        """See `Store.problem`."""
+        key = self._rows.seen.at(PROBLEM)
+        entry = self._values.row(key)
+        return "" if entry is None else self._rows.unpack(str, key, entry)
+
+
+@cache
+def store_over(values: type[KeyValues]) -> type[KeyedStore]:
+    """Return the class of stores over a backend."""
+    members = {"config_class": values.config_class, "values_class": values}
+    return type(f"{values.__name__}Store", (KeyedStore,), members)
+
+
+def _set_by_command(head: Head) -> Head:
+    """Return a head above the one that was there, which goes before what a sink has."""
+    return msgspec.structs.replace(
+        head,
+        token=head.token + 1,
+        owner=None,
+        seq=head.seq + 1,
+        moved=head.moved + 1,
+        kept_in=PARTED if head.kept_in == PARTED else "",
+        behind=False,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

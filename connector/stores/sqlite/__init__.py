@@ -1,0 +1,1 @@
+"""The default store: one SQLite file for the processes of one machine."""

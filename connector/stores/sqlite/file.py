@@ -1,0 +1,321 @@
+"""The state file: opening it safely, its tables, and transactions on it.
+
+Separate from the store so that the control service can keep its own tables in the same file.
+"""
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.stores import (
+    StateFileError,
+    StateLockedError,
+    StateLostError,
+    StateNewerError,
+    StoreUnavailableError,
+)
+from headrace.connector.stores.sqlite.place import check_place, identity_of
+from headrace.connector.stores.sqlite.shape import RESTORE, check_shape
+from headrace.connector.stores.stored import UnreadableError
+
+APPLICATION_ID: Final = 0x68647263  # "hdrc"
+BUSY_TIMEOUT_MS: Final = 5_000
+CACHE_KIB: Final = 512  # Of a connection: what it writes is never read again, by it.
+WAL_ATTEMPTS_MAX: Final = 100
+WAL_PAUSE_SECONDS: Final = 0.02
+
+TABLES: Final = """
+CREATE TABLE rows (
+    partition TEXT NOT NULL, name TEXT NOT NULL, stamp INTEGER NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (partition, name)
+) STRICT;
+"""
+VERSION: Final = 10  # 1 to 9 were before the first release.
+# SQLite's errors for a file in which something is missing. Retrying does not help.
+_DAMAGE: Final = frozenset(
+    (
+        *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        *(sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH),
+    )
+)
+_BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
+_PRIMARY: Final = 0xFF  # Of an extended code.
+
+
+class StateConnection(sqlite3.Connection):
+    """A connection to a state file; `file` tells that file from one that takes its place."""
+
+    file: tuple[int, int] | None = None
+
+
+class _NoDatabaseError(Exception):
+    """The file is none of SQLite's."""
+
+
+def connect(
+    path: str | Path, *, create: bool = True, check_same_thread: bool = True
+) -> StateConnection:
+    """Open the state file in WAL mode with synchronous=FULL; make it when it is missing.
+
+    The connection is in autocommit mode (use `transaction`) and belongs to the calling thread;
+    without *check_same_thread*, another one may close it.
+
+    Raises:
+        StateFileError: with what is wrong about the file, its directory or its file system.
+        StateLockedError: another process keeps it locked.
+        StateNewerError: a newer headrace wrote it.
+        StateLostError: it is ours, and a table, a column or a value of it was spoilt; or it was
+            emptied.
+
+    """
+    place = Path(path)
+    check_place(place, create=create)
+    if create and not place.exists():
+        _make(place)
+    return _open(place, check_same_thread=check_same_thread)
+
+
+def _make(place: Path) -> None:
+    """Make a new state file. It has its name when it has its tables: one without is damaged."""
+    target = Path(os.path.realpath(place))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.touch(mode=0o600, exist_ok=False)  # It will hold the job's secret key.
+        _open(temporary).close()
+        with contextlib.suppress(FileExistsError):  # Another process was faster.
+            os.link(temporary, target)
+    except OSError as error:
+        raise StateFileError(f"cannot be made: {error.strerror}", place=str(place)) from error
+    finally:
+        for ending in ("", "-wal", "-shm"):
+            temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+
+
+def _open(place: Path, *, check_same_thread: bool = True) -> StateConnection:
+    try:
+        connection = sqlite3.connect(
+            f"{place.absolute().as_uri()}?mode=rw",
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            isolation_level=None,
+            check_same_thread=check_same_thread,
+            factory=StateConnection,
+            uri=True,
+        )
+        connection.file = identity_of(place)
+    except (OSError, sqlite3.Error) as error:
+        raise StateFileError(f"cannot be opened: {error}", place=str(place)) from error
+    try:
+        with named_errors(place):
+            _prepare(connection, place)
+    except _NoDatabaseError as error:
+        connection.close()
+        raise StateFileError(
+            f"cannot be used as a state file: {error}",
+            place=str(place),
+            hint="`state` names the SQLite file that headrace makes: restore it from a backup, or "
+            "give a path of its own",
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the block as one write transaction: all of it or, when it raises, nothing.
+
+    Within another one it is a part of that.
+
+    Raises:
+        StoreUnavailableError: the file is locked for long, or full.
+        StateLostError: it is damaged.
+
+    """
+    with named_errors(connection):
+        if connection.in_transaction:
+            yield
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Move what is committed from the write-ahead log into the file, as far as readers allow.
+
+    It waits for no other process. Raises as `transaction` does.
+    """
+    with named_errors(connection):
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+@contextlib.contextmanager
+def named_errors(of: sqlite3.Connection | Path) -> Iterator[None]:
+    """Turn SQLite's errors about a file into named ones; our own mistakes stay.
+
+    Raises:
+        StoreUnavailableError: it may work later.
+        StateLockedError: another process writes and does not end.
+        StateLostError: the file is damaged, or something in it is unreadable, so it never will.
+
+    """
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except UnreadableError as error:
+        raise StateLostError(str(error), place=_place_of(of), hint=RESTORE) from error
+    except sqlite3.Error as error:
+        place = _place_of(of)
+        if _code_of(error) in _DAMAGE:
+            what = f"the state file is damaged: {error}"
+            raise StateLostError(what, place=place, hint=RESTORE) from error
+        if is_busy(error):
+            raise locked(place, BUSY_TIMEOUT_MS / 1000) from error
+        raise StoreUnavailableError(
+            f"the state file cannot be used: {error}",
+            place=place,
+            hint="look at disk space and permissions",
+        ) from error
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether another process keeps a file locked."""
+    return _code_of(error) in _BUSY
+
+
+def locked(place: str, seconds: float) -> StateLockedError:
+    """Return the error of a file that was locked for so long."""
+    return StateLockedError(
+        f"another process has kept the state file locked for {seconds:g} s",
+        place=place,
+        hint="the file is whole. Look for a process that has it open and hangs or is "
+        "stopped (`fuser -v` on the file; state T in `ps`), and end it or let it continue",
+    )
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY
+
+
+def _place_of(of: sqlite3.Connection | Path) -> str:
+    return str(of) if isinstance(of, Path) else file_of(of)
+
+
+def file_of(connection: sqlite3.Connection) -> str:
+    """Return the path of the file behind a connection; nothing, of one in memory."""
+    with contextlib.suppress(sqlite3.Error):
+        for _, _, file in sqlite3.Connection.execute(connection, "PRAGMA database_list"):
+            return str(file)
+    return ""
+
+
+def check_file(connection: sqlite3.Connection) -> None:
+    """Make sure that the file that is open still has its name.
+
+    Raises:
+        StateLostError: it was removed or moved, or another file took its place.
+
+    """
+    opened = connection.file if isinstance(connection, StateConnection) else None
+    place = file_of(connection)
+    if opened is None or not place:
+        return
+    try:
+        there = identity_of(Path(place))
+    except FileNotFoundError:
+        found = "nothing is there any more"
+    except OSError:  # Who cannot look does not know.
+        return
+    else:
+        if there == opened:
+            return
+        found = "another file is there now"
+    raise StateLostError(
+        f"the state file was removed, moved or replaced while it was in use: {found}",
+        place=place,
+        hint="put the file back, with its -wal; what was delivered since is not in it, and is "
+        "delivered again",
+    )
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
+            connection.execute("ROLLBACK")
+
+
+def _prepare(connection: sqlite3.Connection, place: Path) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    # In this order: a process that makes the tables meanwhile makes its mark with them.
+    try:
+        empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    except sqlite3.DatabaseError as error:
+        if _code_of(error) == sqlite3.SQLITE_NOTADB:
+            raise _NoDatabaseError(str(error)) from error
+        raise
+    application, version = _identity(connection)
+    if application not in (0, APPLICATION_ID) or (not application and not empty):
+        raise StateFileError(
+            "is another program's SQLite database",
+            place=str(place),
+            hint="`state` names the SQLite file that headrace makes; give a path of its own",
+        )
+    if version > VERSION:
+        raise StateNewerError(
+            f"has version {version}, this headrace knows {VERSION}",
+            place=str(place),
+            hint="run the newer headrace, or give another `state`",
+        )
+    if application and version < VERSION:
+        raise StateFileError(
+            f"has version {version}, from before the first release; this headrace knows {VERSION}",
+            place=str(place),
+            hint="begin with another `state`",
+        )
+    _write_ahead(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    if version < VERSION:  # Else nothing is written: a reader waits for no writer.
+        _bring_up(connection)
+    check_shape(connection, place, TABLES)
+
+
+def _bring_up(connection: sqlite3.Connection) -> None:
+    """Give the file the tables of this version."""
+    with transaction(connection):
+        version = _identity(connection)[1]  # Asked again: another process may have done it.
+        if version < VERSION:
+            connection.execute(TABLES)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to WAL. SQLite does not wait for a process that is doing the same, so this does."""
+    for attempt in range(1, WAL_ATTEMPTS_MAX + 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if attempt == WAL_ATTEMPTS_MAX:
+                raise
+            time.sleep(WAL_PAUSE_SECONDS)
+        else:
+            return

@@ -1,0 +1,240 @@
+"""The default store: one SQLite file, shared by the worker processes of one machine."""
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from headrace.connector.foundation import crash
+from headrace.connector.stores import ALL_JOBS, QUARANTINE_BYTES_MAX, StoreUnavailableError
+from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.sqlite.file import (
+    check_file,
+    checkpoint,
+    connect,
+    file_of,
+    named_errors,
+    transaction,
+)
+from headrace.connector.stores.stored import UnreadableError
+from headrace.plugins import option
+from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues, Partition
+
+__all__ = ["SqliteStore", "SqliteValues", "connect", "transaction"]
+
+_STAMP: Final = "SELECT stamp FROM rows WHERE partition = ? AND name = ?"
+_ROW: Final = "SELECT stamp, value FROM rows WHERE partition = ? AND name = ?"
+_ROWS: Final = "SELECT name, stamp, value FROM rows WHERE partition = ? ORDER BY name"
+_NAMES: Final = "SELECT name FROM rows WHERE partition = ? ORDER BY name"
+_PUT: Final = (
+    "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (partition, name) "
+    "DO UPDATE SET stamp = excluded.stamp, value = excluded.value"
+)
+_UPDATE: Final = (
+    "UPDATE rows SET stamp = ?, value = ? WHERE partition = ? AND name = ? AND stamp = ?"
+)
+_REMOVE: Final = "DELETE FROM rows WHERE partition = ? AND name = ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteConfig:
+    """The options of the store `sqlite`."""
+
+    path: str = option("The SQLite file.")
+
+
+class SqliteValues(KeyValues):
+    """The rows of a state file. Changes that are made together are one transaction."""
+
+    config_class = SqliteConfig
+    noun = "state file"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Own *connection*, which `connect` made on this thread."""
+        self._connection = connection
+
+    @classmethod
+    def open(cls, config: SqliteConfig, *, create: bool = True) -> Self:
+        """See `KeyValues.open`. Raises StateFileError."""
+        return cls(connect(config.path, create=create))
+
+    @property
+    def place(self) -> str:
+        """See `KeyValues.place`."""
+        return file_of(self._connection)
+
+    def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
+        """See `KeyValues.read`."""
+        found: dict[Key, Entry] = {}
+        execute = self._connection.execute
+        with named_errors(self._connection):
+            for key in keys:
+                for row in execute(_ROW, (key.partition.text, key.name)):
+                    found[key] = _entry(key, *row)
+        return found
+
+    def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
+        """See `KeyValues.scan`."""
+        found: dict[Key, Entry] = {}
+        with named_errors(self._connection):
+            for partition in partitions:
+                for name, stamp, value in self._connection.execute(_ROWS, (partition.text,)):
+                    key = partition.at(_name(partition, name))
+                    found[key] = _entry(key, stamp, value)
+        return found
+
+    def names(self, partition: Partition) -> Sequence[str]:
+        """See `KeyValues.names`."""
+        with named_errors(self._connection):
+            rows = self._connection.execute(_NAMES, (partition.text,))
+            return [_name(partition, name) for (name,) in rows]
+
+    def put(self, rows: Mapping[Key, bytes | None]) -> None:
+        """See `KeyValues.put`."""
+        with transaction(self._connection):
+            self._put(rows.items())
+
+    def change(
+        self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
+    ) -> Sequence[bool | None]:
+        """See `KeyValues.change`."""
+        applied: list[bool] = []
+        try:
+            with transaction(self._connection):
+                self._put((before or {}).items())
+                applied += [self._apply(change) for change in changes]
+                if any(change.is_commit for change in changes):
+                    crash.reached("commit_heads")
+        except StoreUnavailableError:
+            if len(applied) < len(changes) or not self._was_applied(changes, applied):
+                raise
+        return applied
+
+    def _apply(self, change: Change) -> bool:
+        """Apply one change in the open transaction, if it is as expected."""
+        if not self._replace(change):
+            return False
+        self._put(change.first.items())
+        if change.is_commit:
+            crash.reached("commit_chunks")
+        for key in change.then:
+            self._connection.execute(_REMOVE, (key.partition.text, key.name))
+        return True
+
+    def _replace(self, change: Change) -> bool:
+        """Replace the rows of a change, if it is as expected; of a single one by one statement."""
+        execute, partition = self._connection.execute, change.partition.text
+        (name, value), *more = change.rows.items()
+        if not more and change.expected.keys() == {name}:
+            stamp = change.expected[name]
+            if value is not None and stamp is not None:
+                values = (change.stamp, value, partition, name, stamp)
+                return bool(execute(_UPDATE, values).rowcount)
+        for each, stamp in change.expected.items():
+            row = execute(_STAMP, (partition, each)).fetchone()
+            if stamp != (row and row[0]):
+                return False
+        for each, new in change.rows.items():
+            if new is None:
+                execute(_REMOVE, (partition, each))
+            else:
+                execute(_PUT, (partition, each, change.stamp, new))
+        return True
+
+    def _put(self, rows: Iterable[tuple[Key, bytes | None]]) -> None:
+        execute = self._connection.execute
+        for key, value in rows:
+            if value is None:
+                execute(_REMOVE, (key.partition.text, key.name))
+            else:
+                execute(_PUT, (key.partition.text, key.name, 0, value))
+
+    def _was_applied(self, changes: Sequence[Change], applied: Sequence[bool]) -> bool:
+        """Learn whether a transaction that failed took effect all the same (agreement line 30).
+
+        It held all changes, so one row that carries a new stamp says that all were applied.
+        """
+        if self._connection.in_transaction:  # What it would show is not durable.
+            return False
+        written = [
+            (change.partition.at(name), change.stamp)
+            for change, done in zip(changes, applied, strict=True)
+            for name, value in change.rows.items()
+            if done and value is not None
+        ]
+        found = self.read([key for key, _ in written])
+        return any(key in found and found[key].stamp == stamp for key, stamp in written)
+
+    def grouped(self) -> AbstractContextManager[None]:
+        """See `KeyValues.grouped`."""
+        return transaction(self._connection)
+
+    def check(self) -> None:
+        """See `KeyValues.check`."""
+        check_file(self._connection)
+
+    def flush(self) -> None:
+        """See `KeyValues.flush`: the file itself has it, not only its write-ahead log."""
+        checkpoint(self._connection)
+
+    def close(self) -> None:
+        """See `KeyValues.close`."""
+        self._connection.close()
+
+
+class SqliteStore(KeyedStore):
+    """The state of one job in a SQLite file; see `Store`."""
+
+    config_class = SqliteConfig
+    values_class = SqliteValues
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        job: str,
+        *,
+        create: bool = True,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> Self:
+        """Connect to the file at *path*. Raises StateFileError."""
+        config = SqliteConfig(path=str(path))
+        return cls.open_job(config, job, create=create, quarantine_bytes_max=quarantine_bytes_max)
+
+    @classmethod
+    def scratch(cls, path: Path, job: str) -> Self:
+        """Connect to a file that goes with this process: no commit waits for the disk."""
+        connection = connect(path)
+        connection.execute("PRAGMA synchronous = OFF")
+        return cls(SqliteValues(connection), job)
+
+    @classmethod
+    def open_notes(
+        cls, config: SqliteConfig, *, create: bool = True, space: str = ALL_JOBS
+    ) -> KeyedNotes:
+        """See `Store.open_notes`. Those of another *space* have a file beside the state file.
+
+        So a process that changes them all the time blocks no writer of the state file.
+        """
+        path = Path(config.path)
+        if space != ALL_JOBS:
+            path = path.with_name(f"{path.name}.{space}")
+        values = SqliteValues(connect(path, create=create, check_same_thread=False))
+        return KeyedNotes(values, space, lambda job: cls(values, job))
+
+
+def _entry(key: Key, stamp: object, value: object) -> Entry:
+    """Return a row. Raises UnreadableError: when the file is opened values are not looked at."""
+    if isinstance(stamp, int) and isinstance(value, bytes):
+        return Entry(stamp, value)
+    what = f"table rows, {key.partition.text}, {key.name}"
+    raise UnreadableError(f"{what}: found a value of another kind, or none")
+
+
+def _name(partition: Partition, name: object) -> str:
+    if isinstance(name, str):
+        return name
+    raise UnreadableError(f"table rows, {partition.text}: found a name of another kind, or none")

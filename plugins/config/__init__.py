@@ -1,0 +1,1 @@
+"""Options: their declaration, check, forms, and the references in their values."""

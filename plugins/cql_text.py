@@ -1,0 +1,159 @@
+"""CQL text as tokens: for the statement language, for the shell, and for DDL.
+
+It knows no statement. One rule is not CQL's: a bare URI is a token, for `//` begins a comment in
+CQL and would cut `kafka://host` short.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+# CQL's reserved words: as names they need double quotes.
+RESERVED_WORDS: Final = frozenset({
+    "add", "allow", "alter", "and", "apply", "asc", "authorize", "batch", "begin", "by",
+    "columnfamily", "create", "default", "delete", "desc", "describe", "drop", "entries",
+    "execute", "from", "full", "grant", "if", "in", "index", "infinity", "insert", "into", "is",
+    "keyspace", "limit", "materialized", "mbean", "mbeans", "modify", "nan", "norecursive",
+    "not", "null", "of", "on", "or", "order", "primary", "rename", "replace", "revoke",
+    "schema", "select", "set", "table", "to", "token", "truncate", "unlogged", "unset",
+    "update", "use", "using", "view", "where", "with",
+})  # fmt: skip
+NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+# What to say of a token that is OPEN, and the hint, by its first character.
+NEVER_CLOSED: Final = {
+    "'": ("the string is never closed", "end it with '; a quote inside is written ''"),
+    '"': ("the name is never closed", 'end it with "; a quote inside is written ""'),
+    "/": ("the comment is never closed", "end it with */"),
+    "$": ("the string is never closed", "end it with $$"),
+}
+
+_BARE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_TOKEN: Final = re.compile(
+    rf"""
+    (?P<space>   [ \t\r\n]++ )
+  | (?P<uri>     [A-Za-z][A-Za-z0-9+.\-]*+://[^\s;'"]*+ )
+  | (?P<comment> --[^\n]*+ | //[^\n]*+ | /\*.*?\*/ )
+  | (?P<uuid>    [0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}(?!\w) )
+  | (?P<word>    [A-Za-z][A-Za-z0-9_]*+ )
+  | (?P<number>  {NUMBER.pattern}[\w.]*+ )
+  | (?P<string>  '[^']*+(?:''[^']*+)*+' | \$\$.*?\$\$ )
+  | (?P<name>    "[^"]*+(?:""[^"]*+)*+" )
+  | (?P<open>    (?:['"]|/\*|\$\$).*+ )
+  | (?P<symbol>  . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class TokenKind(StrEnum):
+    """What a token is; the values are words for messages."""
+
+    WORD = "word"
+    NAME = "quoted name"
+    STRING = "string"
+    NUMBER = "number"  # Begins as one: a duration and a blob do, too.
+    UUID = "UUID"
+    URI = "URI"
+    SYMBOL = "symbol"  # One character, also one that CQL does not know.
+    OPEN = "text that is never closed"
+    SPACE = "space"
+    COMMENT = "comment"
+    END = "end of text"
+
+
+class Token(NamedTuple):
+    """One token; *value* has its quotes removed, *start* and *end* bound it in the text."""
+
+    kind: TokenKind
+    value: str
+    start: int
+    end: int
+
+    @property
+    def folded(self) -> str:
+        """The value as Cassandra takes it: in lower case where it has no quotes."""
+        return self.value.lower() if self.kind is TokenKind.WORD else self.value
+
+    @property
+    def keyword(self) -> str:
+        """The word in lower case, or the symbol; empty for other tokens."""
+        return self.folded if self.kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
+
+
+_KINDS: Final = {kind.name.lower(): kind for kind in TokenKind}
+
+
+def pieces(text: str, at: int = 0) -> Iterator[Token]:
+    """Yield all of *text* from *at* on as tokens, with spaces and comments, without END."""
+    for found in _TOKEN.finditer(text, at):
+        form, value = found.lastgroup or "", found[0]
+        if form in ("string", "name"):
+            quote = value[0]
+            value = value[2:-2] if quote == "$" else value[1:-1].replace(quote * 2, quote)
+        yield Token(_KINDS[form], value, *found.span())
+
+
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of *text*; the last one is END, where the one before it ends."""
+    skipped = (TokenKind.SPACE, TokenKind.COMMENT)
+    found = [token for token in pieces(text) if token.kind not in skipped]
+    end = found[-1].end if found else 0
+    return [*found, Token(TokenKind.END, "", end, end)]
+
+
+class Cursor:
+    """A place in the tokens of a text. Keywords are matched in any case, and only unquoted."""
+
+    def __init__(self, text: str) -> None:
+        """Stand before the first token."""
+        self.text = text
+        self._tokens = tokens(text)
+        self._index = 0
+
+    @property
+    def token(self) -> Token:
+        """The token that is read next."""
+        return self._tokens[self._index]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all tokens were read."""
+        return self.token.kind is TokenKind.END
+
+    def advance(self) -> Token:
+        """Step over the token here and return it; END is never left."""
+        token = self.token
+        if not self.at_end:
+            self._index += 1
+        return token
+
+    def at(self, *keywords: str) -> bool:
+        """Say whether the next tokens are these words or symbols."""
+        ahead = self._tokens[self._index : self._index + len(keywords)]
+        return [token.keyword for token in ahead] == [keyword.lower() for keyword in keywords]
+
+    def accept(self, *keywords: str) -> bool:
+        """Step over these words or symbols if all of them are next."""
+        if not self.at(*keywords):
+            return False
+        for _ in keywords:
+            self.advance()
+        return True
+
+
+def quote_name(name: str) -> str:
+    """Return *name* as CQL writes it: in double quotes only where it needs them."""
+    if _BARE_NAME.fullmatch(name) and name not in RESERVED_WORDS:
+        return name
+    return quoted_name(name)
+
+
+def quoted_name(name: str) -> str:
+    """Return *name* in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_string(text: str) -> str:
+    """Return *text* as a string of CQL."""
+    return "'" + text.replace("'", "''") + "'"

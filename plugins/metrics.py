@@ -1,0 +1,120 @@
+"""Numbers that a running process can be asked for, and their text as Prometheus reads it.
+
+Each part returns measures of what it counts anyway. They are made at each request, on the thread of
+the caller, so making them only reads numbers and directories.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Kind(StrEnum):
+    """What a measure is: a counter only grows, until its process ends."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Timing:
+    """How long something took, in seconds: how often, and how often less than each of `SECONDS`.
+
+    One thread observes, others read.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was observed yet."""
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.sum = 0.0
+
+    def observe(self, ms: int) -> None:
+        """Note that it took *ms* once."""
+        seconds = ms / 1000
+        self.counts[bisect_left(SECONDS, seconds)] += 1
+        self.sum += seconds
+
+
+Sample = tuple[Mapping[str, str], float | Timing]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One name with its samples, each by its labels; samples of a histogram are timings.
+
+    Names are Prometheus's: of a counter it ends with `_total`, and the unit comes before that.
+    """
+
+    name: str
+    doc: str
+    kind: Kind
+    samples: Sequence[Sample]
+
+
+def gauge(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
+    """Return a gauge."""
+    return Measure(name, doc, Kind.GAUGE, tuple(samples))
+
+
+def counter(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
+    """Return a counter."""
+    return Measure(name, doc, Kind.COUNTER, tuple(samples))
+
+
+def exposition(measures: Iterable[Measure], **labels: str) -> bytes:
+    """Return *measures* in Prometheus's text format, each sample with these *labels* besides."""
+    return told(families(measures, **labels))
+
+
+def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
+    """Return *measures* as the client has them; those of one name are one, as the first says."""
+    # Only here: nothing else needs the package, and it takes a tenth of a second.
+    from prometheus_client.core import Metric  # noqa: PLC0415
+
+    found: dict[str, Metric] = {}
+    for each in measures:
+        name = each.name.removesuffix("_total")
+        family = found.setdefault(name, Metric(name, each.doc, each.kind.value))
+        for own, value in each.samples:
+            named = {**labels, **own}
+            if isinstance(value, Timing):
+                _add_timing(family, named, value)
+            else:
+                family.add_sample(each.name, named, value)
+    return list(found.values())
+
+
+def told(given: "Iterable[Metric]") -> bytes:
+    """Return *given* as text."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(_Given(list(given)))
+    return generate_latest(registry)
+
+
+class _Given:
+    """The metrics, as the client collects them."""
+
+    def __init__(self, given: "list[Metric]") -> None:
+        self._given = given
+
+    def collect(self) -> "list[Metric]":
+        return self._given
+
+
+def _add_timing(family: "Metric", labels: dict[str, str], timing: Timing) -> None:
+    counts = list(accumulate(timing.counts))  # A copy: counting continues.
+    for bound, count in zip((*map(str, SECONDS), "+Inf"), counts, strict=True):
+        family.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+    family.add_sample(f"{family.name}_count", labels, counts[-1])
+    family.add_sample(f"{family.name}_sum", labels, timing.sum)

@@ -1,0 +1,83 @@
+"""What a source says about where its changes were read: its own fields of the envelope `cep44`.
+
+A source declares an `Origin` as `Source.origin`; headers, envelopes and the columns of a replay
+know its fields from there alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+# The fields of a change that do not belong to one source. The last three may be left out.
+CHANGE_FIELDS: Final = (
+    "timestampMicros",
+    "operationType",
+    "sourceKeyspace",
+    "sourceTable",
+    "truncatedFields",
+    "isStatic",
+    "ttl",
+    "expires",
+    "updateFields",
+    "payload",
+    "cells",
+    "range",
+    "mutation",
+    "index",
+    "of",
+    "schemaUuid",
+    "version",
+    "isPartial",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceField:
+    """A field of the struct `source` in the envelope `debezium`.
+
+    It has the value of the change's field *of*, which is an `int`, a `long` or a `string`. With
+    *as_text* a number becomes its digits. Without *of* it is an empty text.
+    """
+
+    name: str
+    of: str = ""
+    as_text: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumSource:
+    """What stands in the struct `source` of the envelope `debezium`, as its connector writes it.
+
+    *connector* and *db* are strings. `name` is taken from the change's field *name*, as a text.
+    *fields* follow those that every connector of Debezium has.
+    """
+
+    connector: str = "headrace"
+    db: str = ""
+    name: str = ""
+    fields: tuple[SourceField, ...] = (
+        SourceField(name="schema", of="sourceKeyspace"),
+        SourceField(name="table", of="sourceTable"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The fields that the source adds to the envelope `cep44`, in the order of its schemas.
+
+    *fields* gives the type of each: `int`, `long` or `string`. Each can be asked for as a header,
+    and is a column of what a replay writes. `Record.origin` or `Record.value` has their values.
+    *of_table* are the values of some of them in records that were read from a table, not a log.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    debezium: DebeziumSource = DebeziumSource()
+    of_table: Mapping[str, int | str] = field(default_factory=dict)
+
+    def is_of_table(self, value: Mapping[str, object]) -> bool:
+        """Say whether a change with this *value* was read from a table."""
+        told = self.of_table.items()
+        return bool(told) and all(value.get(name) == each for name, each in told)
+
+
+NO_ORIGIN: Final = Origin()

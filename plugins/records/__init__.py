@@ -1,0 +1,1 @@
+"""What travels from a source to a sink, and how it is encoded and transformed."""

@@ -1,0 +1,110 @@
+"""What a reader returns: a batch of records, and how it was delivered."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.plugins.positions import Position
+from headrace.plugins.records.encoded import EncodedRecords
+from headrace.plugins.records.record import Notice, Quarantined, Record, RecordSchema
+
+if TYPE_CHECKING:
+    from headrace.plugins.records.columns import TableType, TypedChanges
+
+
+class Batch(ABC):
+    """A bounded run of one split's records that ends where a mutation ends.
+
+    `end` resumes after the last record and has no effect of anything later. It is used only if the
+    batch `has_end`. `size_bytes` approximates what the batch keeps in memory. `more` says that
+    reading stopped at a limit, so the next read finds something at once.
+    """
+
+    encodings: frozenset[str] = frozenset()
+    forms: ClassVar[frozenset[str]] = frozenset()
+
+    split: str
+    end: Position
+    size_bytes: int
+    has_end: bool = True
+    more: bool = False
+
+    def ready(self) -> bool:
+        """Return whether records can be made without waiting; called until they can.
+
+        The first call starts to fetch what the batch needs from elsewhere. A caller that does not
+        call it waits in `records` or `encode`.
+
+        Raises:
+            RetriableError: it could not be fetched; call again later.
+            FatalError: it cannot be fetched at all; the split stops.
+
+        """
+        return True
+
+    @abstractmethod
+    def records(self) -> Iterator[Record]:
+        """Make the records, in order. May be called more than once."""
+
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Return what `records` leaves out because no records can be made of it (I8)."""
+        return ()
+
+    def notices(self) -> Sequence[Notice]:
+        """Return control records; they are delivered after the records."""
+        return ()
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return the schemas that are used here for the first time since the source was made."""
+        return ()
+
+    def encode(self, encoding: str) -> EncodedRecords:
+        """Encode all records at once; called only for a name in `encodings` or `forms`.
+
+        The bytes of an encoding equal what the framework makes of `records()` and `quarantined()`:
+        its codec, or for `avro.flat` and `avro.primary` its Avro with that envelope or that key.
+        `avro.flat.primary` has both. A form is an encoding that only the source has, such as whole
+        mutations.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
+
+    def joined(self, encoding: str) -> EncodedRecords:
+        """Return what `encode` does; keys and values may be `columns.Pieces`."""
+        return self.encode(encoding)
+
+    def typed(self, target: "TableType", *, with_messages: bool) -> "TypedChanges":
+        """Return the changes of one table as typed columns, *with_messages* in Avro besides.
+
+        Called only where the source's `table_type` has given *target*.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no typed columns of {target.table}")
+
+
+@dataclass(slots=True)
+class RecordBatch(Batch):
+    """A batch of records that are already made."""
+
+    split: str
+    end: Position
+    size_bytes: int
+    made: Sequence[Record]
+    announced: Sequence[RecordSchema] = ()
+    more: bool = False
+    has_end: bool = True
+
+    def records(self) -> Iterator[Record]:
+        """Return them, in order."""
+        return iter(self.made)
+
+    def schemas(self) -> Sequence[RecordSchema]:
+        """Return what the reader announces here."""
+        return self.announced
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a writer gets: a batch, and its records as bytes in the encoding of the sink."""
+
+    batch: Batch
+    encoded: EncodedRecords

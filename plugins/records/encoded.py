@@ -1,0 +1,114 @@
+"""Records in encoded form, with the facts that headers come from."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.plugins.records.record import (
+    MUTATION_ID_BYTES,
+    OPERATIONS,
+    Document,
+    Headers,
+    Operation,
+    Quarantined,
+    Record,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of encoded records besides their bytes: columns of 64-bit numbers.
+
+    Each record has its write time in µs, its operation (a number in the order of `Operation`), its
+    index among the changes of its mutation, and its mutation, by number in the batch. `ids` holds
+    16 bytes for each mutation, or is empty where mutations have no name. `places` are columns
+    with a number for each mutation, named by the source; where `texts` has the name, too, the
+    number says which of those strings it is.
+    """
+
+    timestamps_us: memoryview
+    operations: memoryview
+    indexes: memoryview
+    mutations: memoryview
+    ids: bytes = b""
+    places: Mapping[str, memoryview] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class FactColumns:
+    """Collects the facts of records that are made one by one: each its own mutation's number."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._timestamps_us = array("q")
+        self._operations = array("q")
+        self._indexes = array("q")
+        self._ids = bytearray()
+        self._places: dict[str, array[int]] = {}
+        self._texts: dict[str, dict[str, int]] = {}
+
+    def add(
+        self,
+        timestamp_us: int,
+        operation: Operation,
+        *,
+        index: int = 0,
+        mutation: bytes = b"",
+        origin: Document,
+    ) -> None:
+        """Add a record; of *origin* the numbers and strings are kept that all records have."""
+        is_first = not self._indexes
+        self._timestamps_us.append(timestamp_us)
+        self._operations.append(OPERATIONS.index(operation))
+        self._indexes.append(index)
+        self._ids += mutation
+        for name, fact in origin.items():
+            if name not in self._places and not is_first:
+                continue
+            if isinstance(fact, str):
+                known = self._texts.setdefault(name, {})
+                self._places.setdefault(name, array("q")).append(known.setdefault(fact, len(known)))
+            elif isinstance(fact, int) and name not in self._texts:
+                self._places.setdefault(name, array("q")).append(fact)
+
+    def facts(self) -> "Facts":
+        """Return the columns."""
+        count = len(self._indexes)
+        whole = {name: column for name, column in self._places.items() if len(column) == count}
+        return Facts(
+            timestamps_us=memoryview(self._timestamps_us),
+            operations=memoryview(self._operations),
+            indexes=memoryview(self._indexes),
+            mutations=memoryview(array("q", range(count))),
+            ids=bytes(self._ids) if len(self._ids) == MUTATION_ID_BYTES * count else b"",
+            places={name: memoryview(column) for name, column in whole.items()},
+            texts={name: tuple(known) for name, known in self._texts.items() if name in whole},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecords:
+    """A batch's records as bytes, column by column; the sequences have equal length.
+
+    `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
+    `tombstones` are the indexes, ascending, of records that a message with the same key and without
+    a value follows. `topics`, if given, says where each record goes, whatever its table.
+    `filtered` counts, by table, records that were left out on purpose. `left` are those, by index,
+    whose values here do not count: the framework encodes these records. `facts` is there when the
+    records were made in bulk.
+    """
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes]
+    headers: Sequence[Headers]
+    tables: Sequence[str]
+    quarantined: Sequence[Quarantined] = ()
+    tombstones: Sequence[int] = ()
+    topics: Sequence[str] | None = None
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[int, Record] = field(default_factory=dict)
+    facts: Facts | None = field(default=None, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.values)

@@ -1,0 +1,1 @@
+"""Serves logs to readers on other machines, and reads what such an agent serves."""

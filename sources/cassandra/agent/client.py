@@ -1,0 +1,498 @@
+"""A node's log on another machine: its segments come from the node's agent, over HTTP.
+
+The same promises as a directory: what was opened stays the same file, or says that it is not.
+Blocking network I/O with time-outs; for one thread.
+"""
+
+import contextlib
+import http.client
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from headrace.plugins import MissingRequirementError
+from headrace.sources.cassandra.agent.digest_exchange import Exchange
+from headrace.sources.cassandra.agent.framed_entries import (
+    BYTES,
+    DIGEST,
+    FULL,
+    PASSED,
+    Received,
+    entry,
+    filler,
+    received,
+)
+from headrace.sources.cassandra.agent.protocol import (
+    COPIES_PATH,
+    ENTRIES_PATH,
+    HOLD_PATH,
+    MESSAGING_HEADER,
+    NEEDS_PATH,
+    RANGE_BYTES_MAX,
+    SEGMENTS_PATH,
+    AgentAccess,
+    Entries,
+    Listed,
+    Listing,
+    Need,
+    Needs,
+    Places,
+    Refusal,
+    no_answer,
+    tls,
+)
+from headrace.sources.cassandra.commitlog.manifest import Manifest, Stored, file_of
+from headrace.sources.cassandra.commitlog.segment import parse_descriptor
+from headrace.sources.cassandra.errors import (
+    AgentUnavailableError,
+    LogUnreadableError,
+    SegmentError,
+)
+from headrace.sources.cassandra.logs import pins
+from headrace.sources.cassandra.logs.directory import Arcs, SegmentInfo, ended
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+from headrace.sources.cassandra.retention.figures import HoldFigures
+from headrace.sources.cassandra.state.cdc_state import Marker
+
+T = TypeVar("T")
+_Narrowed = tuple[frozenset[bytes], frozenset[bytes] | None, Arcs]
+
+REQUEST_SECONDS_MAX: Final = 10.0
+PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
+AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
+START_BYTES: Final = 4 * 1024  # More than a plain segment's header has.
+ENTRIES_BYTES_MIN: Final = 1024  # A shorter read wants a header or a marker.
+_LINES_BYTES: Final = 120  # Of a request and its answer, besides what is counted one by one.
+_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
+_OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
+_REFUSED: Final = (401, 403)
+
+
+class AgentRefusedError(MissingRequirementError):
+    """The agent of a node does not let us in, or is none."""
+
+    code = "agent_refused"
+
+
+class Answer(NamedTuple):
+    """What an agent answered."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+
+
+class Agent:
+    """One connection to an agent. After a failure it is not tried again for a while.
+
+    `crossed_bytes` counts bodies and headers in both directions, before TLS.
+    """
+
+    def __init__(self, url: str, access: AgentAccess, now_ms: Callable[[], int]) -> None:
+        """Connect to nothing yet; *now_ms* is a clock that never goes back."""
+        self.url = url.rstrip("/")
+        self._access = access
+        self._now_ms = now_ms
+        self.crossed_bytes = 0
+        self._connection: http.client.HTTPConnection | None = None
+        self._pause_ms = 0
+        self._not_before_ms = 0
+        self._why: Callable[[], AgentUnavailableError] | None = None
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Return an answer.
+
+        Raises:
+            AgentUnavailableError: there is none, or one that asks to come again.
+            AgentRefusedError: we are not let in.
+
+        """
+        if self._why is not None and self._now_ms() < self._not_before_ms:
+            raise self._why()
+        try:
+            answer = self._exchange(method, path, body, dict(headers or {}))
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failed(no_answer(error, self.url)) from error
+        if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise self._failed(
+                partial(AgentUnavailableError, _refusal(answer.content), place=self.url)
+            )
+        self._pause_ms = 0
+        if answer.status in _REFUSED:
+            hint = "give agent_token, or agent_certificate"
+            raise AgentRefusedError(_refusal(answer.content), place=self.url, hint=hint)
+        return answer
+
+    def ask_for(self, kind: type[T], method: str, path: str, body: object = None) -> T:
+        """Return an answer's document. Raises as `ask`."""
+        content = b"" if body is None else msgspec.json.encode(body)
+        status, answer, _ = self.ask(method, path, content)
+        try:
+            if status == _OK:
+                return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError as error:
+            raise AgentRefusedError(f"is not an agent: {error}", place=self.url) from error
+        raise AgentRefusedError(_refusal(answer), place=self.url, hint="is it an agent's URL?")
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        if self._access.token is not None:
+            headers["Authorization"] = f"Bearer {self._access.token}"
+        was_open = self._connection is not None
+        connection = self._connection = self._connection or self._new()
+        try:
+            connection.request(method, path, body or None, headers)
+            response = connection.getresponse()
+            content = response.read(_LISTING_BYTES_MAX)
+        except (OSError, http.client.HTTPException):
+            self.close()
+            if was_open:  # An agent closes what is idle for long.
+                return self._exchange(method, path, body, headers)
+            raise
+        came = dict(response.headers)
+        self.crossed_bytes += _LINES_BYTES + len(path) + len(body) + len(content)
+        self.crossed_bytes += sum(len(a) + len(b) + 4 for a, b in (*headers.items(), *came.items()))
+        return Answer(response.status, content, came)
+
+    def _new(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(
+                host, port, timeout=REQUEST_SECONDS_MAX, context=tls(self._access)
+            )
+        return http.client.HTTPConnection(host, port, timeout=REQUEST_SECONDS_MAX)
+
+    def _failed(self, why: Callable[[], AgentUnavailableError]) -> AgentUnavailableError:
+        self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
+        self._not_before_ms = self._now_ms() + self._pause_ms
+        self._why = why
+        self.close()
+        return why()
+
+
+class RemoteSegment:
+    """An open segment. Of a final one some is fetched ahead; of a plain one, by entries."""
+
+    def __init__(self, log: "RemoteLog", segment: SegmentInfo) -> None:
+        """Learn which file it is, and whether it is plain.
+
+        Raises:
+            FileNotFoundError: it has vanished.
+
+        """
+        self._log = log
+        self._segment = segment
+        self._name = quote(segment.name, safe="")
+        self._place = f"{log.agent.url}: {segment.name}"
+        self._mark = ""
+        self._ahead, self._ahead_at = b"", 0
+        self.bytes_read = 0
+        self._messaging = self._plain_messaging(self._fetch(0, START_BYTES))
+        self.by_entries = self._messaging is not None
+
+    @staticmethod
+    def _plain_messaging(start: bytes) -> int | None:
+        """Return the messaging version of a plain segment; None of any other one."""
+        try:
+            described = parse_descriptor(start, place="")
+        except SegmentError:  # Or one with a very long header: its framer will see.
+            return None
+        return described.messaging if described.wrapping is None else None
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file.
+
+        Of a plain segment, entries that were not asked for have other bytes of the same length.
+        """
+        wanted = min(len(buffer), RANGE_BYTES_MAX)
+        content = self._kept(offset, wanted)
+        if not content and self.by_entries and wanted >= ENTRIES_BYTES_MIN:
+            content = self._entries(offset, wanted)
+        if not content and not (self.by_entries and wanted >= ENTRIES_BYTES_MIN):
+            ahead = self._segment.final and not self.by_entries
+            content = self._fetch(offset, max(wanted, AHEAD_BYTES) if ahead else wanted)
+            if ahead:
+                self._keep(content, offset)
+        content = content[:wanted]
+        buffer[: len(content)] = content
+        return len(content)
+
+    def forget(self) -> None:
+        """Forget what was fetched."""
+        self._ahead = b""
+
+    def close(self) -> None:
+        """Forget what was fetched."""
+        self.forget()
+
+    def _keep(self, content: bytes, offset: int) -> None:
+        self._ahead, self._ahead_at = content, offset
+
+    def _kept(self, offset: int, wanted: int) -> bytes:
+        begin = offset - self._ahead_at
+        return self._ahead[begin : begin + wanted] if begin >= 0 else b""
+
+    def _entries(self, offset: int, wanted: int) -> bytes:
+        """Return the segment from *offset* on, made of its entries; nothing at its end."""
+        log, final = self._log, self._segment.final
+        asked = log.asked(offset, max(wanted, AHEAD_BYTES) if final else wanted)
+        body = msgspec.msgpack.encode(asked)
+        answer = self._answer("POST", f"{ENTRIES_PATH}/{self._name}", {}, body)
+        if answer.status != _OK:
+            raise self._failed(answer)
+        try:
+            parts = list(received(answer.content, offset))
+        except ValueError as error:
+            raise LogUnreadableError(f"no entries came: {error}", place=self._place) from error
+        content = b"".join(self._made(parts))
+        self._keep(content, offset)
+        return content
+
+    def _made(self, parts: Sequence[Received]) -> Iterator[bytes]:
+        exchange, messaging = self._log.exchange, self._messaging or 0
+        known = {p.content: exchange.get(p.content) for p in parts if p.kind == DIGEST}
+        known.update(self._missing([p for p in parts if known.get(p.content, b"") is None]))
+        placed: dict[int, bytes] = {}
+        for kind, end, length, content in parts:
+            if kind == PASSED:
+                yield from filler(length, messaging)
+            elif kind == BYTES:
+                yield content
+            else:
+                placed[end] = raw = content if kind == FULL else known[content] or b""
+                if kind == FULL and exchange.readers > 1:
+                    exchange.add(raw)
+                yield entry(raw)
+        exchange.keep(self._log.agent.url, self._segment.segment_id, messaging, placed)
+
+    def _missing(self, parts: Sequence[Received]) -> Mapping[bytes, bytes]:
+        """Fetch the mutations that no replica sent yet."""
+        exchange = self._log.exchange
+        found: dict[bytes, bytes] = {}
+        places = {part.content: (part.end, part.length) for part in parts}
+        for raw in self._log.mutations(self._segment.segment_id, list(places.values())):
+            found[exchange.add(raw)] = raw
+        if found.keys() != places.keys():
+            raise LogUnreadableError("other mutations came than were asked for", place=self._place)
+        return found
+
+    def _fetch(self, offset: int, count: int) -> bytes:
+        headers = {"Range": f"bytes={offset}-{offset + count - 1}"}
+        answer = self._answer("GET", f"{SEGMENTS_PATH}/{self._name}", headers)
+        if answer.status == _BEHIND:
+            return b""
+        if answer.status != _PART:
+            raise self._failed(answer)
+        return answer.content
+
+    def _answer(
+        self, method: str, path: str, headers: dict[str, str], body: bytes = b""
+    ) -> "Answer":
+        if self._mark:
+            headers["If-Match"] = self._mark
+        answer = self._log.agent.ask(method, path, body, headers)
+        if answer.status == _GONE and not self._mark:
+            raise FileNotFoundError(self._place)
+        if answer.status in {_OK, _PART}:
+            self._mark = self._mark or answer.headers.get("ETag", "")
+            self.bytes_read += len(answer.content)
+        return answer
+
+    def _failed(self, answer: "Answer") -> LogUnreadableError:
+        changed = answer.status == _CHANGED
+        what = "another file has its name now" if changed else _refusal(answer.content)
+        return LogUnreadableError(f"cannot be read: {what}", place=self._place)
+
+
+class RemoteLog:
+    """The log of a node as its agent serves it; see `LogDirectory`."""
+
+    def __init__(self, agent: Agent, exchange: Exchange | None = None) -> None:
+        """Ask nothing yet; logs of one job share an *exchange*."""
+        self.agent = agent
+        self.exchange = exchange or Exchange()
+        self.exchange.readers += 1
+        self.manifest = Manifest()
+        self.told = Listing([])  # What was listed last.
+        self._narrowed: _Narrowed = (frozenset(), None, ())
+        self._opened: RemoteSegment | None = None
+        self._until: tuple[int, int] | None = None
+        self._listed: dict[str, Listed] = {}
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place."""
+        self._until = (segment_id, offset)
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that hold CDC data now, by ascending number.
+
+        We determine their generations: an agent may forget. Raises as `Agent.ask`.
+        """
+        self.told = self.agent.ask_for(Listing, "GET", SEGMENTS_PATH)
+        told = self.told.segments
+        self._listed = {each.name: each for each in told}
+        numbers = self.manifest.note({each.id for each in told})
+        found = [
+            SegmentInfo(numbers[e.id], e.name, e.limit, e.missing, e.unwatched, told=e.told)
+            for e in told
+        ]
+        found.sort(key=attrgetter("segment_id"))
+        return found if self._until is None else list(ended(found, *self._until))
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        self.agent.close()
+
+    def open(self, segment: SegmentInfo) -> RemoteSegment:
+        """Open a listed segment. Raises FileNotFoundError when it has vanished."""
+        self._opened = RemoteSegment(self, segment)
+        return self._opened
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Ask for no more than this from now on; see `LogReader.narrow`."""
+        narrowed = frozenset(passed), frozenset(kept), tuple(arcs)
+        is_new = narrowed != self._narrowed
+        self._narrowed = narrowed
+        if is_new and self._opened is not None:
+            self._opened.forget()
+        return is_new and self._opened is not None and self._opened.by_entries
+
+    def asked(self, begin: int, count: int) -> Entries:
+        """Return what is asked of *count* bytes of a segment."""
+        passed, kept, arcs = self._narrowed
+        exchange = self.exchange
+        full = exchange.readers < 2  # noqa: PLR2004 (then no replica sends it again)
+        return Entries(begin, count, exchange.key, full, list(arcs), passed, kept)
+
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return the mutation whose entry ends there. Raises as `Agent.ask`."""
+        known = self.exchange.at(self.agent.url, segment_id, position)
+        if known is not None:
+            return known
+        answer = self._mutations(segment_id, [(position, length)])
+        if answer.status != _OK or len(answer.content) != length:
+            return None
+        return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
+
+    def mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield the mutations at *places*: where their entries end, and how long they are.
+
+        Raises:
+            LogUnreadableError: they no longer exist.
+
+        """
+        while places:
+            sizes = itertools.accumulate(length for _, length in places)
+            count = max(1, sum(size <= RANGE_BYTES_MAX for size in sizes))
+            answer, at = self._mutations(segment_id, places[:count]), 0
+            if answer.status != _OK:
+                raise LogUnreadableError(_refusal(answer.content), place=self.agent.url)
+            for _, length in places[:count]:
+                yield answer.content[at : at + length]
+                at += length
+            places = places[count:]
+
+    def _mutations(self, segment_id: int, places: Sequence[tuple[int, int]]) -> Answer:
+        body = msgspec.msgpack.encode(Places(file_of(segment_id), list(places)))
+        return self.agent.ask("POST", COPIES_PATH, body)
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a segment's file when it was listed; 0 where there is none."""
+        listed = self._listed.get(segment.name)
+        return listed.bytes if listed else 0
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a segment was written to last, in ms since 1970."""
+        listed = self._listed.get(segment.name)
+        return listed.modified_ms if listed else 0
+
+
+class RemoteHold:
+    """One job's needs, kept by the node's agent, which alone deletes; see `Hold`."""
+
+    def __init__(self, agent: Agent, job: str, store: str) -> None:
+        """Ask nothing yet; *store* is the job's `store_mark`."""
+        self._agent = agent
+        self._job = job
+        self._store = store
+        self._noted: dict[str, object] = {}
+        self._splits: list[str] = []
+
+    def check(self) -> None:
+        """Nothing: `register_all` shows whether the agent can keep needs."""
+
+    def register_all(self, splits: Iterable[str]) -> None:
+        """Let every split of the job that left no note yet need everything.
+
+        An agent that does not answer gets it when it does: until then it keeps what it kept.
+        """
+        self._splits = list(splits)
+        with contextlib.suppress(AgentUnavailableError):
+            self._tell_splits()
+
+    def register(
+        self, split: str, marker: Marker, pending: pins.Pending, listed: Stored = ()
+    ) -> None:
+        """Note what *split* needs from now on; see `Hold.register`.
+
+        An agent that does not answer gets it with what the split needs later. It gets all splits
+        each time: if the node was set up again, their notes were removed (I5).
+        """
+        noted = pins.Need.of(self._job, split, marker, pending, listed)
+        if self._noted.get(split) == noted.says():
+            return
+        place = noted.marker.segment_id, noted.marker.offset
+        segments, copies, incarnation = list(noted.segments), noted.copies, noted.incarnation
+        need = Need(
+            self._job, self._store, split, *place, segments, copies, incarnation, noted.listed
+        )
+        with contextlib.suppress(AgentUnavailableError):
+            self._tell_splits()
+            self._agent.ask_for(dict, "PUT", NEEDS_PATH, need)
+            self._noted[split] = noted.says()
+
+    def withdraw(self, splits: Iterable[str]) -> None:
+        """Need nothing any more; an agent that does not answer keeps its segments."""
+        gone = list(splits)
+        self._splits = [split for split in self._splits if split not in gone]
+        with contextlib.suppress(AgentUnavailableError):
+            self._agent.ask_for(dict, "DELETE", NEEDS_PATH, self._needs(gone))
+
+    def _needs(self, splits: Iterable[str]) -> Needs:
+        return Needs(self._job, self._store, list(splits))
+
+    def _tell_splits(self) -> None:
+        if self._splits:
+            self._agent.ask_for(dict, "POST", NEEDS_PATH, self._needs(self._splits))
+
+    def dispose(self) -> int:
+        """Return 0: the agent disposes of segments when it learns of needs."""
+        return 0
+
+    def tick(self) -> None:
+        """Nothing: the agent looks after its files."""
+
+    def figures(self) -> HoldFigures:
+        """Return how much the agent holds, and how much more it can. Raises as `Agent.ask`."""
+        return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
+
+
+def _refusal(content: bytes) -> str:
+    try:
+        said = msgspec.json.decode(content, type=Refusal)
+    except msgspec.MsgspecError:
+        return "the answer is none of an agent's"
+    return f"{said.code}: {said.message}"

@@ -1,0 +1,149 @@
+"""The protocol between the agent of a node and its readers: paths, bodies, bounds."""
+
+import builtins
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.plugins import ConfigError, Problem
+from headrace.sources.cassandra.commitlog.manifest import Stored
+from headrace.sources.cassandra.errors import AgentUnavailableError, AgentUntrustedError
+from headrace.sources.cassandra.logs.pins import Noted
+from headrace.sources.cassandra.logs.repair_streams import Stream
+
+SEGMENTS_PATH: Final = "/v1/segments"
+ENTRIES_PATH: Final = "/v1/entries"
+COPIES_PATH: Final = "/v1/copies"
+HOLD_PATH: Final = "/v1/hold"
+NEEDS_PATH: Final = "/v1/needs"
+MESSAGING_HEADER: Final = "Headrace-Messaging"
+RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one answer.
+COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of the mutations in one answer.
+NEEDS_BYTES_MAX: Final = 1024 * 1024  # Of one request.
+SPLITS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAccess:
+    """With what a reader comes to the agents: what they ask for, and files in PEM."""
+
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A segment of the node; `limit` is its durable offset, -1 when it is final.
+
+    `told` is as in `SegmentInfo`.
+    """
+
+    id: int
+    name: str
+    limit: int
+    missing: bool
+    bytes: int
+    modified_ms: float
+    unwatched: bool = False
+    told: int = 0
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """All segments with CDC data, by ascending id, and the streams that the node received."""
+
+    segments: list[Listed]
+    streams: list[Stream] = []
+
+
+# What tells jobs of one name in different stores apart; it becomes part of a file's name.
+Store = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What a split needs: all after its marker, older `segments`, and `copies` in others.
+
+    The marker is in an `incarnation` of the log, of which the split knows what is `listed`.
+    """
+
+    job: str
+    store: Store
+    split: str
+    segment: int
+    offset: int
+    segments: list[int]
+    copies: dict[int, list[tuple[int, int]]] = {}
+    incarnation: int = 0
+    listed: Stored = ()
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """Splits of a job."""
+
+    job: str
+    store: Store
+    splits: list[str]
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """The notes of a job."""
+
+    notes: list[Noted]
+
+
+class Entries(msgspec.Struct, frozen=True):
+    """Of which entries of a segment a reader wants what; see `entries.Wanted`.
+
+    From `begin` in the file on, of about `bytes` there.
+    """
+
+    begin: int
+    bytes: int
+    key: Annotated[builtins.bytes, msgspec.Meta(min_length=16, max_length=16)]
+    full: bool
+    ranges: list[tuple[int, int]]
+    passed: frozenset[builtins.bytes]
+    kept: frozenset[builtins.bytes] | None
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Places of mutations in a segment: position of the entry's end, and length."""
+
+    segment: int
+    places: list[tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)]]]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request was not answered."""
+
+    code: str
+    message: str
+
+
+def tls(access: AgentAccess) -> ssl.SSLContext:
+    """Return what the agents' certificates are checked with. Raises ConfigError."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca)
+        if access.certificate is not None:
+            context.load_cert_chain(access.certificate, access.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError([Problem("agent_ca", f"cannot be used: {error}")]) from error
+    return context
+
+
+def no_answer(error: Exception, url: str) -> Callable[[], AgentUnavailableError]:
+    """Return what says why a new connection to *url* came to no answer.
+
+    An agent that does not accept our certificate says nothing: it breaks off.
+    """
+    said = f"{type(error).__name__}: {error}"
+    broke_off = isinstance(error, ConnectionResetError | BrokenPipeError)
+    if isinstance(error, ssl.SSLError) or (broke_off and url.startswith("https:")):
+        hint = "do agent_ca, agent_certificate and agent_key fit its TLS options?"
+        return partial(AgentUntrustedError, said, place=url, hint=hint)
+    hint = "is `headrace agent` running there?"
+    return partial(AgentUnavailableError, said, place=url, hint=hint)

@@ -1,0 +1,461 @@
+"""The agent of a node: serves the segments in its `cdc_raw`, keeps what jobs need, and deletes.
+
+Answers are streamed as fast as the reader takes them and the rate allows; a file that was opened
+stays readable after its name is gone. Belongs to the event loop's thread; files are read on others.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import os
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import hdrs, web
+
+from headrace.plugins import HeadraceError, MissingRequirementError
+from headrace.plugins.metrics import TEXT_TYPE, exposition
+from headrace.plugins.serving import Hosts, arrived
+from headrace.sources.cassandra.agent.framed_entries import Wanted
+from headrace.sources.cassandra.agent.framing_sessions import PIECE_BYTES, Walks
+from headrace.sources.cassandra.agent.metrics import agent_measures
+from headrace.sources.cassandra.agent.protocol import (
+    COPIES_PATH,
+    COPY_BYTES_MAX,
+    ENTRIES_PATH,
+    HOLD_PATH,
+    MESSAGING_HEADER,
+    NEEDS_BYTES_MAX,
+    NEEDS_PATH,
+    RANGE_BYTES_MAX,
+    SEGMENTS_PATH,
+    SPLITS_MAX,
+    Entries,
+    Listed,
+    Listing,
+    Need,
+    Needs,
+    Notes,
+    Places,
+    Refusal,
+)
+from headrace.sources.cassandra.commitlog.manifest import file_of, number_in
+from headrace.sources.cassandra.commitlog.segment import parse_name
+from headrace.sources.cassandra.errors import NotAFileError, SegmentError, SegmentKeyError
+from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
+from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory, SegmentInfo
+from headrace.sources.cassandra.logs.index_files import FlawsTold
+from headrace.sources.cassandra.logs.pins import noted_in
+from headrace.sources.cassandra.logs.regular import open_regular
+from headrace.sources.cassandra.logs.repair_streams import FILE, Stream, streams_in
+from headrace.sources.cassandra.logs.reread import Copies
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+from headrace.sources.cassandra.retention.disposal import TICK_MS, Keeper
+from headrace.sources.cassandra.retention.hold import Hold
+from headrace.sources.cassandra.state.cdc_state import Marker
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
+OPEN_MAX: Final = 64
+IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
+REQUESTS_MAX: Final = 64
+_RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+
+
+class Decode(Protocol):
+    """Reads a body."""
+
+    def __call__(self, content: bytes, /, *, type: type[T]) -> T:  # noqa: A002 (msgspec's)
+        """Return what *content* says. Raises msgspec.MsgspecError."""
+
+
+class _RefusedError(Exception):
+    """A request that is answered with its reason."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.refusal = Refusal(code, message)
+
+
+@dataclass(slots=True)
+class _File:
+    """An open segment; `mark` tells it from another file of its name, `used` is when it was."""
+
+    descriptor: int
+    mark: str
+    used: float
+
+
+class Pace:
+    """Spreads bytes over time. A piece may go at once, and the next waits for it."""
+
+    def __init__(self, bytes_per_second: int | None) -> None:
+        """None is as fast as can be."""
+        self._rate = bytes_per_second
+        self._free = 0.0
+
+    def pause(self, count: int, now: float) -> float:
+        """Return for how many seconds *count* bytes must wait at *now*."""
+        if self._rate is None:
+            return 0.0
+        begin = max(self._free, now)
+        self._free = begin + count / self._rate
+        return begin - now
+
+
+class AgentServer:
+    """See the module. `sent_bytes` counts what went out of segments."""
+
+    def __init__(  # noqa: PLR0913 (each is about something else)
+        self,
+        log: LogDirectory,
+        keeper: Keeper,
+        *,
+        token: str | None,
+        rate_bytes: int | None,
+        hosts: Iterable[str] = (),
+        events: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """Without a *token* everybody who gets a connection may read.
+
+        *hosts* are the names that readers call it by, besides addresses.
+        """
+        self._log = log
+        self._keeper = keeper
+        self._copies = Copies({"": log}, b"", Keys(KeyOptions()))
+        self._walks = Walks()
+        self._token = None if token is None else token.encode()
+        self._hosts = Hosts(hosts)
+        self._pace = Pace(rate_bytes)
+        self._events = events
+        self._flaws = FlawsTold()
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
+        self._under_way = 0
+        self._streams: list[Stream] = []
+        self.sent_bytes = 0
+
+    def application(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(middlewares=[self._refusals], client_max_size=NEEDS_BYTES_MAX)
+        app.router.add_get(SEGMENTS_PATH, self._segments)
+        app.router.add_get(SEGMENTS_PATH + "/{name}", self._range, allow_head=False)
+        app.router.add_post(ENTRIES_PATH + "/{name}", self._entries)
+        app.router.add_post(COPIES_PATH, self._mutations)
+        app.router.add_get(HOLD_PATH, self._hold)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get(NEEDS_PATH, self._noted)
+        app.router.add_put(NEEDS_PATH, self._need)
+        app.router.add_post(NEEDS_PATH, self._needs)
+        app.router.add_delete(NEEDS_PATH, self._needs)
+        return app
+
+    async def keep(self) -> None:
+        """Look after the node's files until it is cancelled."""
+        while True:
+            await self._alone(self._look_after)
+            await asyncio.sleep(TICK_MS / 1000)
+
+    def _look_after(self) -> None:
+        self._keeper.tick()
+        self._copies.close()
+        self._walks.forget_gone()
+        for name, file in list(self._files.items()):  # Or what is gone would take its room on.
+            is_idle = time.monotonic() > file.used + IDLE_SECONDS
+            if is_idle and os.fstat(file.descriptor).st_nlink == 0:
+                os.close(self._files.pop(name).descriptor)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+        self._one_by_one.shutdown()
+        self._walks.close()
+        self._copies.close()
+
+    @web.middleware
+    async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._under_way += 1
+        try:
+            self._let_in(request)
+            return await handler(request)
+        except _RefusedError as refused:
+            return _json(refused.refusal, refused.status)
+        except HeadraceError as error:
+            status = 409 if isinstance(error, MissingRequirementError) else 500
+            return _json(Refusal(error.code, str(error)), status)
+        finally:
+            self._under_way -= 1
+
+    def _let_in(self, request: web.Request) -> None:
+        if stranger := self._hosts.refusal(request):
+            raise _RefusedError(stranger[0], "agent_refused", stranger[1])
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if self._token is not None and not hmac.compare_digest(given, b"Bearer " + self._token):
+            raise _RefusedError(401, "agent_refused", "the token is missing, or another one")
+        if self._under_way > REQUESTS_MAX:
+            raise _RefusedError(503, "agent_busy", f"{REQUESTS_MAX} requests are under way")
+
+    async def _segments(self, request: web.Request) -> web.Response:
+        del request
+        return _json(await self._alone(self._listing))
+
+    def _listing(self) -> Listing:
+        listed = [self._listed(each) for each in self._log.segments()]
+        self._flaws.tell(self._log.flaws, self._events)
+        # Afterwards: a stream is reported before any of it is logged.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
+            self._streams = list(streams_in(self._keeper.notes / FILE))
+        return Listing(listed, self._streams)
+
+    def _listed(self, info: SegmentInfo) -> Listed:
+        size, modified_ms = self._log.size_of(info), self._log.modified_ms(info)
+        said = info.name, info.limit, info.missing, size, modified_ms, info.unwatched, info.told
+        return Listed(file_of(info.segment_id), *said)
+
+    async def _range(self, request: web.Request) -> web.StreamResponse:
+        name = _segment_name(request)
+        first, last = _asked(request.headers.get("Range", ""))
+        file = await self._alone(lambda: self._file(name))
+        if request.headers.get("If-Match", file.mark) != file.mark:
+            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        size = os.fstat(file.descriptor).st_size
+        if first >= size:
+            raise _RefusedError(416, "behind_end", f"{name} ends at {size}")
+        return await self._stream(request, file, first, min(last + 1, size))
+
+    async def _stream(
+        self, request: web.Request, file: _File, begin: int, end: int
+    ) -> web.StreamResponse:
+        descriptor = os.dup(file.descriptor)  # It may be closed for others meanwhile.
+        try:
+            response = web.StreamResponse(status=206, headers={"ETag": file.mark})
+            response.content_type = "application/octet-stream"
+            response.content_length = end - begin
+            await response.prepare(request)
+            while begin < end:
+                count = min(PIECE_BYTES, end - begin)
+                await asyncio.sleep(self._pace.pause(count, time.monotonic()))
+                piece = await asyncio.to_thread(os.pread, descriptor, count, begin)
+                if not piece or not await self._took(request, response, piece):
+                    _break(request)  # It is shorter than it was, or no client takes it.
+                    return response
+                begin += len(piece)
+                self.sent_bytes += len(piece)
+        finally:
+            os.close(descriptor)
+        return response
+
+    async def _took(self, request: web.Request, response: web.StreamResponse, piece: bytes) -> bool:
+        try:
+            async with asyncio.timeout(SLOW_SECONDS_MAX):
+                await response.write(piece)
+        except TimeoutError:
+            self._events.warning("slow_reader", peer=request.remote, path=request.path)
+            return False
+        except ConnectionError:
+            return False
+        return True
+
+    async def _need(self, request: web.Request) -> web.Response:
+        need = _body(await _arrived(request), Need)
+        marker = Marker(number_in(need.incarnation, need.segment), need.offset)
+        pending = {**need.copies, **{number: [] for number in need.segments}}
+
+        def note() -> int:
+            hold = Hold(self._keeper, need.job, store=need.store)
+            hold.register(need.split, marker, pending, need.listed)
+            return hold.dispose()
+
+        return _json({"disposed": await self._alone(note)})
+
+    async def _needs(self, request: web.Request) -> web.Response:
+        needs = _body(await _arrived(request), Needs)
+        if len(needs.splits) > SPLITS_MAX:
+            raise _RefusedError(400, "bad_request", f"more than {SPLITS_MAX} splits")
+        hold = Hold(self._keeper, needs.job, store=needs.store)
+
+        def note() -> None:
+            hold.check()
+            hold.register_all(needs.splits)
+
+        withdrawn = request.method == hdrs.METH_DELETE
+        await self._alone((lambda: hold.withdraw(needs.splits)) if withdrawn else note)
+        return _json({})
+
+    async def _noted(self, request: web.Request) -> web.Response:
+        job = request.query.get("job", "")
+        return _json(Notes(await self._alone(lambda: noted_in(self._keeper.notes, job))))
+
+    async def _hold(self, request: web.Request) -> web.Response:
+        del request
+        return _json(await self._alone(self._keeper.figures))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """Answer with what Prometheus reads."""
+        del request
+
+        def text() -> bytes:
+            return exposition(agent_measures(self._keeper.figures(), self.sent_bytes))
+
+        return web.Response(body=await self._alone(text), headers={hdrs.CONTENT_TYPE: TEXT_TYPE})
+
+    async def _mutations(self, request: web.Request) -> web.Response:
+        """Answer with mutations, one after another; the client compares their digests."""
+        asked = _body(await _arrived(request), Places, msgspec.msgpack.decode)
+        if sum(length for _, length in asked.places) > COPY_BYTES_MAX:
+            raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
+        try:
+            found = await self._alone(lambda: list(self._found(asked)))
+        except (SegmentError, SegmentKeyError) as error:  # Such as one that is encrypted.
+            raise _RefusedError(409, error.code, str(error)) from error
+        content = b"".join(each.raw for each in found)
+        await asyncio.sleep(self._pace.pause(len(content), time.monotonic()))
+        self.sent_bytes += len(content)
+        return web.Response(
+            body=content,
+            content_type="application/octet-stream",
+            headers={MESSAGING_HEADER: str(found[0].messaging if found else 0)},
+        )
+
+    def _found(self, asked: Places) -> Iterator[Rescued]:
+        number = self._log.manifest.number(asked.segment) or asked.segment
+        for position, length in asked.places:
+            found = self._copies.at("", number, position, length)
+            if found is None:
+                said = f"segment {asked.segment} has no copy at {position}"
+                raise _RefusedError(404, "copy_gone", said)
+            yield found
+
+    async def _entries(self, request: web.Request) -> web.StreamResponse:
+        """Answer with what is wanted of a segment's entries."""
+        name = _segment_name(request)
+        asked = _body(await _arrived(request), Entries, msgspec.msgpack.decode)
+        if not 0 < asked.bytes <= RANGE_BYTES_MAX or asked.begin < 0:
+            raise _RefusedError(416, "bad_range", f"expected 1 to {RANGE_BYTES_MAX} bytes")
+        file = await self._alone(lambda: self._file(name))
+        if request.headers.get("If-Match", file.mark) != file.mark:
+            raise _RefusedError(412, "segment_changed", f"{name} is another file now")
+        try:
+            pieces = await self._alone(lambda: self._walk(name, file, asked))
+        except (SegmentError, SegmentKeyError) as error:  # Then its bytes are asked for.
+            raise _RefusedError(409, error.code, str(error)) from error
+        response = web.StreamResponse(headers={"ETag": file.mark})
+        response.content_type = "application/octet-stream"
+        try:
+            await response.prepare(request)
+            while piece := await self._alone(lambda: next(pieces, b"")):
+                await asyncio.sleep(self._pace.pause(len(piece), time.monotonic()))
+                if not await self._took(request, response, piece):
+                    _break(request)
+                    break
+                self.sent_bytes += len(piece)
+        finally:
+            await self._alone(pieces.close)
+        return response
+
+    def _walk(self, name: str, file: _File, asked: Entries) -> Generator[bytes]:
+        listed = self._log.segments()
+        info = next((each for each in listed if each.name == name), None)
+        if info is None:  # We still have the file; it is final when there is a later one.
+            parsed = parse_name(name)
+            number = None if parsed is None else self._log.manifest.number(parsed[1])
+            if number is None or not any(each.segment_id > number for each in listed):
+                raise _RefusedError(404, "segment_gone", f"there is no {name}")
+            info = SegmentInfo(number, name, NO_LIMIT)
+        wanted = Wanted(asked.key, asked.full, asked.ranges, asked.passed, asked.kept)
+        end = asked.begin + asked.bytes
+        return self._walks.pieces(
+            info, file.mark, file.descriptor, begin=asked.begin, end=end, wanted=wanted
+        )
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._one_by_one, work)
+
+    def _file(self, name: str) -> _File:
+        """Return the open file of *name*: the one that has it now, or the last one that had."""
+        known = self._files.get(name)
+        try:
+            path = self._log.find(name)
+            found = path.lstat()
+        except FileNotFoundError:
+            if known is None:
+                raise _RefusedError(404, "segment_gone", f"there is no {name}") from None
+            found = None
+        if known is not None and (found is None or known.mark == _mark(found)):
+            known.used = time.monotonic()
+            self._files.move_to_end(name)
+            return known
+        try:
+            descriptor = open_regular(path)
+        except NotAFileError as error:
+            raise _RefusedError(404, error.code, str(error)) from None
+        if known is not None:
+            os.close(known.descriptor)
+        self._files[name] = file = _File(descriptor, _mark(os.fstat(descriptor)), time.monotonic())
+        self._files.move_to_end(name)
+        if len(self._files) > OPEN_MAX:
+            os.close(self._files.popitem(last=False)[1].descriptor)
+        return file
+
+
+def _segment_name(request: web.Request) -> str:
+    name = request.match_info["name"]
+    if parse_name(name) is None:  # Nothing else is ever opened.
+        raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
+    return name
+
+
+def _asked(text: str) -> tuple[int, int]:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise _RefusedError(400, "bad_range", "expected Range: bytes=FIRST-LAST")
+    first, last = int(match[1]), int(match[2])
+    if last < first or last - first >= RANGE_BYTES_MAX:
+        said = f"expected 1 to {RANGE_BYTES_MAX} bytes, found {last - first + 1}"
+        raise _RefusedError(416, "bad_range", said)
+    return first, last
+
+
+async def _arrived(request: web.Request) -> bytes:
+    try:
+        return await arrived(request, NEEDS_BYTES_MAX)
+    except TimeoutError:
+        raise _RefusedError(408, "bad_request", "the body did not arrive in time") from None
+    except web.HTTPRequestEntityTooLarge:
+        message = f"the body has more than {NEEDS_BYTES_MAX} bytes"
+        raise _RefusedError(413, "bad_request", message) from None
+
+
+def _body(content: bytes, kind: type[T], decode: Decode = msgspec.json.decode) -> T:
+    try:
+        return decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise _RefusedError(400, "bad_request", str(error)) from error
+
+
+def _json(document: object, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(document), status=status, content_type="application/json"
+    )
+
+
+def _mark(found: os.stat_result) -> str:
+    return f'"{found.st_dev:x}-{found.st_ino:x}"'
+
+
+def _break(request: web.Request) -> None:
+    """Let the reader see that the answer is not whole."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,1 @@
+"""Decides when enough copies of a mutation agree, and hands out what was agreed."""

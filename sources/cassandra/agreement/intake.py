@@ -1,0 +1,563 @@
+"""Feeds the entries of one log after another to the splits a pump owns: the loop of the live path.
+
+An entry is framed, its first update's key gives the token and so the split, the raw bytes give the
+digest, agreement decides, and the copy that completes the agreement is kept raw in the split's
+`Outbox`. Separate so that it can be compiled as one loop. For one thread.
+"""
+
+from array import array
+
+from headrace.sources.cassandra.agreement.protocols import FurtherRead, Incoming, Judge
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.commitlog.framer import Framer
+from headrace.sources.cassandra.mutation.errors import BadMutationError
+from headrace.sources.cassandra.mutation.parser import Cutter
+from headrace.sources.cassandra.native import constants, ops
+from headrace.sources.cassandra.native.growable import Block
+from headrace.sources.cassandra.ring.replica_groups import Groups
+from headrace.sources.cassandra.schema.layout import Catalogue
+
+# Why an entry is skipped; indexes of `skipped`, per log.
+SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
+_HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
+_GROUP = 64  # Entries whose look-ups overlap.
+_SPARE_MAX = 64  # Outboxes kept for their memory.
+_REASONS = 4
+_SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
+_KNOWN, _NEW = 1, 2  # Results.
+_NEVER = -(1 << 63)
+_HIGHEST, _LOWEST = (1 << 63) - 1, -(1 << 63)
+_TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The latter always contains an entry's first table id.
+_NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
+_UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
+_DATA_FIRST, _META_FIRST = 64 * 1024, 256
+_DATA_KEPT = 1024 * 1024
+# The view of an `Outbox` while its block grows.
+_NO_DATA = memoryview(bytearray())
+_NO_META = memoryview(array("q"))
+
+
+class Outbox:
+    """Agreed mutations of one split, raw, in the order of emission.
+
+    Mutation i is data[start:end] with the numbers meta[i * MAIL_WIDTH:]: start, end, log slot,
+    segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.data_block = Block("B", _DATA_FIRST)
+        self.data = self.data_block.view()
+        self.meta_block = Block("q", constants.MAIL_WIDTH * _META_FIRST)
+        self.meta = self.meta_block.view()
+        self.count = self.size = self.flags = 0
+
+    def append(self, view: ops.View, start: int, end: int, *mail: int) -> None:
+        """Keep a copy of view[start:end]; *mail* is what else `add` takes."""
+        at = self.add(end - start, *mail)
+        ops.copy(self.data, at, view, start, end)
+
+    def add(  # noqa: PLR0913, PLR0917 (one mutation, field by field, without an object)
+        self,
+        length: int,
+        host: int,
+        segment: int,
+        position: int,
+        copies: int,
+        messaging: int,
+        epoch: int,
+    ) -> int:
+        """Return where in `data` its bytes go; *copies* is what `Agreement` said of it."""
+        at = self.size
+        flags = copies & ~constants.COPIES if copies > 0 else constants.LATE
+        if at + length > len(self.data):
+            self._grow_data(length)
+        base = self.count * constants.MAIL_WIDTH
+        if base == len(self.meta):
+            self._grow_meta()
+        self.meta[base + constants.MAIL_START] = at
+        self.meta[base + constants.MAIL_END] = at + length
+        self.meta[base + constants.MAIL_HOST] = host
+        self.meta[base + constants.MAIL_SEGMENT] = segment & _FILE
+        self.meta[base + constants.MAIL_POSITION] = position
+        self.meta[base + constants.MAIL_COPIES] = (
+            copies if copies > 0 else -copies
+        ) & constants.COPIES
+        self.meta[base + constants.MAIL_MESSAGING] = messaging
+        self.meta[base + constants.MAIL_FLAGS] = flags
+        self.meta[base + constants.MAIL_EPOCH] = epoch
+        self.size += length
+        self.count += 1
+        self.flags |= flags
+        return at
+
+    def clear(self) -> None:
+        """Forget all mutations and keep the memory."""
+        self.count = self.size = self.flags = 0
+
+    def _grow_data(self, length: int) -> None:
+        size = max(2 * len(self.data), self.size + length)
+        self.data = _NO_DATA
+        try:
+            self.data_block.grow(size)
+        except BufferError:  # The encoder still has a view of what it encoded last, and reads only.
+            kept, self.data_block = self.data_block.view(), Block("B", size)
+            ops.copy(self.data_block.view(), 0, kept, 0, self.size)
+        finally:
+            self.data = self.data_block.view()
+
+    def _grow_meta(self) -> None:
+        count = 2 * len(self.meta)
+        self.meta = _NO_META
+        try:
+            self.meta_block.grow(count)
+        finally:
+            self.meta = self.meta_block.view()
+
+
+class Routes:
+    """How the entries of each table of an epoch's catalogue are treated, by its index there."""
+
+    def __init__(self, catalogue: Catalogue, epoch: int) -> None:
+        """Ignore all tables; *epoch* is the number stored with their agreed mutations."""
+        self.catalogue = catalogue
+        self.cutter = Cutter(catalogue)
+        self.epoch = epoch
+        self.treatment = memoryview(array("i", [constants.IGNORED] * max(1, len(catalogue.tables))))
+        self.keyspace = memoryview(array("i", [0] * max(1, len(catalogue.tables))))
+        self.selected: dict[bytes, int] = {}
+
+    def treat(self, table: int, treatment: int, keyspace: int) -> None:
+        """Set how entries of catalogue table *table* are treated, and its keyspace's number."""
+        self.treatment[table] = treatment
+        self.keyspace[table] = keyspace
+        if treatment == constants.SELECTED:
+            self.selected[self.catalogue.tables[table].table_id.bytes] = keyspace
+
+    def hidden(self, raw: bytes) -> int:
+        """Return the keyspace of a selected table whose id is in *raw*; -1 if there is none."""
+        for table_id, keyspace in self.selected.items():
+            if table_id in raw:
+                return keyspace
+        return -1
+
+
+class Intake:
+    """The splits of a pump, how far each has come in each log, and the loop that feeds them.
+
+    A log is known by its number in the job, `host`. A split that does not read a log has passed all
+    of it.
+    """
+
+    def __init__(self, hosts: int, key: bytes, splits: int) -> None:
+        """*hosts* is how many logs there are; the ring is cut into *splits*.
+
+        *key* is the 16 secret bytes of the digest.
+        """
+        self.hosts = hosts
+        self.splits = splits
+        # Where the places of a split begin, host by host; -1: it is not owned.
+        self.rows = memoryview(array("i", [-1] * splits))
+        self.places = memoryview(array("q"))
+        self.rows_free: list[int] = []
+        self.book_splits = memoryview(array("i", [0] * max(1, hosts)))
+        self.book_tokens = memoryview(array("q", [_LOWEST] * max(1, hosts)))
+        self.k0 = int.from_bytes(key[:8], "little")
+        self.k1 = int.from_bytes(key[8:16], "little")
+        self.parted = memoryview(bytearray(splits))  # Whether `further` has something.
+        self.further: list[FurtherRead | None] = [None] * splits
+        self.agreements = [Agreement(Groups(0))] * splits
+        self.judges: list[Judge | None] = [None] * splits
+        self.newest = 0  # Write time in the suspect.
+        self.outboxes = [Outbox()] * splits
+        self.sequence = 0
+        self.fullest = 0  # Mutations in the fullest `Outbox`.
+        self.waiting = 0
+        self.notes = memoryview(array("q", bytes(8 * constants.NOTE_WORDS * _GROUP)))
+        self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
+        self.spare: list[Outbox] = []
+        self.skipped = memoryview(array("q", bytes(8 * len(SKIP_REASONS) * self.hosts)))
+        self.unknown: dict[bytes, str] = {}
+        self.held = 0  # Bytes of agreed mutations in all splits.
+        self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
+        self.incoming: list[Incoming | None] = [None] * self.hosts
+        self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
+
+    # ---- the fields of a place and of a note ----
+
+    def _place(self, split: int, host: int) -> int:
+        """Return where a split's place in *host*'s log begins; -1: the split is not owned."""
+        row = self.rows[split]
+        return row + constants.PLACE_WORDS * host if row >= 0 else -1
+
+    def _noted(self, i: int, field: int) -> int:
+        return self.notes[i * constants.NOTE_WORDS + field]
+
+    def _set_noted(self, i: int, field: int, value: int) -> None:
+        self.notes[i * constants.NOTE_WORDS + field] = value
+
+    # ---- how far each split has come in each log ----
+
+    def make_places(self, split: int) -> None:
+        """Let *split* have places, in logs that it does not read."""
+        if not self.rows_free:
+            self._grow_places()
+        self.rows[split] = self.rows_free.pop()
+        for host in range(self.hosts):
+            self.unseat(split, host)
+
+    def clear_places(self, split: int) -> None:
+        """Remove the places of *split*, if it has any."""
+        if self.rows[split] >= 0:
+            self.rows_free.append(self.rows[split])
+        self.rows[split] = -1
+
+    def _grow_places(self) -> None:
+        """Make room for twice as many splits."""
+        width = constants.PLACE_WORDS * max(1, self.hosts)
+        size = len(self.places)
+        places = memoryview(array("q", bytes(8 * max(width, 2 * size))))
+        places[:size] = self.places
+        self.places = places
+        self.rows_free.extend(range(size, len(places), width))
+
+    def seat(self, split: int, host: int, seat: int) -> None:
+        """Let *split* read *host*'s log from its start; *seat* is its number in the records.
+
+        What was counted of it starts over.
+        """
+        place = self._place(split, host)
+        self.places[place + constants.PLACE_SEAT] = seat
+        self.places[place + constants.PLACE_READ] = 0
+        self.resume_at(split, host, 0, 0)
+
+    def unseat(self, split: int, host: int) -> None:
+        """Let *split* skip all of *host*'s log."""
+        self.resume_at(split, host, _HIGHEST, _HIGHEST)
+
+    def resume_at(self, split: int, host: int, segment: int, position: int) -> None:
+        """Let *split* skip what *host*'s log holds up to this position (line 11)."""
+        place = self._place(split, host)
+        self.places[place + constants.PLACE_SEGMENT] = segment
+        self.places[place + constants.PLACE_OFFSET] = position
+
+    def read_of(self, split: int, host: int) -> int:
+        """Return how many entries of *host*'s log *split* has read since it has a log slot."""
+        return self.places[self._place(split, host) + constants.PLACE_READ]
+
+    def keep_books(self, host: int, split: int, token: int) -> None:
+        """Let *split* count what belongs to no split in *host*'s log, by its place for *token*."""
+        self.book_splits[host] = split
+        self.book_tokens[host] = token
+
+    # ---- what the splits are fed ----
+
+    def own(self, split: int, agreement: Agreement | None) -> None:
+        """Begin, or with None end, feeding *split*: from no log yet; see `seat`."""
+        if self.rows[split] >= 0:
+            self.held -= self.outboxes[split].size
+        self.clear_places(split)
+        self.outboxes[split] = Outbox()
+        self.judges[split] = None
+        self.read_further(split, None)
+        if agreement is not None:
+            self.agreements[split] = agreement
+            self.sequence = max(self.sequence, agreement.number)
+            self.make_places(split)
+
+    def read_further(self, split: int, further: FurtherRead | None) -> None:
+        """Let *split* also skip what *further* has; None: nothing more."""
+        self.parted[split] = further is not None
+        self.further[split] = further
+
+    def take(self, split: int) -> Outbox:
+        """Return the agreed mutations of *split* so far and start a new `Outbox`."""
+        outbox = self.outboxes[split]
+        self.held -= outbox.size
+        self.outboxes[split] = self.spare.pop() if self.spare else Outbox()
+        self.fullest = max([other.count for other in self.outboxes])
+        return outbox
+
+    def give_back(self, outbox: Outbox) -> None:
+        """Reuse the memory of an `Outbox` that is no longer read."""
+        if len(self.spare) < _SPARE_MAX and len(outbox.data) <= _DATA_KEPT:
+            outbox.clear()
+            self.spare.append(outbox)
+
+    def run(  # noqa: PLR0913, PLR0917 (what to feed, and the bounds)
+        self,
+        framer: Framer,
+        host: int,
+        routes: Routes,
+        bytes_max: int,
+        held_max: int,
+        mutations_max: int,
+    ) -> int:
+        """Feed entries, by *routes*, until a limit is reached.
+
+        The limits: *bytes_max* read, *held_max* bytes in all splits, *mutations_max* agreed in one
+        of them. Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or
+        FINISHED; or SCHEMA_CHANGE or UNKNOWN_TABLE, for the entry that the framer stands behind.
+        """
+        self.routes = routes
+        framer.defers = self.rows[self.book_splits[host]] < 0  # Who books a log tells its damage.
+        stop_at = framer.at + bytes_max
+        found = constants.ENTRY
+        while (
+            found == constants.ENTRY
+            and framer.at < stop_at
+            and self.held < held_max
+            and self.fullest < mutations_max
+        ):
+            group = min(_GROUP, mutations_max - self.fullest)
+            try:
+                found = self._gather(framer, host, group, held_max - self.held)
+            finally:  # Also the entries before one that cannot be framed.
+                self._decide(framer, host)
+        return found
+
+    def _gather(self, framer: Framer, host: int, group: int, room: int) -> int:
+        """Frame a *group* of entries that the window holds, and let memory fetch their records.
+
+        A look-up misses the cache twice; asked for together, the misses of a group overlap. It ends
+        with the entry that goes beyond *room* bytes: a bound is passed by one mutation at most.
+        """
+        self.waiting = 0
+        room += framer.at
+        while True:
+            found = framer.next_entry()
+            if found == constants.ENTRY:
+                found = self._route(framer, host)
+            if found != constants.ENTRY:
+                return found
+            if self.waiting == group or framer.at >= room or not framer.has_next():
+                return constants.ENTRY
+
+    def again(self, framer: Framer, host: int, routes: Routes) -> None:
+        """Route the entry that the last run stopped at, after its table was looked up."""
+        self.routes = routes
+        self.waiting = 0
+        if self._route(framer, host) == constants.UNKNOWN_TABLE:
+            raise AssertionError("a table id that was asked about is remembered")
+        self._decide(framer, host)
+
+    def _route(self, framer: Framer, host: int) -> int:
+        """Skip an entry, or add it to the group that is decided next."""
+        at = framer.start
+        if framer.messaging >= constants.MESSAGING_60:
+            at += 1
+        updates = framer.window[at]  # A count above 127 takes more bytes; none of those means 1.
+        at = at + 1 if updates < constants.VINT_MORE else framer.after_vint(at)
+        table = -1
+        if at + _TABLE_ID_BYTES <= framer.end:
+            high, low = ops.u64(framer.window, at), ops.u64(framer.window, at + 8)
+            table = self.routes.catalogue.find(high, low)
+        if table < 0:
+            return self._pass_over(framer, host, at, updates)
+        treatment = self.routes.treatment[table]
+        if treatment == constants.SELECTED or (
+            updates != 1 and treatment in (constants.NEIGHBOUR, constants.COUNTER)
+        ):
+            self._note(framer, host, self.routes.keyspace[table], self._after_id(framer, at))
+        elif treatment == constants.SCHEMA:
+            framer.check()
+            self._skip(framer, host, _SYSTEM)
+            return constants.SCHEMA_CHANGE
+        else:
+            self._skip(framer, host, _COUNTER if treatment == constants.COUNTER else _NOT_SELECTED)
+        return constants.ENTRY
+
+    def _after_id(self, framer: Framer, at: int) -> int:
+        """Return where the partition key of the update at *at* is."""
+        at += _TABLE_ID_BYTES
+        if framer.messaging >= constants.MESSAGING_60:
+            at = framer.after_vint(at)  # The schema epoch of 6.0.
+        return at
+
+    def _skip(self, framer: Framer, host: int, reason: int) -> None:
+        """Count an entry that belongs to no split, if it is new to the one that counts them."""
+        split = self.book_splits[host]
+        place = self._place(split, host)
+        if place >= 0 and not self._is_passed(framer, split, host, place, self.book_tokens[host]):
+            self.skipped[host * _REASONS + reason] += 1
+
+    def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
+        """Add an entry to the group, unless its split is not ours or has seen it (line 11)."""
+        length = framer.vint(at)
+        at = framer.behind
+        if length < 0 or at + length > framer.end:
+            framer.check()
+            raise BadMutationError(
+                "the partition key is cut short",
+                place=f"{framer.place}: entry that ends at {framer.at}",
+                hint="its checksum is right: the writer is of a version this release cannot read",
+            )
+        token = ops.token(framer.window, at, at + length)
+        # The ring in equal parts, by the upper half of the token shifted to start at 0.
+        split = ((((token >> 32) + _HALF) & _LOW) * self.splits) >> 32
+        place = self._place(split, host)
+        if place >= 0:
+            framer.check()
+            if not self._is_passed(framer, split, host, place, token):
+                self._add(framer, split, keyspace, token, place)
+
+    def _is_passed(self, framer: Framer, split: int, host: int, place: int, token: int) -> int:
+        if self._has_seen(place, framer.segment_id, framer.at):
+            return 1
+        return self._was_read(framer, split, host, token) if self.parted[split] else 0
+
+    def _was_read(self, framer: Framer, split: int, host: int, token: int) -> int:
+        further = self.further[split]
+        assert further is not None  # noqa: S101 (`further` has something)
+        return further.has_seen(host, token, framer.segment_id, framer.at)
+
+    def _has_seen(self, place: int, segment: int, position: int) -> int:
+        if segment != self.places[place + constants.PLACE_SEGMENT]:
+            return int(segment < self.places[place + constants.PLACE_SEGMENT])
+        return int(position <= self.places[place + constants.PLACE_OFFSET])
+
+    def _add(self, framer: Framer, split: int, keyspace: int, token: int, place: int) -> None:
+        i = self.waiting
+        self._set_noted(i, constants.NOTE_SPLIT, split)
+        self._set_noted(i, constants.NOTE_KEYSPACE, keyspace)
+        self._set_noted(i, constants.NOTE_TOKEN, token)
+        self._set_noted(i, constants.NOTE_START, framer.start)
+        self._set_noted(i, constants.NOTE_END, framer.end)
+        self._set_noted(i, constants.NOTE_POSITION, framer.at)
+        self._set_noted(i, constants.NOTE_PLACE, place)
+        self.waiting += 1
+
+    def _decide(self, framer: Framer, host: int) -> None:
+        """Digest the group's entries and let the splits decide about them, in log order."""
+        ops.siphash_all(
+            framer.window,
+            self.notes,
+            constants.NOTE_START,
+            constants.NOTE_WORDS,
+            self.waiting,
+            self.k0,
+            self.k1,
+            self.digests,
+        )
+        for i in range(self.waiting):
+            agreement = self.agreements[self._noted(i, constants.NOTE_SPLIT)]
+            agreement.fetch_slot(self.digests[2 * i])
+        for i in range(self.waiting):
+            agreement = self.agreements[self._noted(i, constants.NOTE_SPLIT)]
+            token = self._noted(i, constants.NOTE_TOKEN)
+            keyspace = self._noted(i, constants.NOTE_KEYSPACE)
+            found = agreement.fetch_record(self.digests[2 * i], token, keyspace)
+            self._set_noted(i, constants.NOTE_RECORD, found)
+        for i in range(self.waiting):
+            self._observe(framer, host, i)
+
+    def _observe(self, framer: Framer, host: int, i: int) -> None:
+        split = self._noted(i, constants.NOTE_SPLIT)
+        start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
+        position = self._noted(i, constants.NOTE_POSITION)
+        place = self._noted(i, constants.NOTE_PLACE)
+        seat = self.places[place + constants.PLACE_SEAT]
+        self.places[place + constants.PLACE_READ] += 1
+        agreement = self.agreements[split]
+        agreement.number = self.sequence
+        agreement.likely = self._noted(i, constants.NOTE_RECORD)
+        agreement.streamed = self.receiving[host] and self._is_streamed(framer, host, i)
+        copies = agreement.observe(
+            seat,
+            self.digests[2 * i],
+            self.digests[2 * i + 1],
+            self._noted(i, constants.NOTE_KEYSPACE),
+            self._noted(i, constants.NOTE_TOKEN),
+            framer.segment_id,
+            position,
+            end - start,
+        )
+        if copies == constants.SUSPECT:
+            copies = self._judge(framer, seat, split, agreement, i)
+        self.sequence = agreement.number
+        self.progress[host] = agreement.touched
+        if copies != 0:
+            outbox = self.outboxes[split]
+            at = outbox.add(
+                end - start,
+                seat,
+                framer.segment_id,
+                position,
+                copies,
+                framer.messaging,
+                self.routes.epoch,
+            )
+            ops.copy(outbox.data, at, framer.window, start, end)
+            self.held += end - start
+            self.fullest = max(self.fullest, outbox.count)
+
+    def _judge(self, framer: Framer, seat: int, split: int, agreement: Agreement, i: int) -> int:
+        """Publish the suspect unless its content is known (line 17).
+
+        Nothing of it can be when all of it was written after what was published of its token.
+        """
+        start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
+        position = self._noted(i, constants.NOTE_POSITION)
+        slot = agreement.suspect
+        judge = self.judges[split]
+        if judge is not None:
+            newest = agreement.newest_published(slot)
+            if not self._is_newer(framer, start, end, newest):
+                verdict = judge.verdict(slot)
+                if verdict == _KNOWN:
+                    agreement.know(slot)
+                if verdict != _NEW:
+                    return 0
+                newest = agreement.newest_published(slot)
+            agreement.learn_newest(slot, max(newest, self.newest))
+        return agreement.publish(slot, seat, framer.segment_id, position, end - start)
+
+    def receive(self, host: int, incoming: Incoming | None) -> None:
+        """Ask *incoming* which entries of *host* may be a stream's; None: it receives none."""
+        self.receiving[host] = incoming is not None
+        self.incoming[host] = incoming
+
+    def _is_streamed(self, framer: Framer, host: int, i: int) -> int:
+        """Return whether part of an entry was written before its node started a stream."""
+        incoming = self.incoming[host]
+        assert incoming is not None  # noqa: S101 (the host receives)
+        start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
+        head = bytes(framer.window[start : start + _HEAD_BYTES])
+        before = incoming.written_before(framer.segment_id, head, framer.messaging)
+        return 0 if before == _NEVER or self._is_newer(framer, start, end, before) else 1
+
+    def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
+        """Say whether all of an entry was written after *newest*; one that is unfit counts so."""
+        self.newest = newest
+        cutter = self.routes.cutter
+        try:
+            cutter.cut(framer.window, start, end, framer.messaging)
+        except BadMutationError:  # The encoder raises this again, and quarantines it.
+            return 1
+        cutter.span()
+        self.newest = cutter.newest
+        return 1 if cutter.oldest > newest else 0
+
+    def _pass_over(self, framer: Framer, host: int, at: int, updates: int) -> int:
+        """Pass over an entry whose first table is unknown; say when its id was never asked about.
+
+        If it can hold a selected table behind that, it goes the way of that table's entries: its
+        bytes are kept when they cannot be cut.
+        """
+        framer.check()
+        table_id = ops.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))
+        if len(table_id) == _TABLE_ID_BYTES and table_id[6] >> 4 == _NAME_BASED:
+            self._skip(framer, host, _SYSTEM)
+            return constants.ENTRY
+        if table_id not in self.unknown and len(self.unknown) < _UNKNOWN_MAX:
+            return constants.UNKNOWN_TABLE
+        keyspace = self.routes.hidden(framer.entry()) if updates != 1 else -1
+        if keyspace >= 0:
+            self._note(framer, host, keyspace, self._after_id(framer, at))
+        else:
+            self._skip(framer, host, _UNKNOWN)
+        return constants.ENTRY
+
+    def remember(self, table_id: bytes, place: str) -> None:
+        """Remember an id that was not found; its entries are counted from now on."""
+        self.unknown.setdefault(table_id, place)

@@ -1,0 +1,56 @@
+"""C types for framer.py."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from headrace.sources.cassandra.native cimport constants, ops
+
+cdef int _LENGTH_EXTRA_MAX, OVERHEAD_BYTES, _MARKER, _SIZE_MIN, _NO_LIMIT
+
+
+@cython.final
+cdef class Framer:
+    cdef object __weakref__
+    cdef readonly Py_ssize_t window_bytes
+    cdef unsigned char[::1] window
+    cdef unsigned char[::1] id_bytes
+    cdef readonly str place
+    cdef object read_into
+    cdef bint by_section
+    cdef readonly int64_t segment_id
+    cdef readonly int messaging
+    cdef readonly int64_t resume, at, section_end, limit, durable
+    cdef readonly bint at_until
+    cdef int64_t base, until
+    cdef Py_ssize_t filled
+    cdef readonly Py_ssize_t start, end
+    cdef Py_ssize_t behind
+    cdef public bint defers
+
+    cpdef bytes entry(self)
+    @cython.locals(first=int, extra=int, value=int64_t, i=int)
+    cdef inline int64_t vint(self, Py_ssize_t at) noexcept
+    cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
+    cpdef allow(self, int64_t limit, int64_t until=*, int64_t told=*)
+    cpdef go_on(self, error)
+    @cython.locals(found=int, size=int64_t, begin=int64_t, length=int64_t, offset=Py_ssize_t)
+    cpdef int next_entry(self) except -1
+    cdef inline int check(self) except -1
+    @cython.locals(begin=int64_t, end=int64_t, crc=uint32_t)
+    cdef inline int _check(self) except -1
+    @cython.locals(offset=Py_ssize_t, left=Py_ssize_t, size=int64_t)
+    cdef bint has_next(self) noexcept
+    @cython.locals(at=int64_t, offset=Py_ssize_t, pointer=int64_t, stored=uint32_t, i=int)
+    cdef int _next_section(self) except -1
+    cdef int _finished(self, int64_t at) except -1
+    cdef inline bint _is_behind(self, int64_t end) noexcept
+    @cython.locals(left=int64_t, offset=Py_ssize_t, size=int64_t)
+    cdef inline int64_t _entry_size(self) except -1
+    cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1
+    @cython.locals(keep=Py_ssize_t, room=Py_ssize_t, kept=cython.uchar[::1], wanted=Py_ssize_t, came=Py_ssize_t)
+    cdef bint _fill(self, int64_t at, Py_ssize_t count) except -1
+    cdef _corrupt(self, int64_t at, str found, int64_t end)
+
+
+@cython.locals(k0=uint64_t, k1=uint64_t)
+cpdef bytes digest(const unsigned char[::1] content, bytes key)

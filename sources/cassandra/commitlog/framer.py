@@ -1,0 +1,292 @@
+"""Finds the entries of a segment in a window of its bytes: sync markers, sizes, every checksum.
+
+Separate so that it can be compiled, and because framing needs no schema. It holds one window of
+bytes and asks for more through a call; it opens nothing and knows no directory. Rules cite the
+sections of docs/commit-log.md.
+"""
+
+from array import array
+from collections.abc import Callable
+from typing import TypeAlias
+
+from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
+from headrace.sources.cassandra.native import constants, ops
+
+# Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
+ReadInto: TypeAlias = Callable[[int, memoryview], int]
+
+WINDOW_BYTES = 128 * 1024
+OVERHEAD_BYTES = 12  # Size, its CRC, and the CRC of both (3.2).
+
+_LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
+_MARKER = 8
+_SIZE_MIN = 10
+_NO_LIMIT = -1
+
+
+class Framer:
+    """Walks one segment. For one thread; `open` it again for the next segment."""
+
+    def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
+        """Keep a window of *window_bytes*, enlarged only while an entry is larger."""
+        self.window_bytes = window_bytes
+        self.window = memoryview(bytearray(window_bytes))
+        self.id_bytes = memoryview(bytearray(12))
+        self.place = ""
+        self.behind = 0
+        self.by_section = False
+        self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
+        self.read_into: ReadInto = _nothing
+
+    def open(  # noqa: PLR0913 (all of them define where framing starts)
+        self,
+        read_into: ReadInto,
+        *,
+        segment_id: int,
+        header_bytes: int,
+        messaging: int,
+        resume: int,
+        place: str,
+        by_section: bool = False,
+    ) -> None:
+        """Start at the first sync marker; entries that end at or before *resume* are passed over.
+
+        *place* names the segment in errors. *by_section* reads nothing ahead of a section's end:
+        for bytes that are made section by section, and may turn out to be damaged.
+        """
+        self.read_into = read_into
+        self.segment_id = segment_id
+        self.messaging = messaging
+        self.resume = resume
+        self.place = place
+        self.by_section = by_section
+        # Of a number only the id is in the file; see `manifest`.
+        halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF, 0)
+        self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
+        self.base = 0
+        self.filled = 0
+        self.at = header_bytes
+        self.section_end = header_bytes
+        self.limit = self.until = _NO_LIMIT
+        self.durable = 0
+        self.at_until = False
+
+    def allow(self, limit: int, until: int = _NO_LIMIT, told: int = 0) -> None:
+        """Let sections be read that end at or before *limit*; -1 allows all (I6).
+
+        Of them, only entries that end at or before *until*; `at_until` says that all were. A chain
+        of sections that ends before *told* is damaged.
+        """
+        self.limit = limit
+        self.until = until
+        self.durable = max(self.durable, limit, told)
+
+    def go_on(self, error: CorruptSegmentError) -> None:
+        """Leave what *error* says is unusable; the next entry is the first one after it."""
+        self.at = error.end
+        self.section_end = max(self.section_end, self.at)
+
+    def entry(self) -> bytes:
+        """Return the raw mutation of the entry found last."""
+        return ops.take(self.window, self.start, self.end)
+
+    def next_entry(self) -> int:
+        """Move to the next entry and return constants.ENTRY, LIMIT or FINISHED.
+
+        With ENTRY, `entry()` is the raw mutation and `at` its position, the logical end of the
+        entry, until the next call.
+
+        Raises:
+            CorruptSegmentError: a checksum or length is wrong. Until `go_on` the same is found
+                again; after any other error of reading, the same entry is.
+
+        """
+        while True:
+            while self.at >= self.section_end:
+                found = self._next_section()
+                if found != constants.ENTRY:
+                    return found
+            size = self._entry_size()
+            if size == 0:
+                return constants.LIMIT
+            begin = self.at
+            length = size + OVERHEAD_BYTES
+            if begin + length <= self.resume:
+                self.at = begin + length
+                continue
+            if self._is_behind(begin + length):
+                return constants.LIMIT
+            if not self._have(begin, length):
+                if self.limit >= 0:  # The index was seen before the bytes.
+                    return constants.LIMIT
+                short = f"an entry of {length} bytes, then the file ends"
+                self._corrupt(begin, short, self.section_end)
+            offset = begin - self.base
+            self.start = offset + 8
+            self.end = self.start + size
+            self.at = begin + length
+            if not self.defers:
+                self._check()
+            return constants.ENTRY
+
+    def check(self) -> None:
+        """Check the entry found last, if that was put off.
+
+        Raises:
+            CorruptSegmentError: its checksum is wrong; as of `next_entry`.
+
+        """
+        if self.defers:
+            self._check()
+
+    def _check(self) -> None:
+        crc = ops.u32(self.window, self.start - 4)  # Of the size, which it starts with.
+        if ops.crc32(self.window, self.start, self.end, crc) != ops.u32(self.window, self.end):
+            begin = self.at - (self.end - self.start) - OVERHEAD_BYTES
+            end, self.at = self.at, begin
+            self._corrupt(begin, "the checksum of the entry is wrong", end)
+
+    def vint(self, at: int) -> int:
+        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there.
+
+        `behind` is where it ends.
+        """
+        if at >= self.end:
+            return -1
+        first = self.window[at]
+        extra = ops.vint_extra(first)
+        if extra > _LENGTH_EXTRA_MAX or at + extra >= self.end:
+            return -1
+        value = first & (0xFF >> extra)
+        for i in range(extra):
+            value = value << 8 | self.window[at + 1 + i]
+        self.behind = at + 1 + extra
+        return value
+
+    def after_vint(self, at: int) -> int:
+        """Return where the vint at window[at] ends; beyond the entry if it does not fit in it."""
+        if at >= self.end:
+            return at + 1
+        return at + 1 + ops.vint_extra(self.window[at])
+
+    def has_next(self) -> bool:
+        """Say whether the next entry is in the window already, so that this one stays there."""
+        offset = self.at - self.base
+        left = self.filled - offset
+        if self.at >= self.section_end or left < OVERHEAD_BYTES:
+            return False
+        size = ops.i32(self.window, offset)
+        return 0 < size <= left - OVERHEAD_BYTES
+
+    def _is_behind(self, end: int) -> bool:
+        """Say whether what ends there is not wanted."""
+        self.at_until = 0 <= self.until < end
+        return self.at_until
+
+    def _next_section(self) -> int:
+        """Read the sync marker at the section's end and enter the next section (2.3)."""
+        at = self.section_end
+        if self._is_behind(at + 1) or 0 <= self.limit < at + _MARKER:
+            return constants.LIMIT
+        if not self._have(at, _MARKER):
+            return constants.LIMIT if self.limit >= 0 else self._finished(at)
+        offset = at - self.base
+        pointer = ops.i32(self.window, offset)
+        stored = ops.u32(self.window, offset + 4)
+        for i in range(4):
+            self.id_bytes[8 + i] = at >> (24 - 8 * i) & 0xFF
+        if ops.crc32(self.id_bytes, 0, 12, 0) != stored:
+            if stored == 0 and self.limit >= 0:
+                self.filled = 0  # Not written yet, or half: read it again when asked again.
+                return constants.LIMIT
+            if stored == 0 and pointer == 0:
+                return self._finished(at)
+            self._corrupt(at, "the checksum of a sync marker is wrong", END_OFFSET)
+        if pointer < at + _MARKER:
+            self._corrupt(at, f"a sync marker points back to {pointer}", END_OFFSET)
+        if 0 <= self.limit < pointer:
+            return constants.LIMIT
+        self.section_end = pointer
+        # A section that was read before costs its marker only.
+        self.at = pointer if pointer <= self.resume else at + _MARKER
+        return constants.ENTRY
+
+    def _finished(self, at: int) -> int:
+        """Return that the chain of sections ends there, unless more is durable."""
+        if self.durable > at:
+            more = f"the sync markers end; the index file has {self.durable - at} bytes more"
+            self._corrupt(at, more, END_OFFSET)
+        return constants.FINISHED
+
+    def _entry_size(self) -> int:
+        """Return the size of the mutation at `at`; 0 when a live segment does not have it yet."""
+        left = self.section_end - self.at
+        if left < 8:
+            found = f"{left} bytes are left of a section, too few for an entry"
+            self._corrupt(self.at, found, self.section_end)
+        if not self._have(self.at, 8):
+            if self.limit >= 0:
+                return 0
+            self._corrupt(self.at, "the file ends amid a section", self.section_end)
+        offset = self.at - self.base
+        size = ops.i32(self.window, offset)
+        if ops.crc32(self.window, offset, offset + 4, 0) != ops.u32(self.window, offset + 4):
+            found = "the checksum of an entry's size is wrong"
+            self._corrupt(self.at, found, self.section_end)
+        if size < _SIZE_MIN or size > left - OVERHEAD_BYTES:
+            found = f"an entry of {size} bytes in a section with {left} left"
+            self._corrupt(self.at, found, self.section_end)
+        return size
+
+    def _have(self, at: int, count: int) -> bool:
+        """Say whether the window holds *count* file bytes from *at*, reading them if need be."""
+        if at >= self.base and at + count <= self.base + self.filled:
+            return True
+        return self._fill(at, count)
+
+    def _fill(self, at: int, count: int) -> bool:
+        keep = max(0, self.base + self.filled - at) if at >= self.base else 0
+        room = len(self.window)
+        if count > room or (room > self.window_bytes and count <= self.window_bytes):
+            kept = self.window
+            self.window = memoryview(bytearray(max(count, self.window_bytes)))
+            keep = min(keep, len(self.window))
+            ops.copy(self.window, 0, kept, at - self.base, at - self.base + keep)
+        elif keep:
+            ops.copy(self.window, 0, self.window, at - self.base, at - self.base + keep)
+        self.base = at
+        self.filled = keep
+        # While passing over old sections only their markers are wanted; below a limit, only what
+        # it covers: following a growing segment reads each byte once.
+        wanted = count if self.section_end <= self.resume else len(self.window)
+        if self.limit >= 0:
+            wanted = min(wanted, max(count, self.limit - at))
+        if self.by_section:
+            wanted = min(wanted, max(count, self.section_end - at))
+        while self.filled < wanted:
+            came = self.read_into(at + self.filled, self.window[self.filled : wanted])
+            if came == 0:
+                break
+            self.filled += came
+        return self.filled >= count
+
+    def _corrupt(self, at: int, found: str, end: int) -> None:
+        raise CorruptSegmentError(
+            found,
+            place=f"{self.place}: byte {at}",
+            hint="compare with the node's own copy; the other replicas' logs are not affected",
+            begin=at,
+            end=end,
+        )
+
+
+def _nothing(_offset: int, _buffer: memoryview) -> int:
+    return 0
+
+
+def digest(content: bytes, key: bytes) -> bytes:
+    """Return the 16-byte agreement digest of a raw mutation under the 16-byte *key*."""
+    out = memoryview(array("Q", [0, 0]))
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    ops.siphash128(content, 0, len(content), k0, k1, out)
+    return out[0].to_bytes(8, "little") + out[1].to_bytes(8, "little")

@@ -1,0 +1,217 @@
+"""The manifest of a log: which of its segments were listed, and in which generation. Pure.
+
+Ids of segments grow, so a marker says that what is below it was read. But a node that was set up
+again, or whose clock was set back, restarts lower: another *generation* of its log. A segment's
+*number* is its id below the generation it belongs to, and what is listed later never has a lower
+one. Numbers of the first generation are ids. For one thread.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.sources.cassandra.commitlog.segment import ID_BEHIND
+
+# Ids of one run of a node follow each other; a restart begins with the time in ms.
+RUN_GAP_MAX: Final = 1_000
+INCARNATION_BEHIND: Final = 1 << 15  # Above generations, so that numbers have 63 bits.
+RUNS_MAX: Final = 256  # Of ids that are remembered; more only of segments that are still there.
+
+_Incarnation = Annotated[int, msgspec.Meta(ge=0, lt=INCARNATION_BEHIND)]
+_Step = Annotated[int, msgspec.Meta(ge=0, lt=ID_BEHIND)]
+# Of each generation its runs of ids, first and last: each number says how far it is from the last.
+Stored = tuple[tuple[_Incarnation, tuple[_Step, ...]], ...]
+_Run = tuple[int, int]
+_Runs = dict[int, list[_Run]]  # By generation, ascending.
+
+
+def file_of(number: int) -> int:
+    """Return the id in the name of the segment with a number."""
+    return number % ID_BEHIND
+
+
+def incarnation_of(number: int) -> int:
+    """Return the generation that the segment with a number belongs to, from 0."""
+    return number // ID_BEHIND
+
+
+def number_in(incarnation: int, file_id: int) -> int:
+    """Return the number of a segment."""
+    return incarnation * ID_BEHIND + file_id
+
+
+class Manifest:
+    """See the module. `incarnation` is the newest one."""
+
+    def __init__(self, stored: Stored = ()) -> None:
+        """Know what is *stored*."""
+        self.incarnation = 0
+        self._runs: _Runs = {}
+        self._learned: _Runs = {}  # Of `_runs` those from states.
+        self._heard: _Runs = {}  # Those from notes; they count if no state has any.
+        self._came: list[Collection[int]] = []  # The others, as they came.
+        self._stood = -1
+        self._numbers: dict[int, int] = {}  # Of what was listed last.
+        self._stored: Stored = ()
+        self.learn(stored)
+
+    def learn(self, stored: Stored) -> None:
+        """Know what another manifest of this log knows, too.
+
+        What was listed before is renumbered: as if it came after that.
+        """
+        learned = _together(self._learned, _stored_runs(stored))
+        if learned != self._learned:
+            self._learned = learned
+            self._number_anew()
+
+    def hear(self, stored: Stored) -> None:
+        """Know what a job noted of this log, as long as no state was learned.
+
+        A job that came later numbered what it found from the start. To a job that read before
+        there was any of it, it would seem read.
+        """
+        self._heard = _together(self._heard, _stored_runs(stored))
+        self._number_anew()
+
+    def begin_at(self, file_id: int) -> None:
+        """Give the position of a state without a manifest: what exists and is lower was read.
+
+        If there is nothing else, it is another generation.
+        """
+        if file_id > self._stood:
+            self._stood = file_id
+            self._number_anew()
+
+    def number(self, file_id: int) -> int | None:
+        """Return the number of a segment; None if it was not listed."""
+        for incarnation in sorted(self._runs, reverse=True):
+            runs = self._runs[incarnation]
+            at = bisect_right(runs, file_id, key=itemgetter(0)) - 1
+            if at >= 0 and file_id <= runs[at][1]:
+                return number_in(incarnation, file_id)
+        return None
+
+    def note(self, listed: Collection[int]) -> Mapping[int, int]:
+        """Take the ids that are listed now, and return their numbers; those that are new get one.
+
+        One that is lower than what was listed before starts a generation, and so does one that
+        follows the end of an older generation: nothing new gets a number below what was listed.
+        """
+        if listed != self._numbers.keys():
+            self._numbers = dict.fromkeys(listed, 0)
+            self._take([file_id for file_id in listed if self.number(file_id) is None])
+            self._show()
+        return self._numbers
+
+    def stored(self) -> Stored:
+        """Return what is known, to be stored; of what is gone for long nothing."""
+        return self._stored
+
+    def _number_anew(self) -> None:
+        self._runs = dict(self._learned or self._heard)
+        self.incarnation = max(self._runs, default=0)
+        came, self._came = self._came, []
+        heard = set(self._numbers).difference(*came)  # It was there before what came.
+        for ids in (heard, *came):
+            self._take([file_id for file_id in ids if self.number(file_id) is None])
+        self._show()
+
+    def _take(self, fresh: Sequence[int]) -> None:
+        """Give numbers to segments that were not listed before."""
+        if not fresh:
+            return
+        if not self._runs and max(fresh) < self._stood:
+            self._runs = {0: [(self._stood, self._stood)]}
+        ends = {each: runs[-1][1] for each, runs in self._runs.items()}
+        newest, behind, made = self.incarnation, list[int](), dict[int, list[_Run]]()
+        for file_id in sorted(fresh):
+            # First what follows the end of the newest one.
+            if _follows(file_id, ends.get(newest, -1)):
+                ends[newest] = file_id
+                made.setdefault(newest, []).append((file_id, file_id))
+            else:
+                behind.append(file_id)
+        for file_id in behind:
+            if not _belongs(file_id, newest, ends):
+                newest += 1
+            ends[newest] = file_id
+            made.setdefault(newest, []).append((file_id, file_id))
+        self._runs = _together(self._runs, made)
+        self.incarnation = newest
+        self._came.append(fresh)
+        if len(self._came) > RUNS_MAX:  # Who tells more by now tells the same.
+            self._learned, self._came = dict(self._runs), []
+
+    def _show(self) -> None:
+        self._forget(sum(map(len, self._runs.values())) - RUNS_MAX)
+        self._stored = tuple((each, tuple(_steps(self._runs[each]))) for each in sorted(self._runs))
+        self._numbers = {file_id: self.number(file_id) or 0 for file_id in self._numbers}
+
+    def _forget(self, excess: int) -> None:
+        """Forget the oldest runs of which nothing is there; never the last one."""
+        newest = max(self._runs, default=0)
+        for incarnation in sorted(self._runs) if excess > 0 else ():
+            kept = []
+            for run in self._runs[incarnation]:
+                there = any(run[0] <= file_id <= run[1] for file_id in self._numbers)
+                is_last = incarnation == newest and run is self._runs[newest][-1]
+                if excess <= 0 or there or is_last:
+                    kept.append(run)
+                else:
+                    excess -= 1
+            self._runs[incarnation] = kept
+        self._runs = {each: runs for each, runs in self._runs.items() if runs}
+
+
+def _follows(file_id: int, end: int) -> bool:
+    """Say whether a segment was made in that run of the node in which *end* was."""
+    return 0 < file_id - end <= RUN_GAP_MAX
+
+
+def _belongs(file_id: int, newest: int, ends: Mapping[int, int]) -> bool:
+    """Say whether a new segment is one of the *newest* generation; *ends* are their last ids."""
+    end = ends.get(newest, -1)
+    goes_on = any(_follows(file_id, other) for each, other in ends.items() if each != newest)
+    return file_id > end and (_follows(file_id, end) or not goes_on)
+
+
+def _together(runs: _Runs, more: _Runs) -> _Runs:
+    return {
+        each: _joined([*runs.get(each, ()), *more.get(each, ())])
+        for each in runs.keys() | more.keys()
+    }
+
+
+def _joined(runs: Sequence[_Run]) -> list[_Run]:
+    """Return the same ids in as few runs as can be, ascending."""
+    made: list[_Run] = []
+    for first, last in sorted(runs):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = made[-1][0], max(last, made[-1][1])
+        else:
+            made.append((first, last))
+    return made
+
+
+def _steps(runs: Sequence[_Run]) -> Iterator[int]:
+    at = 0
+    for first, last in runs:
+        yield first - at
+        yield last - first
+        at = last
+
+
+def _stored_runs(stored: Stored) -> _Runs:
+    return {each: list(_runs_of(steps)) for each, steps in stored}
+
+
+def _runs_of(steps: Sequence[int]) -> Iterator[_Run]:
+    at = 0
+    for before, length in zip(steps[::2], steps[1::2], strict=False):
+        first = at + before
+        at = first + length
+        yield first, at

@@ -1,0 +1,1 @@
+"""Writes agreed mutations as Avro bytes, by a plan for each table."""

@@ -1,0 +1,3 @@
+"""What a change says about lists that are not frozen."""
+
+CELLS, READ = "cells", "read"

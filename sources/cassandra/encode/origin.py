@@ -1,0 +1,24 @@
+"""Where a change was read: the node, the place in its log, and the copies read by then."""
+
+from typing import Final
+
+from headrace.plugins.origin import DebeziumSource, Origin, SourceField
+
+TABLE_NODE: Final = "table"  # The node of a change that was read from a table.
+ORIGIN: Final = Origin(
+    fields={"copies": "int", "node": "string", "segment": "long", "position": "long"},
+    of_table={"node": TABLE_NODE},
+    # As Debezium's connector for Cassandra writes it.
+    debezium=DebeziumSource(
+        connector="cassandra",
+        db="NULL",
+        name="node",
+        fields=(
+            SourceField(name="cluster"),
+            SourceField(name="file", of="segment", as_text=True),
+            SourceField(name="pos", of="position"),
+            SourceField(name="keyspace", of="sourceKeyspace"),
+            SourceField(name="table", of="sourceTable"),
+        ),
+    ),
+)

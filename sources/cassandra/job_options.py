@@ -1,0 +1,123 @@
+"""Changes that commands make to the options of the Cassandra source, as a job file has them.
+
+Values are as written: references to secrets are not resolved.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.plugins import ConfigError, FolderLogs, Problem, ServiceWishes
+
+FOLDER_OPTIONS: Final = ("schema", "consistency")
+TABLE_PLUGIN: Final = "cassandra-table"
+ONLY_NODE: Final = "node1"
+MEMORY_SECONDS: Final = 14_400  # The default.
+_ANY_COPY: Final = {"consistency": "ONE"}
+_PLACES: Final = ("path", "url")
+_CONTACT: Final = ("contact_points", "username", "password", "tls_ca")
+
+Options = Mapping[str, Any]  # Any: as written.
+
+
+def of_folder(folder: Path, options: Mapping[str, str]) -> FolderLogs:
+    """Return the options for the logs in *folder*; see `LogArchive.of_folder`."""
+    nodes = _nodes_in(folder)
+    given: dict[str, Any] = {"nodes": nodes}
+    schema = options.get("schema") or _schema_beside(folder)
+    if schema is not None:
+        given["schema"] = str(schema)
+    if "consistency" in options:
+        given["consistency"] = options["consistency"]
+    return FolderLogs(given, is_archive=bool(set(nodes) - {ONLY_NODE}))
+
+
+def log_by_log(options: Options) -> Sequence[Options]:
+    """Return options for each node; see `LogArchive.log_by_log`."""
+    nodes = options.get("nodes")
+    if not isinstance(nodes, Mapping):
+        raise ConfigError([Problem("source.nodes", "is required to read log by log")])
+    return [
+        {**options, **_ANY_COPY, "nodes": {node: _path_of(place)}} for node, place in nodes.items()
+    ]
+
+
+def any_copy(options: Options) -> Options:
+    """Return options with which one copy is enough."""
+    return {**options, **_ANY_COPY}
+
+
+def past_gaps(options: Options) -> Options:
+    """Return options with which gaps are passed, unless the options say otherwise."""
+    return {"gaps": "expire", **options}
+
+
+def table_problem(options: Options) -> Problem | None:
+    """Return why tables cannot be read; see `TableReading.table_problem`."""
+    if options.get("contact_points"):
+        return None
+    hint = "give the job's source contact_points: a table is read by CQL"
+    return Problem("source.contact_points", "is required to read tables", hint)
+
+
+def of_table(options: Options, table: str) -> Options:
+    """Return the options of the source `cassandra-table` for *table*."""
+    shared = {name: options[name] for name in _CONTACT if name in options}
+    return {"plugin": TABLE_PLUGIN, "table": table, **shared}
+
+
+def of_service(options: Options, wishes: ServiceWishes) -> Options:
+    """Return options for the service `cdc`; see `SidecarService.of_service`."""
+    made = {
+        **options,
+        "expiry_seconds": wishes.watermark_seconds,
+        "dedup_window_seconds": min(MEMORY_SECONDS, wishes.watermark_seconds),
+        "segments_per_batch_max": wishes.max_commit_logs,
+        "records_max": wishes.max_watermarker_size,
+    }
+    nodes = options.get("nodes")
+    if wishes.datacenter is not None and isinstance(nodes, Mapping):
+        made["nodes"] = _nodes_of(nodes, wishes.datacenter)
+    return made
+
+
+def _nodes_of(nodes: Options, datacenter: str) -> Options:
+    """Return the nodes of a data centre. Raises ConfigError where there are none."""
+    kept = {
+        name: node
+        for name, node in nodes.items()
+        if (node.get("dc", "dc1") if isinstance(node, Mapping) else "dc1") == datacenter
+    }
+    if not kept:
+        problem = Problem("datacenter", f"no node of the worker's file is in {datacenter!r}")
+        raise ConfigError([problem])
+    return kept
+
+
+def _path_of(place: object) -> object:
+    """Return the place of a node's log, without its tokens: a single log may hold all of them."""
+    if not isinstance(place, Mapping):
+        return place
+    return {name: place[name] for name in _PLACES if name in place}
+
+
+def _nodes_in(folder: Path) -> dict[str, str]:
+    """Return the folders in *folder* by name, as nodes; *folder* itself if it has only segments.
+
+    Raises:
+        ConfigError: it is missing.
+
+    """
+    try:
+        children = sorted(folder.iterdir())
+    except OSError as error:
+        hint = "give a folder that every machine of the cluster has"
+        said = f"{folder}: {error.strerror}"
+        raise ConfigError([Problem("path", said, hint)]) from error
+    nodes = {each.name: str(each) for each in children if each.is_dir() and each.name[0] != "."}
+    return nodes or {ONLY_NODE: str(folder)}
+
+
+def _schema_beside(folder: Path) -> Path | None:
+    places = (folder / "schema.cql", folder.parent / "schema.cql")
+    return next((place for place in places if place.is_file()), None)

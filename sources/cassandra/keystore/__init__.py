@@ -1,0 +1,1 @@
+"""Reads the keys of encrypted segments from Java key stores."""

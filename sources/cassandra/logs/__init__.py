@@ -1,0 +1,1 @@
+"""A node's log on disk: its directory, index files, pins and reads of earlier entries."""

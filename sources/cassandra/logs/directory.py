@@ -1,0 +1,470 @@
+"""Where segment bytes come from: the protocol, and its first implementation, a `cdc_raw` directory.
+
+A live segment may be read up to the offset in its index file, a final one to the end of its sync
+markers (I6). Rules cite section 1 of docs/commit-log.md. Blocking file I/O; for one thread.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.sources.cassandra.commitlog.manifest import Manifest, file_of, incarnation_of
+from headrace.sources.cassandra.commitlog.segment import (
+    HEADER_BYTES_MAX,
+    Index,
+    index_name,
+    indexed_segments,
+    log_name,
+    parse_descriptor,
+    parse_index,
+    parse_name,
+)
+from headrace.sources.cassandra.errors import (
+    END_OFFSET,
+    LogUnreadableError,
+    NotAFileError,
+    NotCdcDirectoryError,
+    SegmentError,
+)
+from headrace.sources.cassandra.logs import last_seen, pins, rescued_copies
+from headrace.sources.cassandra.logs.index_files import INDEX_BYTES_MAX, IndexFiles
+from headrace.sources.cassandra.logs.pins import FOLDER, HoldError
+from headrace.sources.cassandra.logs.regular import flaw_of, open_regular, read_regular
+from headrace.sources.cassandra.logs.rescued_copies import Rescued
+
+if TYPE_CHECKING:
+    from headrace.plugins import RetriableError
+
+NO_LIMIT: Final = -1
+Arcs = tuple[tuple[int, int], ...]  # Tokens, inclusive and ascending; none: all.
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment with CDC data, as listed; `segment_id` is its number in the log's `Manifest`.
+
+    `limit` is the logical offset up to which it is durable, NO_LIMIT when it is final. `missing`:
+    there is only its index, and so it held CDC data that cannot be read any more. `unwatched`: what
+    came right before it may have gone unseen. Nothing of it that ends behind `until` is wanted.
+    `told`: of a final one, the logical offset up to which its index vouches for sections; else 0.
+    """
+
+    segment_id: int
+    name: str
+    limit: int
+    missing: bool = False
+    unwatched: bool = False
+    until: int = END_OFFSET
+    told: int = 0
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing will be added to it, and all of it is wanted."""
+        return self.limit == NO_LIMIT and self.until == END_OFFSET
+
+    @property
+    def end(self) -> int:
+        """Up to where it may be read: a logical offset."""
+        return min(END_OFFSET if self.limit == NO_LIMIT else self.limit, self.until)
+
+
+class SegmentBytes(Protocol):
+    """An open segment."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came; 0 is the end of the file."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class LogReader(Protocol):
+    """One node's log. The entry-point group `headrace.log_readers` brings more of them."""
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that hold CDC data now, by ascending number."""
+
+    def open(self, segment: SegmentInfo) -> SegmentBytes:
+        """Open a listed segment. Raises FileNotFoundError when it has vanished."""
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Leave out, where that saves something, what is not needed from now on.
+
+        That is: entries of single updates of the tables *passed*, and of system tables that are not
+        *kept*; and tokens outside of *arcs*, inclusive and ascending. Returns whether what was read
+        ahead may miss what is needed now: then the open segment is framed again from its marker.
+        """
+
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return the mutation of *length* bytes whose entry ends there, and open no segment.
+
+        None where that cannot be, or there is none.
+        """
+
+
+class NodeLog(LogReader, Protocol):
+    """A node's log as a job has it: it can be ended early, and surveyed."""
+
+    manifest: Manifest
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place."""
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a listed segment's file."""
+
+    def close(self) -> None:
+        """Give back connections. Safe to call twice, and not the end."""
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a listed segment was written to last, in ms since 1970."""
+
+
+class SegmentFile:
+    """A segment in a file; `bytes_read` counts what was read of it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open *path*; its inode stays readable after the name is gone.
+
+        Raises:
+            FileNotFoundError: it has vanished.
+            LogUnreadableError: it is not for us to read.
+
+        """
+        self._path = path
+        try:
+            self._descriptor: int | None = open_regular(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        self.bytes_read = 0
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Read file bytes at *offset* and return how many came."""
+        assert self._descriptor is not None, "the segment is closed"  # noqa: S101 (our own bug)
+        try:
+            came = os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        self.bytes_read += came
+        return came
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class LogDirectory:
+    """A node's `cdc_raw` directory."""
+
+    def __init__(
+        self,
+        path: Path,
+        commitlog: Path | None = None,
+        *,
+        hold: Path | None = None,
+        may_be_gone: bool = False,
+    ) -> None:
+        """Look at *path* when segments are listed, and at the node's *commitlog* directory.
+
+        The latter says earlier that a segment is final which a crash left without COMPLETED. In
+        *hold* there are links of segments that are no longer in *path*. A directory that
+        *may_be_gone* may be missing at first.
+        """
+        self.path = path
+        self.hold = hold
+        self.folders = (path,) if hold is None else (path, hold)
+        self.manifest = Manifest()
+        self.flaws: Sequence[RetriableError] = ()
+        """What is wrong with index files, where that stayed so while segments were listed.
+
+        And what is skipped, because it is not a file.
+        """
+        self._commitlog = commitlog
+        self._indexes = IndexFiles()  # Of segments that may be written to.
+        self._is_plain: dict[int, bool] = {}  # Of the same ones.
+        self._told: dict[int, int] = {}  # Of the others; see `SegmentInfo`.
+        self._others: Sequence[NotAFileError] = ()  # With a segment's name, but not a file.
+        self._listed = False
+        self._may_be_gone = may_be_gone
+        self._until: tuple[int, int] | None = None
+
+    def end_at(self, segment_id: int, offset: int) -> None:
+        """List nothing behind this place: bulk work ends where it was planned to."""
+        self._until = (segment_id, offset)
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Return the segments that have an index file, by ascending number.
+
+        One without holds no durable CDC data yet. One with a later one beside it is final even if
+        its index never said COMPLETED: a crash can leave that (1.5).
+
+        Raises:
+            NotCdcDirectoryError: the path is not a directory, or has only other things.
+
+        """
+        names = self._names()
+        indexed = indexed_segments(names)
+        numbers = self.manifest.note(indexed.keys())
+        listed = sorted((numbers[file_id], file_id) for file_id in indexed)
+        there = {number: indexed[n] for number, n in listed if indexed[n] in names}
+        newest, written = max(there, default=0), self._written(there)
+        breaks = () if self.hold is None else last_seen.load(self.hold).breaks
+        told = self._told_of({n: name for n, name in there.items() if n not in written})
+        # An index of the newest may come before its log, where something copies both.
+        found = [
+            SegmentInfo(
+                number,
+                indexed[file_id],
+                written.get(number, NO_LIMIT),
+                missing=number not in there,
+                unwatched=file_id in breaks,
+                told=told.get(number, 0),
+            )
+            for number, file_id in listed
+            if number in there or number < newest
+        ]
+        return found if self._until is None else list(ended(found, *self._until))
+
+    def _written(self, there: Mapping[int, str]) -> Mapping[int, int]:
+        """Return the segments that may still be written to, and up to where they are durable.
+
+        *there* are the names of all, by ascending number. A generation's last one is final, too,
+        when the node has started to write a later generation.
+        """
+        last_ones = {incarnation_of(number): number for number in there}
+        found: dict[int, int] = {}
+        for number in sorted(last_ones.values(), reverse=True):
+            name = there[number]
+            index = self._index(number, name)
+            if found or (index is not None and index.completed) or self._let_go(number, name):
+                continue
+            found[number] = index.offset if index else 0
+        self._indexes.keep(last_ones.values())
+        flaws = [*self._others, *self._indexes.flaws]
+        if flaws or self.flaws:
+            self.flaws = flaws
+        self._is_plain = {n: plain for n, plain in self._is_plain.items() if n in found}
+        return found
+
+    def _told_of(self, final: Mapping[int, str]) -> Mapping[int, int]:
+        """Return up to where the indexes of *final* segments vouch for sections.
+
+        Each is read once: a replay may write less into it later.
+        """
+        found = {number: self._told[number] for number in final if number in self._told}
+        for number in final.keys() - found.keys():
+            content = self._index_content(final[number])
+            index = None if content is None else parse_index(content[1])
+            if index is not None:
+                with contextlib.suppress(FileNotFoundError):  # Its reader reports it.
+                    found[number] = index.told(self.find(final[number]).stat().st_size)
+        self._told = found
+        return found
+
+    def _let_go(self, number: int, name: str) -> bool:
+        """Say whether the node has no name for a segment any more, but has for a later one."""
+        if self._commitlog is None:
+            return False
+        try:
+            names = _listing(self._commitlog)
+        except OSError as error:
+            raise _unreadable(self._commitlog, error) from error
+        ids = (parsed[1] for each in names if (parsed := parse_name(each)))
+        later = (n > file_of(number) or (self.manifest.number(n) or 0) > number for n in ids)
+        return name not in names and any(later)
+
+    def open(self, segment: SegmentInfo) -> SegmentFile:
+        """Open a listed segment."""
+        return SegmentFile(self.find(segment.name))
+
+    def find(self, name: str) -> Path:
+        """Return where a file is. Raises FileNotFoundError when it is nowhere."""
+        for folder in self.folders:  # Linked into the second before it leaves the first.
+            with contextlib.suppress(FileNotFoundError):
+                if flaw_of(folder / name) is None:
+                    return folder / name
+        raise FileNotFoundError(self.path / name)
+
+    def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
+        """Nothing: to read all costs less."""
+        del passed, kept, arcs
+        return False
+
+    def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
+        """Return a copy that was kept of a segment that is gone."""
+        del length
+        return rescued_copies.load(self.path / FOLDER, file_of(segment_id), position)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def size_of(self, segment: SegmentInfo) -> int:
+        """Return the bytes of a segment's file; 0 when it was disposed of just now."""
+        try:
+            return self.find(segment.name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def modified_ms(self, segment: SegmentInfo) -> float:
+        """Return when a segment was written to last, in ms since 1970; 0 when it is gone."""
+        try:
+            return self.find(segment.name).stat().st_mtime * 1000
+        except FileNotFoundError:
+            return 0
+
+    def _names(self) -> frozenset[str]:
+        try:
+            names, others = _files(self.path)
+        except OSError as error:
+            if self._listed or self._may_be_gone:  # A disk or a mount that fails for now.
+                raise _unreadable(self.path, error) from error
+            raise NotCdcDirectoryError(
+                f"expected a cdc_raw directory, found {error.strerror}",
+                place=str(self.path),
+                hint="give the directory that cdc_raw_directory names in cassandra.yaml; of a node "
+                "that is gone name it under source.absent",
+            ) from error
+        visible = [name for name in {*names, *others} if not name.startswith(".")]
+        if visible and not any(name.startswith("CommitLog-") for name in visible):
+            raise NotCdcDirectoryError(
+                f"expected CommitLog-<version>-<id>.log files, found {min(visible)!r}",
+                place=str(self.path),
+                hint="give the directory that cdc_raw_directory names in cassandra.yaml",
+            )
+        if not self._listed:
+            self._recall()
+        self._listed = True
+        held, more = self._held()
+        flawed = [self.path / name for name in others]
+        flawed += [self.hold / name for name in more] if self.hold is not None else []
+        self._others = [flaw for path in sorted(flawed) if (flaw := _flaw(path))]
+        return names | held
+
+    def _recall(self) -> None:
+        """Know of the log what jobs knew that left notes beside it."""
+        with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
+            for need in pins.read_all(self.path / FOLDER):
+                self.manifest.hear(need.listed)
+
+    def _held(self) -> tuple[frozenset[str], Collection[str]]:
+        try:
+            return (frozenset(), ()) if self.hold is None else _files(self.hold)
+        except FileNotFoundError:  # Nothing was held yet.
+            return frozenset(), ()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def _index(self, number: int, name: str) -> Index | None:
+        found = self._index_content(name)
+        if found is None:
+            return None
+        path, content = found
+        return self._indexes.look(
+            number, content, place=str(path), end=lambda: self._end(number, name)
+        )
+
+    def _index_content(self, name: str) -> tuple[Path, bytes] | None:
+        """Return the index file of the segment *name*, and what is in it."""
+        for folder in self.folders:  # Opened at once: each listing comes here for each segment.
+            path = folder / index_name(name)
+            try:
+                return path, read_regular(path, INDEX_BYTES_MAX)
+            except (FileNotFoundError, NotAFileError):
+                continue
+            except OSError as error:
+                raise _unreadable(path, error) from error
+        return None
+
+    def _end(self, number: int, name: str) -> int:
+        """Return what no offset in a segment is beyond: of a plain one, its file's length."""
+        try:
+            path = self.find(name)
+            if number not in self._is_plain:
+                self._is_plain[number] = _is_plain(path)
+            return path.stat().st_size if self._is_plain[number] else END_OFFSET
+        except OSError:  # Its reader reports it.
+            return END_OFFSET
+
+
+def sizes_in(path: Path) -> dict[str, int]:
+    """Return the bytes of the segments in a folder and of their indexes, as Cassandra counts them.
+
+    Raises OSError.
+    """
+    found = {}
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if _is_named(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    return found
+
+
+def ended(found: Iterable[SegmentInfo], last: int, offset: int) -> Iterator[SegmentInfo]:
+    """Yield what is listed of a log that is to end at *offset* of segment *last*."""
+    for info in found:
+        if info.segment_id < last or (info.segment_id == last and offset == END_OFFSET):
+            yield info
+        elif info.segment_id == last and offset:
+            yield replace(info, until=offset)
+
+
+def _is_plain(path: Path) -> bool:
+    """Say whether offsets in a segment are places in its file: neither compressed nor encrypted."""
+    try:
+        head = read_regular(path, HEADER_BYTES_MAX)
+    except NotAFileError:  # Its reader reports it.
+        return False
+    try:
+        return parse_descriptor(head, place=str(path)).wrapping is None
+    except SegmentError:  # Its reader reports it.
+        return False
+
+
+def _is_named(name: str) -> bool:
+    """Say whether a name is that of a segment or of an index."""
+    is_ours = name.startswith("CommitLog-")
+    return is_ours and bool(parse_name(name) or parse_name(log_name(name)))
+
+
+def _files(path: Path) -> tuple[frozenset[str], Collection[str]]:
+    """Return the names in a folder, except those of segments and indexes that are not files.
+
+    The latter come second.
+    """
+    with os.scandir(path) as entries:
+        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    others = [name for name, is_file in found.items() if not is_file and _is_named(name)]
+    return frozenset(found.keys() - set(others)), others
+
+
+def _flaw(path: Path) -> NotAFileError | None:
+    try:
+        return flaw_of(path)
+    except OSError:  # It went away just now.
+        return None
+
+
+def _listing(path: Path) -> frozenset[str]:
+    return frozenset(entry.name for entry in os.scandir(path))
+
+
+def _unreadable(path: Path, error: OSError) -> LogUnreadableError:
+    hint = "the files of cdc_raw belong to the user that runs Cassandra"
+    return LogUnreadableError(f"cannot be read: {error.strerror}", place=str(path), hint=hint)
+
+
+def identity(path: str) -> object:
+    """Return what is the same for one directory by any path, also where it is mounted twice."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (a path as it was given)
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,122 @@
+"""The index files of a live log, and what is wrong with a malformed one.
+
+Cassandra truncates an index and writes it again, so a look may find it empty, or half-written: then
+what it said before counts. One that stays so is reported. For one thread; reads no files.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.plugins import RetriableError
+from headrace.sources.cassandra.commitlog.segment import Index, parse_index
+from headrace.sources.cassandra.errors import BadIndexError, NotAFileError
+
+INDEX_BYTES_MAX: Final = 64  # A longer file is not an index.
+LOOKS: Final = 3  # In a row at the same nonsense, until it is reported.
+_FORM: Final = "<offset>, or <offset> and below it COMPLETED"
+_HINT: Final = (
+    "what it said before counts; Cassandra writes it again at its next sync. If it stays so, the "
+    "rest of the segment is read when the node begins another one"
+)
+
+
+@dataclass(slots=True)
+class _File:
+    """One index: what it holds, what of that was usable last, and how often it was not since."""
+
+    content: bytes = b""
+    index: Index | None = None
+    looks: int = 0
+    flaw: BadIndexError | None = None
+
+
+class IndexFiles:
+    """See the module. Segments go by their numbers in a log's `Manifest`."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._files: dict[int, _File] = {}
+
+    @property
+    def flaws(self) -> Iterable[BadIndexError]:
+        """What stayed nonsense, of each file that does now."""
+        return [file.flaw for file in self._files.values() if file.flaw is not None]
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Forget all others."""
+        self._files = {number: self._files[number] for number in numbers if number in self._files}
+
+    def look(
+        self, number: int, content: bytes, *, place: str, end: Callable[[], int]
+    ) -> Index | None:
+        """Return the furthest that an index said, whose file holds *content* now; None is nothing.
+
+        *end* is asked where the segment ends, before an offset that is new is believed.
+        """
+        file = self._files.setdefault(number, _File())
+        if content == file.content and file.index is not None and not file.looks:
+            return file.index
+        said = parse_index(content)
+        expected = _FORM if said is None else _expected(said, file.index, end)
+        if not expected:
+            file.index, file.looks, file.flaw = said, 0, None
+        else:
+            file.looks = file.looks + 1 if content == file.content else 1
+            told = file.looks >= LOOKS
+            file.flaw = bad_index(content, expected, place=place) if told else None
+        file.content = content
+        return file.index
+
+
+def bad_index(content: bytes, expected: str = _FORM, *, place: str) -> BadIndexError:
+    """Return the error for an index file that holds *content*."""
+    found = repr(content.decode("ascii", "backslashreplace")) if content else "an empty file"
+    return BadIndexError(f"expected {expected}; found {found}", place=place, hint=_HINT)
+
+
+def _expected(said: Index, before: Index | None, end: Callable[[], int]) -> str:
+    """Return what is expected instead of *said*; nothing if it can be true."""
+    if said.completed:  # Its offset means nothing: a replay writes another one.
+        return ""
+    if before is not None and before.completed:
+        return "COMPLETED, as it said before"
+    if before is not None and said.offset < before.offset:
+        return f"an offset from {before.offset} on, as it said before"
+    return f"an offset within the segment, up to {end()}" if said.offset > end() else ""
+
+
+class Log(Protocol):
+    """Where flaws are reported."""
+
+    def warning(self, event: str, **about: str) -> object:
+        """Log an event."""
+
+
+class FlawsTold:
+    """The flaws that were reported, so that each change is reported once."""
+
+    def __init__(self) -> None:
+        """Nothing is reported yet."""
+        self._told: Collection[str] = ()
+
+    def new(self, flaws: Iterable[RetriableError]) -> Sequence[RetriableError]:
+        """Return those that are new since the last call."""
+        found = {str(flaw): flaw for flaw in flaws}
+        told, self._told = self._told, found.keys()
+        return [found[name] for name in sorted(found.keys() - told)]
+
+    def tell(self, flaws: Iterable[RetriableError], log: Log, **about: str) -> None:
+        """Warn in *log* of those that are new since the last call.
+
+        *about* says whose they are.
+        """
+        for flaw in self.new(flaws):
+            log.warning(
+                "file_skipped" if isinstance(flaw, NotAFileError) else "index_unusable",
+                **about,
+                place=flaw.place,
+                error_code=flaw.code,
+                error=flaw.message,
+                hint=flaw.hint,
+            )

@@ -1,0 +1,238 @@
+"""Finds places that users name in the logs, and how much lies behind: by names and sizes only."""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headrace.plugins import Backlog, ConfigError, Problem
+from headrace.sources.cassandra.commitlog.manifest import Stored, file_of
+from headrace.sources.cassandra.errors import END_OFFSET, LogUnreadableError
+from headrace.sources.cassandra.logs.directory import NodeLog, SegmentInfo
+from headrace.sources.cassandra.ring.log_slots import SEATS_MAX
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
+from headrace.sources.cassandra.state.gaps import START
+
+Logs = Mapping[str, NodeLog]
+
+_PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
+_EARLIEST, _LATEST = "earliest", "latest"
+_HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
+
+
+def acquaint(logs: Logs, state: CdcState) -> None:
+    """Let *logs* know what *state* knows of them; it must be done before they are listed for it."""
+    for node, log in logs.items():
+        marker = state.furthest(node)
+        if stored := state.manifests.get(node):
+            log.manifest.learn(stored)
+        elif marker != START:  # Of a release that kept none, or of a place that people gave.
+            log.manifest.begin_at(file_of(marker.segment_id))
+
+
+def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
+    """Return, for each node, the bytes of its log after the marker, and how many segments.
+
+    Of a log that cannot be listed now it says why.
+    """
+    found = []
+    if state is not None:
+        acquaint(logs, state)
+    for node, log in logs.items():
+        marker = state.markers.get(node) if state else None
+        try:
+            segments = log.segments()
+        except LogUnreadableError as error:  # The others can be found.
+            place = f"{error.place}: " if error.place else ""
+            problem = f"{error.code}: {place}{error.message}"
+            part = Backlog(partition={"node": node}, size_bytes=0, files=0, problem=problem)
+            found.append(part)
+            continue
+        sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in segments]
+        left = [size for size in sizes if size]
+        found.append(Backlog(partition={"node": node}, size_bytes=sum(left), files=len(left)))
+    return found
+
+
+def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
+    """Return *state* with its markers moved on by about *size_bytes* of all logs together.
+
+    By whole segments, and what is durable of a newest one, where a section ends; at least by one
+    if there is any. All logs come closer to their ends by the same part, so copies meet soon.
+    """
+    acquaint(logs, state)
+    markers = {node: state.markers.get(node, START) for node in logs}
+    steps: list[tuple[float, str, int, Marker]] = []
+    for node, log in logs.items():
+        left = [(s, _left(log, s, markers[node])) for s in log.segments() if s.end]
+        whole, size_before = sum(size for _, size in left), 0
+        for segment, size in left:
+            size_before += size
+            steps.append((size_before / max(1, whole), node, size, _end_of(segment)))
+    taken = 0
+    for _, node, size, end in sorted(steps, key=lambda step: step[0]):
+        if end > markers[node]:
+            if taken and taken + size > size_bytes:
+                break
+            taken += size
+            markers[node] = end
+    return replace(state, markers=markers, manifests=_manifests(logs))
+
+
+def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[Marker, Marker]]:
+    """Cut what lies behind *marker* into parts of about *size_bytes*, by places, ascending.
+
+    Segments stay together, unless they are larger. The last part of a compressed one has more.
+    """
+    found: list[tuple[Marker, Marker]] = []
+    begin, at, taken = marker, marker, 0
+    for segment in log.segments():
+        left = _left(log, segment, marker)
+        if not left:
+            continue
+        if taken and taken + left > size_bytes:
+            found.append((begin, at))
+            begin, taken = at, 0
+        first = marker.offset if segment.segment_id == marker.segment_id else 0
+        parts = -(-left // size_bytes)
+        for number in range(1, parts):
+            at = Marker(segment.segment_id, first + left * number // parts)
+            found.append((begin, at))
+            begin = at
+        taken += left // parts
+        at = _end_of(segment)
+    return [*found, (begin, at)] if taken else found
+
+
+def spared_bytes(
+    log: NodeLog, marker: Marker, spared: Callable[[SegmentInfo], Sequence[tuple[int, int]]]
+) -> int:
+    """Return how many bytes behind *marker* lie in the parts of segments that *spared* gives."""
+    return sum(
+        max(0, end - max(begin, marker.offset if segment.segment_id == marker.segment_id else 0))
+        for segment in log.segments()
+        if segment.segment_id >= marker.segment_id
+        for begin, end in spared(segment)
+    )
+
+
+def located(logs: Logs, state: CdcState, target: str) -> CdcState:
+    """Return *state* with the markers that *target* means.
+
+    Raises:
+        ConfigError: no log has such a place.
+
+    """
+    acquaint(logs, state)
+    for node, offset in _offsets(logs, target.strip()).items():
+        if node in state.hosts or len(logs) <= SEATS_MAX:  # Else the split reads it not.
+            state = state.moved({"node": node}, offset)
+    return replace(state, manifests=_manifests(logs))
+
+
+def check_place(target: str) -> None:
+    """Refuse what is not a place in any log. Raises ConfigError."""
+    _places(target.strip())
+
+
+def _manifests(logs: Logs) -> Mapping[str, Stored]:
+    """Return what is listed, so that what a log has below a marker is old."""
+    for log in logs.values():
+        log.segments()
+    return {node: log.manifest.stored() for node, log in logs.items()}
+
+
+def _offsets(logs: Logs, target: str) -> Mapping[str, Mapping[str, int | str] | None]:
+    if target.lower() == _EARLIEST:
+        return dict.fromkeys(logs)
+    if target.lower() == _LATEST:
+        return {node: _end(log) for node, log in logs.items()}
+    if (time_ms := _time_ms(target)) is not None:
+        return {node: _from_time(log, time_ms) for node, log in logs.items()}
+    offsets: dict[str, Mapping[str, int | str] | None] = {}
+    for place in _places(target):
+        node = _node_of(logs, place["node"], int(place["segment"]))
+        number = logs[node].manifest.number(int(place["segment"])) or 0
+        offsets[node] = Marker(number, int(place["offset"])).shown()
+    return offsets
+
+
+def _places(target: str) -> Sequence[re.Match[str]]:
+    """Return the segments and offsets in *target*; none if it is a word or a time."""
+    if target.lower() in (_EARLIEST, _LATEST) or _time_ms(target) is not None:
+        return ()
+    found = []
+    for part in target.split(","):
+        place = _PLACE.fullmatch(part.strip())
+        if place is None:
+            raise _no_position(f"{part.strip()[:48]!r} is not a position", _HINT)
+        found.append(place)
+    return found
+
+
+def _time_ms(target: str) -> float | None:
+    """Return ms since 1970, or None if *target* is not a time. One without a zone is in UTC."""
+    try:
+        time = dt.datetime.fromisoformat(target)
+    except ValueError:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000
+
+
+def _node_of(logs: Logs, node: str | None, segment_id: int) -> str:
+    holders = [
+        name
+        for name, log in logs.items()
+        if segment_id in {file_of(segment.segment_id) for segment in log.segments()}
+    ]
+    if node is not None and node not in logs:
+        raise _no_position(f"there is no node {node[:48]!r}", f"the nodes are {', '.join(logs)}")
+    if not holders or (node is not None and node not in holders):
+        where = f"of {node}" if node else "of any node"
+        raise _no_position(f"no log {where} has segment {segment_id}", "SHOW OFFSETS shows some")
+    if node is None and len(holders) > 1:
+        hint = f"write which: {holders[0]}:{segment_id}:0"
+        raise _no_position(f"segment {segment_id} is in the logs of {', '.join(holders)}", hint)
+    return node or holders[0]
+
+
+def _end(log: NodeLog) -> Mapping[str, int | str] | None:
+    """Return where *log* ends now; None if there is nothing in it."""
+    segments = log.segments()
+    if not segments:
+        return None
+    return _end_of(segments[-1]).shown()
+
+
+def _end_of(segment: SegmentInfo) -> Marker:
+    return Marker(segment.segment_id, segment.end)
+
+
+def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
+    """Return the start of the first segment written to at or after a time; else the end.
+
+    Nothing that was logged later lies before it. What was logged earlier can lie behind it.
+    """
+    for segment in log.segments():
+        # Ids begin with the time in ms at which the node started. Times of files can be lost.
+        if max(log.modified_ms(segment), file_of(segment.segment_id)) >= time_ms:
+            return Marker(segment.segment_id, 0).shown()
+    return _end(log)
+
+
+def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
+    """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
+    if segment.segment_id < marker.segment_id:
+        return 0
+    read = marker.offset if segment.segment_id == marker.segment_id else 0
+    if segment.end != END_OFFSET:
+        return max(0, segment.end - read)
+    if read == END_OFFSET:
+        return 0
+    size = log.size_of(segment)
+    return max(1, size - read) if size else 0
+
+
+def _no_position(message: str, hint: str) -> ConfigError:
+    return ConfigError([Problem("position", message, hint)])

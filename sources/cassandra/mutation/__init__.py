@@ -1,0 +1,1 @@
+"""Turns the bytes of an entry into operations, changes and JSON."""

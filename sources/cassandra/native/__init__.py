@@ -1,0 +1,1 @@
+"""Byte operations in C, and the numbers that compiled modules share."""

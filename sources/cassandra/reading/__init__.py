@@ -1,0 +1,1 @@
+"""Reads the logs and feeds the splits."""

@@ -1,0 +1,173 @@
+"""Whether a mutation has only content that was published in other bytes: lines 17 and 19.
+
+A repair writes what replicas have in other bytes than the original write. The content of a mutation
+is its atoms; the atoms of mutations with the same token are compared. Bytes are read again from the
+logs, so a copy that no log has any more is not compared. Blocking file I/O; for one thread.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from itertools import groupby
+from typing import Final
+
+from headrace.plugins import RetriableError
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.logs.reread import Copy
+from headrace.sources.cassandra.mutation.errors import BadMutationError
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.schema_versions.epochs import Epoch
+
+ATOMS_MAX: Final = 200_000  # Cached per split for the comparisons that follow.
+# As the newest write time: no published bytes are readable; not looked up yet.
+NOTHING: Final = -(1 << 63)
+NOT_LOOKED: Final = (1 << 63) - 1
+_PUBLISHED: Final = (constants.PUBLISHED, constants.EXPIRED_PUBLISHED)
+
+Atoms = frozenset[bytes]
+
+
+class Verdict(IntEnum):
+    """What to do with a pending record whose level is met."""
+
+    LATER = 0  # Bytes cannot be read now: it stays, and each sweep retries.
+    KNOWN = 1
+    NEW = 2
+
+
+Find = Callable[[int], Copy | None]
+EpochOf = Callable[[Copy], Epoch]
+
+
+class Comparison:
+    """Compares the records of one split.
+
+    *find* reads a copy of a slot again, *epoch_of* gives the schema in force at its place.
+    """
+
+    def __init__(self, agreement: Agreement, find: Find, epoch_of: EpochOf) -> None:
+        """Compare nothing yet."""
+        self.unsure = 0
+        """How many published mutations might be known if all bytes were readable (36)."""
+        self._agreement = agreement
+        self._find = find
+        self._epoch_of = epoch_of
+        self._atoms: OrderedDict[tuple[int, int], Atoms | None] = OrderedDict()
+        self._kept = 0
+
+    def verdict(self, slot: int) -> int:
+        """Decide about a pending record whose copy's bytes are in a log."""
+        try:
+            return self._verdict(slot)
+        except RetriableError:
+            return Verdict.LATER
+
+    def _verdict(self, slot: int) -> int:
+        newest = self._agreement.newest_published(slot)
+        if newest == NOT_LOOKED:
+            newest = self.learn_newest(slot)
+        span = None if newest == NOTHING else self._span(slot)
+        # It cannot be known if all of it was written after what was published.
+        if span is not None and span[0] <= newest:
+            atoms = self._of(slot)
+            if atoms and atoms <= self._all_published(slot):
+                return Verdict.KNOWN
+        if span is None or span[0] <= newest:
+            self.unsure += any(self._of(other) is None for other in self._published(slot))
+        return Verdict.NEW
+
+    def learn_newest(self, slot: int) -> int:
+        """Read what was published of the slot's token; return its newest write time.
+
+        Raises:
+            RetriableError: a log cannot be read now.
+
+        """
+        spans = filter(None, map(self._span, self._published(slot)))
+        newest = max((newest for _, newest in spans), default=NOTHING)
+        self._agreement.learn_newest(slot, newest)
+        return newest
+
+    def compare(self, slots: Sequence[int]) -> Iterator[int]:
+        """Compare pending records; yield those that others joined and that may be published now.
+
+        A known record becomes CONTENT_KNOWN; one equal to another pending record joins it.
+        """
+        by_token = sorted((self._agreement.head(slot), slot) for slot in slots)
+        for _, group in groupby(by_token, key=lambda pair: pair[0]):
+            with suppress(RetriableError):  # Each sweep retries.
+                yield from self._compare([slot for _, slot in group])
+
+    def _compare(self, members: Sequence[int]) -> Iterator[int]:
+        """Compare pending records of one token; see `compare`."""
+        agreement = self._agreement
+        published = self._all_published(members[0])
+        waiting = self._waiting(members[0])
+        taken: set[int] = set()  # Yielded: they no longer wait.
+        for slot in members:
+            if slot in taken:
+                continue
+            agreement.check(slot)
+            atoms = self._of(slot)
+            if not atoms:
+                continue
+            other = waiting[atoms]
+            if atoms <= published:
+                agreement.know(slot)
+            elif other != slot:
+                agreement.join(slot, other)
+                if agreement.is_ready(other):
+                    yield other
+                    taken.add(other)
+                    published |= atoms
+
+    def _span(self, slot: int) -> tuple[int, int] | None:
+        """Return the oldest and newest write time in a copy, None if it is gone or does not fit."""
+        found = self._find(slot)
+        if found is None:
+            return None
+        cutter = self._epoch_of(found).atom_cutter.cutter
+        try:
+            cutter.cut(found.raw, 0, len(found.raw), found.messaging)
+        except BadMutationError:  # It was not published.
+            return None
+        cutter.span()
+        return cutter.oldest, cutter.newest
+
+    def _waiting(self, slot: int) -> dict[Atoms | None, int]:
+        """Return the oldest pending record of the token, by content."""
+        siblings = [
+            other for other, kind in self._agreement.siblings(slot) if kind == constants.PENDING
+        ]
+        oldest = sorted([slot, *siblings], key=self._agreement.number_of, reverse=True)
+        return {self._of(other): other for other in oldest}
+
+    def _published(self, slot: int) -> list[int]:
+        return [other for other, kind in self._agreement.siblings(slot) if kind in _PUBLISHED]
+
+    def _all_published(self, slot: int) -> Atoms:
+        return frozenset().union(*(self._of(other) or () for other in self._published(slot)))
+
+    def _of(self, slot: int) -> Atoms | None:
+        """Return the content of a record's mutation; None if its bytes are gone.
+
+        It is empty if the mutation does not fit the schema: it was not published.
+        """
+        d0, d1, _ = self._agreement.identity(slot)
+        if (d0, d1) in self._atoms:
+            self._atoms.move_to_end((d0, d1))
+            return self._atoms[d0, d1]
+        found = self._find(slot)
+        try:
+            atoms = self._cut(found) if found else None
+        except BadMutationError:
+            atoms = frozenset()
+        self._atoms[d0, d1] = atoms
+        self._kept += len(atoms or ())
+        while self._kept > ATOMS_MAX:
+            self._kept -= len(self._atoms.popitem(last=False)[1] or ())
+        return atoms
+
+    def _cut(self, found: Copy) -> Atoms:
+        return self._epoch_of(found).atom_cutter.atoms_of(found.raw, found.messaging)

@@ -1,0 +1,63 @@
+"""Damage in the logs: each place is reported once, by the split that keeps its log's books."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.plugins import HeadraceError, Quarantined
+from headrace.sources.cassandra.reading.split_feed import OwnedSplit
+from headrace.sources.cassandra.ring.splits import number_of, place_of
+from headrace.sources.cassandra.state.cdc_state import Marker
+
+DAMAGE_MAX: Final = 1_000  # Damaged places that are reported individually.
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """One damaged place in the log of *node*: an entry, a section, or the rest of a segment."""
+
+    node: str
+    item: Quarantined
+
+
+class Losses:
+    """The damage so far by place, and `bytes` of it that were not taken yet."""
+
+    def __init__(self, home: Callable[[str], int], splits: int) -> None:
+        """*home* returns the token whose split, one of *splits*, keeps the books of a log."""
+        self.damage: dict[str, HeadraceError] = {}
+        self.bytes = 0
+        self._home = home
+        self._splits = splits
+        self._lost: dict[int, list[Lost]] = {}
+
+    def booking(self, node: str) -> tuple[int, int]:
+        """Return the split that books what belongs to no split in a log, and the log's token."""
+        token = self._home(node)
+        return number_of(token, self._splits), token
+
+    def add(
+        self,
+        owned: Mapping[int, OwnedSplit],
+        node: str,
+        marker: Marker,
+        error: HeadraceError,
+        item: Quarantined | None,
+    ) -> None:
+        """Note damage before *marker* in a log, unless another process books it."""
+        number, token = self.booking(node)
+        books = owned.get(number)
+        if books is None or marker <= books.resumed_at(node, place_of(token)):
+            return
+        if len(self.damage) < DAMAGE_MAX:
+            self.damage.setdefault(error.place, error)
+        if item is not None:
+            self._lost.setdefault(number, []).append(Lost(node, item))
+            self.bytes += len(item.content)
+
+    def take(self, number: int) -> Sequence[Lost]:
+        """Return the damage found since the last call that split *number* books."""
+        lost = self._lost.pop(number, ())
+        for each in lost:
+            self.bytes -= len(each.item.content)
+        return lost

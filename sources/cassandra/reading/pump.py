@@ -1,0 +1,537 @@
+"""Reads every node's log once and feeds all the splits a process owns.
+
+The log furthest behind is read next, so that copies of a mutation meet soon and the records that
+wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
+from typing import Final
+
+from headrace.plugins import Demand, HeadraceError
+from headrace.sources.cassandra.agreement.intake import Intake
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
+from headrace.sources.cassandra.keystore.keys import Keys
+from headrace.sources.cassandra.logs.directory import LogReader
+from headrace.sources.cassandra.reading.comparison import Comparison
+from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
+from headrace.sources.cassandra.reading.damage import Losses, Lost
+from headrace.sources.cassandra.reading.log_tables import LogTables
+from headrace.sources.cassandra.reading.split_feed import FurtherRead, OwnedSplit, pair_of
+from headrace.sources.cassandra.ring.log_slots import Seats
+from headrace.sources.cassandra.ring.splits import arcs_of
+from headrace.sources.cassandra.state.cdc_state import (
+    Ahead,
+    CdcState,
+    Marker,
+    StoredGap,
+    StoredVersion,
+)
+from headrace.sources.cassandra.state.gaps import FAIL, RETURNED, START, LogGapError, error_of
+from headrace.sources.cassandra.state.unavailable_logs import Absence, Absences, Patience
+
+PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, with or without agreement.
+_TURN_BYTES: Final = 64 * 1024  # The least that a turn of a log with anything to read counts for.
+FETCHED_MS_MAX: Final = 10_000  # Line 8.
+_LIVE: Final = attrgetter("live")
+
+
+class Pump:
+    """All logs, all owned splits. `passes` counts the passes over the logs.
+
+    `changes` changes when something was read for a split, when a split came, went or met a gap, and
+    when other logs can be read. While it stays the same, only time may have passed.
+
+    `damage` has the damaged places met so far, `unreachable` the logs that cannot be read now: the
+    others are read, and split time stops until the log counts as absent (line 8). Nothing is read
+    while `stopped_by` is set.
+    """
+
+    def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
+        self,
+        intake: Intake,
+        logs: Mapping[str, LogReader],
+        now_ms: Callable[[], int],
+        *,
+        keys: Keys,
+        tables: Callable[[str], LogTables],
+        home: Callable[[str], int],
+        segments_per_batch_max: int,
+        gaps: str,
+        patience: Patience,
+        bears: type[LogUnreadableError],
+        records_max: int,
+        cursors: dict[str, LogCursor],
+        listed: Callable[[str], None],
+        elapsed_ms: int | None = None,
+        spared: Mapping[str, Spared],
+    ) -> None:
+        """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
+
+        *tables* gives a node's tables, *home* the token whose split keeps the books of its log.
+        *gaps* is the policy for gaps, *patience* that for unreadable logs; an error that is not a
+        *bears* stops the reading. While a split has more than *records_max* records,
+        nothing is read (line 25). *cursors* holds the cursors in use, *listed* is called after a
+        node's log was listed. Split time advances by *elapsed_ms* instead of the clock. The
+        *spared* parts of logs are skipped.
+        """
+        self.intake = intake
+        self._by_node = cursors
+        self.hosts = {node: host for host, node in enumerate(logs)}
+        self._losses = Losses(home, intake.splits)
+        self.damage = self._losses.damage
+        self.unreachable: dict[str, LogUnreadableError] = {}
+        self.passes = 0
+        self.changes = 0
+        self._standing: object = None  # What `_note_changes` compared last.
+        self.read_ms = 0
+        """How long the logs were read, with framing, digests and agreement."""
+        self.more = False
+        self.stopped_by: LogGapError | None = None
+        self._is_narrowed = False
+        self.spared = spared
+        self._records_max = records_max
+        self._listed = listed
+        self._elapsed_ms = elapsed_ms
+        self._logs = logs
+        self._keys = keys
+        self._tables = tables
+        self._gap_policy = gaps
+        self._patience = patience
+        self._bears = bears
+        self._now_ms = now_ms
+        self._segments_max = segments_per_batch_max
+        self._owned: dict[int, OwnedSplit] = {}
+        self._caught_up_ms: int | None = None
+        self._looked_ms: int | None = None
+        self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
+        self._torn: dict[int, Exception] = {}
+
+    def own(
+        self,
+        number: int,
+        agreement: Agreement,
+        resume: CdcState | None,
+        seats: Seats,
+        judge: Comparison,
+    ) -> None:
+        """Start to feed split *number* after *resume* from the logs that have *seats*.
+
+        *judge* compares its copies that differ.
+        """
+        if not self._owned:
+            self.unreachable.clear()
+        self.changes += 1
+        self.intake.own(number, agreement)
+        self.intake.judges[number] = judge
+        absences = Absences(self._patience, resume.absences if resume else {})
+        markers, schemas = (resume.markers, resume.schemas) if resume else ({}, {})
+        owned = OwnedSplit(number, agreement, dict(markers), dict(schemas), absences, seats)
+        self._owned[number] = owned
+        self._torn.pop(number, None)
+        # Another owner may have counted the time before.
+        self._caught_up_ms = self._looked_ms = None
+        unread = resume.unread if resume else {}
+        for node in sorted(seats.nodes, key=self.hosts.__getitem__):
+            is_anew = resume is not None and node not in resume.hosts
+            self._begin(owned, node, unread.get(node, ()), is_anew=is_anew)
+        owned.ahead = resume.ahead if resume else ()
+        if owned.ahead:
+            self.intake.read_further(number, FurtherRead(owned.ahead, tuple(self._logs)))
+        self._is_narrowed = False
+        self._go_on()
+
+    def reseat(self, number: int) -> None:
+        """Start to read the logs that have log slots of split *number*; stop reading the others."""
+        self.changes += 1
+        owned = self._owned[number]
+        here = owned.seats.nodes
+        for node in owned.logs.difference(here):
+            owned.logs.discard(node)
+            self._by_node[node].anew.discard(number)
+            owned.absences.read(node)
+            self.intake.unseat(number, self.hosts[node])
+        for node in here:
+            if node not in owned.logs:
+                self._begin(owned, node, (), is_anew=True)
+        self._leave_unneeded()
+        self._go_on()
+
+    def _begin(self, owned: OwnedSplit, node: str, unread: Sequence[int], *, is_anew: bool) -> None:
+        """Let a split read a log from its marker in it, if it has one."""
+        cursor, host = self._cursor(node), self.hosts[node]
+        others = [each for each in self._owned.values() if node in each.logs]
+        marker = owned.resumed.get(node, START)
+        owned.logs.add(node)
+        cursor.anew.discard(owned.number)
+        if is_anew:
+            cursor.anew.add(owned.number)
+        self.intake.seat(owned.number, host, owned.seats.of(node))
+        self.intake.resume_at(owned.number, host, *pair_of(marker))
+        cursor.expect(unread)
+        if others and marker >= cursor.marker:
+            self._stop_before_gap(owned, cursor)
+            return
+        # The cursor goes back: splits skip what they have already seen (line 11).
+        for other in others:
+            other.schemas[node] = other.versions(cursor)
+            other.resumed[node] = at = other.marker(cursor)
+            self.intake.resume_at(other.number, host, *pair_of(at))
+        cursor.seek(marker)
+        cursor.tables.restore(owned.schemas.get(node, ()), marker)
+        self.stopped_by = None  # The next pass sets it again if necessary.
+
+    def _cursor(self, node: str) -> LogCursor:
+        """Return the cursor of a log; it holds a window, so only logs that are read have one."""
+        if node not in self._by_node:
+            lose, tables = partial(self._losses.add, self._owned, node), self._tables(node)
+            self._by_node[node] = LogCursor(
+                node,
+                self._logs[node],
+                lose,
+                self._keys,
+                tables,
+                spared=self.spared.get(node),
+            )
+        return self._by_node[node]
+
+    @property
+    def cursors(self) -> Sequence[LogCursor]:
+        """The cursors of the logs that any split reads."""
+        return tuple(self._by_node.values())
+
+    def tables_of(self, node: str) -> LogTables:
+        """Return the tables of a log that is read, as of the current position."""
+        return self._by_node[node].tables
+
+    def _leave_unneeded(self) -> None:
+        """Close the logs that no split reads."""
+        self._is_narrowed = False
+        for cursor in self.cursors:
+            if not self._reading(cursor.node):
+                cursor.close()
+                del self._by_node[cursor.node]
+                if self._owned:  # Else unread logs are reported at the end.
+                    self.unreachable.pop(cursor.node, None)
+
+    def _reading(self, node: str) -> Sequence[OwnedSplit]:
+        return [owned for owned in self._owned.values() if node in owned.logs]
+
+    def _narrow(self) -> None:
+        """Pass the needed tokens to the logs."""
+        for cursor in self.cursors:
+            numbers = [owned.number for owned in self._reading(cursor.node)]
+            cursor.need(arcs_of(numbers, self.intake.splits))
+            self.intake.keep_books(self.hosts[cursor.node], *self._losses.booking(cursor.node))
+        self._is_narrowed = True
+
+    def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor) -> None:
+        """Report the gap that the other splits wait at to a joining split, if it has it too."""
+        error = self.stopped_by
+        if error is None or error.gap.node != cursor.node:
+            return
+        if self._stands_before(owned.number, error.gap):
+            owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
+
+    def _go_on(self) -> None:
+        """Resume reading when all splits are past the gap that stopped it."""
+        if self.stopped_by is None:
+            return
+        gap = self.stopped_by.gap
+        if not any(self._stands_before(each.number, gap) for each in self._reading(gap.node)):
+            self.stopped_by = None
+            self._pass_over(gap)
+
+    def _stands_before(self, number: int, gap: StoredGap) -> bool:
+        """Return whether *gap* is ahead of a split; that of an absent log is not for all."""
+        if self.markers(number)[gap.node] >= gap.end:
+            return False
+        return gap.kind != RETURNED or self._is_late(self._owned[number], gap.node)
+
+    def _pass_over(self, gap: StoredGap) -> None:
+        """Continue after *gap* if all splits are past it."""
+        cursor = self._cursor(gap.node)
+        if all(each.marker(cursor) >= gap.end for each in self._reading(gap.node)):
+            cursor.pass_over(gap)
+
+    def disown(self, number: int) -> None:
+        """Stop feeding split *number*."""
+        self.changes += 1
+        if self._owned.pop(number, None) is not None:
+            self.intake.own(number, None)
+        self.take_lost(number)
+        if not self._owned:
+            self.stopped_by = None
+        self._go_on()
+        self._leave_unneeded()
+
+    def markers(self, number: int) -> dict[str, Marker]:
+        """Return how far split *number* has seen each log that it reads or did read (line 12)."""
+        owned = self._owned[number]
+        markers = {n: at for n, at in owned.resumed.items() if n in self.hosts}
+        for cursor in self._cursors(owned):
+            markers[cursor.node] = owned.marker(cursor)
+        return markers
+
+    def _cursors(self, owned: OwnedSplit) -> Sequence[LogCursor]:
+        return [cursor for node, cursor in self._by_node.items() if node in owned.logs]
+
+    def ahead(self, number: int) -> tuple[Ahead, ...]:
+        """Return the tokens of which split *number* has read more than its markers say."""
+        owned = self._owned[number]
+        if owned.ahead and not owned.catch_up(self.markers(number)):
+            self.intake.read_further(number, None)
+        return owned.ahead
+
+    def schemas(
+        self, number: int, needed: Mapping[str, Marker] | None = None
+    ) -> dict[str, tuple[StoredVersion, ...]]:
+        """Return the schema versions that split *number* needs of each log.
+
+        They are those in force from *needed* on, or from the split's marker.
+        """
+        owned, needed = self._owned[number], needed or {}
+        return {
+            cursor.node: owned.versions(cursor, needed.get(cursor.node))
+            for cursor in self._cursors(owned)
+        }
+
+    def unread(self, number: int, markers: Mapping[str, Marker]) -> dict[str, tuple[int, ...]]:
+        """Return the segments that split *number*, at *markers*, has listed and not started."""
+        here = self._cursors(self._owned[number])
+        found = {c.node: c.unread_after(markers[c.node]) for c in here}
+        return {node: ids for node, ids in found.items() if ids}
+
+    def take_gaps(self, number: int) -> Sequence[StoredGap]:
+        """Return the gaps that split *number* met since the last call."""
+        gaps, self._owned[number].gaps = self._owned[number].gaps, []
+        return gaps
+
+    def take_lost(self, number: int) -> Sequence[Lost]:
+        """See `Losses.take`."""
+        return self._losses.take(number)
+
+    def books_of(self, number: int) -> Sequence[str]:
+        """Return the logs for which split *number* books what belongs to no split."""
+        here = self._owned[number].logs
+        return [n for n in self.hosts if n in here and self._losses.booking(n)[0] == number]
+
+    def check(self, number: int) -> None:
+        """Raise an error that interrupted reading for split *number*: copies may be missing."""
+        if number in self._torn:
+            raise self._torn[number]
+
+    def run_pass(self, demand: Demand) -> None:
+        """Read until *demand* is met, a limit is reached, or everything durable is read."""
+        self.passes += 1
+        try:
+            self._read_on(demand)
+        finally:  # What was read before an error can be taken too.
+            self._note_changes()
+
+    def _read_on(self, demand: Demand) -> None:
+        started_ms = self._now_ms()
+        self._look(started_ms)
+        budget, intake, progress = PASS_BYTES_MAX, self.intake, memoryview(self.intake.progress)
+        logs = [(cursor, self.hosts[cursor.node]) for cursor in self.cursors]
+        agreements = [owned.agreement for owned in self._owned.values()]
+        most = self._segments_max
+        ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
+        heapify(ready)
+        while (
+            ready
+            and budget > 0
+            and self.stopped_by is None
+            # A split with too many records must first drop some.
+            and max(map(_LIVE, agreements), default=0) <= self._records_max
+            and intake.held + self._losses.bytes < demand.bytes_max
+            and intake.fullest < demand.records_max
+        ):
+            late = self._now_ms() - started_ms > demand.linger_ms
+            if late and budget < PASS_BYTES_MAX:  # Something is read in each pass.
+                break
+            cursor, host = logs[at := ready[0][1]]
+            before = cursor.read_bytes
+            try:
+                cursor.advance(intake, host, demand)
+                self.unreachable.pop(cursor.node, None)
+            except LogGapError as error:
+                self._meet(cursor, error)
+            except self._bears as error:
+                self._leave(cursor, error)
+            except HeadraceError:
+                raise
+            except Exception as error:
+                # Any split may have lost what was just read: all restart.
+                self.changes += 1
+                self._torn = dict.fromkeys(self._owned, error)
+                raise
+            if cursor.read_bytes > before:  # Else it has nothing, and uses no budget.
+                budget -= max(cursor.read_bytes - before, _TURN_BYTES)
+            if cursor.may_go_on(most):
+                heapreplace(ready, (progress[host], at))
+            else:
+                heappop(ready)
+        self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
+        self.read_ms += self._now_ms() - started_ms
+        self._check_any_is_read()
+        self._count_absences()
+        self._grow_time()
+
+    def _note_changes(self) -> None:
+        """Increment `changes` if the pass changed anything."""
+        places = [(cursor.marker, cursor.read_bytes) for cursor in self.cursors]
+        standing = (places, self.more, self.stopped_by, [*self.unreachable], self._losses.bytes)
+        if standing != self._standing:
+            self._standing = standing
+            self.changes += 1
+
+    def _look(self, now_ms: int) -> None:
+        """List what may be read, for the needed tokens."""
+        if not self._is_narrowed:
+            self._narrow()
+        for cursor in self.cursors:
+            cursor.begin_pass()
+            if cursor.at_end or not cursor.fetched_ms:
+                self._refresh(cursor, now_ms)
+                self._listed(cursor.node)
+
+    def _refresh(self, cursor: LogCursor, now_ms: int) -> None:
+        try:
+            cursor.refresh(now_ms)
+        except LogGapError as error:
+            self._meet(cursor, error)
+        except self._bears as error:
+            cursor.seek(cursor.marker)  # If it comes back, it may have other files.
+            self._leave(cursor, error)
+        else:
+            self._meet_again(cursor)
+
+    def _leave(self, cursor: LogCursor, error: LogUnreadableError) -> None:
+        """Read nothing of a log until it can be listed again."""
+        self.unreachable[cursor.node] = error
+        cursor.leave()
+
+    def _meet_again(self, cursor: LogCursor) -> None:
+        """Report a gap to the splits: a log was unreadable for too long (line 8)."""
+        for owned in self._reading(cursor.node):
+            if not owned.absences.stored or not self._is_late(owned, cursor.node):
+                continue
+            gap = StoredGap(cursor.node, owned.marker(cursor), cursor.end, RETURNED)
+            if gap.begin >= gap.end:
+                continue
+            self.changes += 1
+            owned.gaps.append(owned.met(gap, cursor, self.intake.splits))
+            if self._gap_policy == FAIL:
+                self.stopped_by = self.stopped_by or error_of(gap)
+                continue
+            owned.absences.read(cursor.node)
+            owned.resumed[cursor.node] = gap.end
+            owned.schemas.pop(cursor.node, None)  # They belong to the earlier position.
+            self.intake.resume_at(owned.number, self.hosts[cursor.node], *pair_of(gap.end))
+            self._pass_over(gap)
+
+    @staticmethod
+    def _is_late(owned: OwnedSplit, node: str) -> bool:
+        return owned.absences.is_late(node, owned.agreement.tau)
+
+    def _meet(self, cursor: LogCursor, error: LogGapError) -> None:
+        """Report a gap to the splits; continue after it, or stop reading (line 21)."""
+        told = False
+        for owned in self._reading(cursor.node):
+            if owned.marker(cursor) >= error.gap.end:
+                continue
+            self.changes += 1
+            if owned.number in cursor.anew:  # Deleted before it needed the log: no loss.
+                owned.resumed[cursor.node] = error.gap.end
+                continue
+            owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
+            told = True
+        if told and self._gap_policy == FAIL:
+            self.stopped_by = error
+        else:
+            cursor.pass_over(error.gap)
+
+    def close(self) -> None:
+        """Close all files."""
+        for cursor in self.cursors:
+            cursor.close()
+
+    def _check_any_is_read(self) -> None:
+        """Raise why no log can be read, unless agents are retried."""
+        errors = list(self.unreachable.values())
+        if len(errors) == len(self.cursors) and not any(
+            isinstance(error, AgentUnavailableError) for error in errors
+        ):
+            self._caught_up_ms = None  # Line 8: the time until a log can be read does not count.
+            raise errors[0]
+
+    def _count_absences(self) -> None:
+        """Count how long logs could not be read; time without attempts does not count."""
+        now_ms = self._now_ms()
+        passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
+        self._looked_ms = now_ms
+        if not (self.unreachable or any(o.absences.stored for o in self._owned.values())):
+            return
+        self.changes += 1
+        for owned in self._owned.values():
+            for cursor in self._cursors(owned):
+                if cursor.node in self.unreachable:
+                    owned.absences.missed(cursor.node, passed_ms, owned.agreement.tau)
+                elif cursor.at_end and self.stopped_by is None:
+                    owned.absences.read(cursor.node)
+                else:
+                    owned.absences.found(cursor.node)
+
+    def is_caught_up(self, number: int) -> bool:
+        """Return whether all logs that split *number* waits for were read to their ends."""
+        if self.more or self.stopped_by is not None:
+            return False
+        owned = self._owned[number]
+        away = owned.logs.intersection(self.unreachable)
+        return len(away) < len(owned.logs) and all(map(owned.absences.is_absent, away))
+
+    def absences(self, number: int) -> Mapping[str, Absence]:
+        """Return the logs that split *number* could not read to their ends."""
+        return dict(self._owned[number].absences.stored)
+
+    def absent(self, number: int | None = None) -> frozenset[str]:
+        """Return the logs that split *number*, or any split, does not wait for. For any thread."""
+        owned = list(self._owned.values()) if number is None else [self._owned[number]]
+        away = tuple(self.unreachable)
+        return frozenset(
+            n for n in away if any(n in each.logs and each.absences.is_absent(n) for each in owned)
+        )
+
+    def unread_since(self, number: int, tau: int) -> frozenset[str]:
+        """Return the logs that split *number* did not read to their ends after *tau* (line 9)."""
+        return self._owned[number].absences.unread_since(tau)
+
+    def _grow_time(self) -> None:
+        """Advance split time by the clock, but only while all logs are read to their ends.
+
+        Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
+        sets the time: reading again gives the same result.
+        """
+        caught_up = [n for n in self._owned if self.is_caught_up(n)]
+        if self._elapsed_ms is not None:
+            if caught_up:
+                self._grow(self._elapsed_ms, caught_up)
+                self._elapsed_ms = 0
+            return
+        now_ms = self._now_ms()
+        listed_ms = [c.fetched_ms for c in self.cursors if c.node not in self.unreachable]
+        fresh_until_ms = min(listed_ms, default=0) + FETCHED_MS_MAX
+        if not caught_up or now_ms > fresh_until_ms:
+            self._caught_up_ms = None
+            return
+        if self._caught_up_ms is not None:
+            self._grow(min(now_ms, self._fresh_until_ms) - self._caught_up_ms, caught_up)
+        self._caught_up_ms, self._fresh_until_ms = now_ms, fresh_until_ms
+
+    def _grow(self, grown_ms: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._owned[number].agreement.tau += grown_ms

@@ -1,0 +1,218 @@
+"""What leaves a split's memory, by age or above its limit; bytes that are needed are read again.
+
+Rules cite docs/agreement.md by line. Blocking file I/O, only for mutations that expire or overflow.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from headrace.plugins import Quarantined, RetriableError
+from headrace.sources.cassandra.agreement.intake import Outbox
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.commitlog.manifest import file_of
+from headrace.sources.cassandra.encode.quarantine import set_aside
+from headrace.sources.cassandra.logs.reread import Copies, Copy
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.reading.comparison import NOT_LOOKED, Comparison, Verdict
+from headrace.sources.cassandra.ring.log_slots import Seats
+from headrace.sources.cassandra.schema_versions.epochs import Epoch
+
+SWEEP_MS: Final = 1_000  # Split time between two passes over all records.
+CANONICAL_MS: Final = 30_000  # Line 5: how long copies in the bytes of the write are waited for.
+OVERFLOW_MAX: Final = 1_000  # Pending records that overflow in one read.
+
+
+class Ages(NamedTuple):
+    """Split times in ms: until a pending record expires, and how long others are kept."""
+
+    expiry_ms: int
+    memory_ms: int
+    complete_ms: int
+
+
+class Memory:
+    """Keeps one split's records within their limits. For one thread."""
+
+    def __init__(  # noqa: PLR0913 (what is bounded, by what, and where bytes are)
+        self,
+        agreement: Agreement,
+        seats: Seats,
+        copies: Copies,
+        ages: Ages,
+        records_max: int,
+        *,
+        publish_expired: bool,
+        suppress_streamed: bool,
+        epoch_of: Callable[[Copy], Epoch],
+    ) -> None:
+        """Keep the parts; the hosts in records are numbered by *seats*.
+
+        *epoch_of* gives the epoch of the place where a copy was read.
+        """
+        self.bytes_lost = 0
+        self.streamed = 0
+        """Published although only streams brought them: some may be older than the memory."""
+        self._agreement = agreement
+        self._seats = seats
+        self._copies = copies
+        self._ages = ages
+        self._records_max = records_max
+        self._publish_expired = publish_expired
+        self._suppress_streamed = suppress_streamed
+        self._epoch_of = epoch_of
+        self.due_ms = 0
+        """The split time from which `keep` checks all records."""
+        self._was_caught_up = False
+        self.comparison = Comparison(agreement, self._find, epoch_of)
+
+    def keep(
+        self, outbox: Outbox, *, caught_up: bool, any_absent: bool = False
+    ) -> list[Quarantined]:
+        """Compare pending records, and remove records that are too old or too many.
+
+        What may be published now is added to *outbox*. *caught_up* says that the logs were read to
+        their ends, *any_absent* that one of them is absent. Returns the pending mutations that had
+        no room (line 25): they must be durable before the state without them is.
+        """
+        agreement = self._agreement
+        if agreement.tau >= self.due_ms:
+            self.due_ms = agreement.tau + SWEEP_MS
+            self._copies.close()
+            for slot in agreement.ready():
+                self._publish(slot, outbox)
+            self._compare(CANONICAL_MS, outbox)
+            for slot in agreement.due(self._ages.expiry_ms):
+                self._expire(slot, outbox, any_absent=any_absent)
+            agreement.forget_old(self._ages.memory_ms, self._ages.complete_ms)
+        if caught_up and not self._was_caught_up:  # Also if no time passes: all is read.
+            self._compare(0, outbox)
+        self._was_caught_up = caught_up
+        agreement.shorten(self._records_max)
+        excess = min(agreement.live - self._records_max, OVERFLOW_MAX)
+        if excess <= 0:
+            return []
+        left: dict[int, Quarantined] = {}
+        for slot in agreement.oldest_pending(agreement.pending):
+            with suppress(RetriableError):  # Then others are removed first.
+                left[slot] = self._overflow(slot)
+            if len(left) == excess:
+                break
+        agreement.overflow(list(left))
+        return list(left.values())
+
+    def judge_again(self) -> None:
+        """Let the next `keep` decide about all pending records, at any time (line 18)."""
+        self.due_ms = 0
+
+    def leave_out(self, is_wanted: Callable[[Copy], bool]) -> bool:
+        """Book pending mutations that are no longer delivered as filtered (line 22).
+
+        Returns False if the bytes of some could not be read now: call it again.
+        """
+        whole = True
+        for slot in self._agreement.oldest_pending(self._agreement.pending):
+            try:
+                found = self._find(slot)
+            except RetriableError:
+                whole = False
+                continue
+            if found is not None and not is_wanted(found):
+                self._agreement.leave_out(slot)
+        self._copies.close()
+        return whole
+
+    def _compare(self, wait_ms: int, outbox: Outbox) -> None:
+        """Line 19."""
+        for slot in self.comparison.compare(self._agreement.unchecked(wait_ms)):
+            self._publish(slot, outbox)
+
+    def _publish(self, slot: int, outbox: Outbox) -> None:
+        """Lines 17 and 18: while the bytes cannot be read, it stays as it is."""
+        with suppress(RetriableError):
+            found = self._find(slot)
+            verdict = self.comparison.verdict(slot) if found else Verdict.LATER
+            if verdict == Verdict.KNOWN:
+                self._agreement.know(slot)
+            elif found and verdict == Verdict.NEW:
+                self._let_out(slot, found, outbox)
+
+    def _expire(self, slot: int, outbox: Outbox, *, any_absent: bool) -> None:
+        """Line 20: compared again; then dropped, or published with as many copies as seen.
+
+        What cannot be read now is retried by a later sweep, unless a log is absent.
+        """
+        verdict = self.comparison.verdict(slot)
+        if verdict == Verdict.KNOWN:
+            self._agreement.know(slot)
+            return
+        is_wanted = self._publish_expired or not self._is_short(slot)
+        try:
+            found = self._find(slot) if is_wanted else None
+        except RetriableError:
+            found, verdict = None, Verdict.LATER
+        if verdict == Verdict.LATER and not any_absent:
+            return
+        if found is None:
+            self.bytes_lost += is_wanted
+            self._agreement.expire(slot)
+        else:
+            self._let_out(slot, found, outbox)
+
+    def _is_short(self, slot: int) -> bool:
+        return self._agreement.copies(slot) & constants.EXPIRED != 0
+
+    def _let_out(self, slot: int, found: Copy, outbox: Outbox) -> None:
+        """Emit a mutation, unless only streams brought it and streamed ones are not delivered."""
+        agreement = self._agreement
+        if self._suppress_streamed and agreement.is_streamed(slot):
+            agreement.leave_out(slot)
+            return
+        self._emit(slot, found, outbox)
+        self.streamed += agreement.is_streamed(slot)
+        if self._is_short(slot):
+            agreement.publish_expired(slot, *_place(found))
+        else:
+            agreement.publish(slot, *_place(found))
+        agreement.learn_newest(slot, NOT_LOOKED)
+
+    def _emit(self, slot: int, found: Copy, outbox: Outbox) -> None:
+        outbox.append(
+            found.raw,
+            0,
+            len(found.raw),
+            found.host,
+            found.segment,
+            found.position,
+            self._agreement.copies(slot),
+            found.messaging,
+            self._epoch_of(found).number,
+        )
+
+    def _overflow(self, slot: int) -> Quarantined:
+        found = self._find(slot)
+        _, _, copies = self._agreement.identity(slot)
+        if found is None:
+            self.bytes_lost += 1
+            host, segment, position, _ = self._agreement.locations(slot)[0]
+            found = Copy(b"", host, segment, position, messaging=0)
+        return set_aside(
+            "overflow",
+            "more mutations wait for copies than records_max allows; the oldest gave way",
+            node=self._seats.names[found.host],
+            segment=file_of(found.segment),
+            position=found.position,
+            messaging=found.messaging,
+            copies=copies,
+            raw=found.raw,
+        )
+
+    def _find(self, slot: int) -> Copy | None:
+        """Read a copy's bytes again; None if no log has them any more."""
+        agreement = self._agreement
+        names = [agreement.identity(each)[:2] for each in (slot, *agreement.joined(slot))]
+        return self._copies.find(names, agreement.locations(slot), self._seats.names)
+
+
+def _place(found: Copy) -> tuple[int, int, int, int]:
+    return found.host, found.segment, found.position, len(found.raw)

@@ -1,0 +1,581 @@
+"""What the readers of a job share: the configuration, and what `build` makes. For one thread."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from headrace.plugins import ConfigError, Context, HeadraceError, Problem, Quarantined
+from headrace.sources.cassandra.agreement.intake import Intake
+from headrace.sources.cassandra.batch import MutationBatch
+from headrace.sources.cassandra.commitlog.manifest import Manifest
+from headrace.sources.cassandra.config import (
+    LIVE,
+    WAIT,
+    CassandraConfig,
+    tables_named,
+    tables_with_cdc,
+)
+from headrace.sources.cassandra.encode.list_modes import READ
+from headrace.sources.cassandra.encode.quarantine import salvaged
+from headrace.sources.cassandra.encode.transcode import Transcoder
+from headrace.sources.cassandra.errors import (
+    AgentUnavailableError,
+    LogUnreadableError,
+    TopologyError,
+)
+from headrace.sources.cassandra.keystore.keys import Keys
+from headrace.sources.cassandra.logs.directory import LogDirectory, identity
+from headrace.sources.cassandra.logs.index_files import FlawsTold
+from headrace.sources.cassandra.logs.pins import HoldDeniedError
+from headrace.sources.cassandra.logs.reread import Copies
+from headrace.sources.cassandra.logs.seek import acquaint
+from headrace.sources.cassandra.reading.deliveries import Deliveries
+from headrace.sources.cassandra.reading.lists import Lists
+from headrace.sources.cassandra.reading.log_tables import LogTables
+from headrace.sources.cassandra.reading.pump import Pump
+from headrace.sources.cassandra.reading.ring_part import RingPart
+from headrace.sources.cassandra.reading.segment_index import IndexFolder, Searcher, Wish
+from headrace.sources.cassandra.reading.stream_watch import follower
+from headrace.sources.cassandra.reading.topology_versions import Nodes, Replicas
+from headrace.sources.cassandra.retention.disposal import Keeper
+from headrace.sources.cassandra.retention.hold import Hold, store_mark
+from headrace.sources.cassandra.ring.splits import SPLITS_MIN, names
+from headrace.sources.cassandra.ring.topology import Coverage, Topology, coverage, local_datacenter
+from headrace.sources.cassandra.ring.topology_file import TopologyFile, node_of
+from headrace.sources.cassandra.schema.tables import KeyspaceSchema, Schema, TableSchema
+from headrace.sources.cassandra.schema.unlogged import Announcer
+from headrace.sources.cassandra.schema_versions.given_schema import GivenSchema
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
+
+if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a node.
+    from headrace.sources.cassandra.agent.client import RemoteHold, RemoteLog
+    from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
+
+
+class Parts:
+    """See the module."""
+
+    def __init__(self, config: CassandraConfig, context: Context, count: int) -> None:
+        """Open nothing yet; the ring is cut into *count* parts."""
+        self.config = config
+        self.context = context
+        self.count = count
+        self.part = RingPart(count)
+        self.elapsed_ms: int | None = None
+        """How much split time advances, instead of the clock."""
+        self.spared: Mapping[str, Spared] = {}
+        """The parts of logs that are skipped."""
+        self.reading: Reading | None = None
+        """What reads the logs; None until something is read."""
+        self._logs: dict[str, LogDirectory | RemoteLog] = {}
+        self._ring: Nodes | None = None
+        self.cdc_bytes_max: int | None = None
+        """The maximum size of each node's `cdc_raw`, if a node reported it."""
+        self._told_changes = 0
+        self._reported: set[bytes | str] = set()
+        self._unreachable: set[str] = set()
+        self._absent: frozenset[str] = frozenset()
+        self._reported_ring: Topology | None = None
+        self._told_ring: frozenset[str] = frozenset()
+        self._told_coverage: tuple[Topology | None, Mapping[str, Coverage | None]] = (None, {})
+        self._told_flaws: dict[str, Sequence[HeadraceError]] = dict.fromkeys(config.nodes, ())
+        self._flaws_told: dict[str, FlawsTold] = defaultdict(FlawsTold)
+        self._lacking: Mapping[str, Problem] = {}
+        self._incarnations: dict[str, int] = {}
+        self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were opened.
+
+    def check(self) -> None:
+        """Check what would stop every split later: the schema, tables, replicas, directories.
+
+        Raises:
+            ConfigError: an option does not fit the schema or another option.
+            MissingRequirementError: a directory or a cluster is missing or not accessible.
+            TopologyError: the replicas cannot be determined.
+            SegmentKeyError: the key store cannot be read.
+
+        """
+        self._check_streams()
+        self._report_unread()
+        _ = self.keys
+        self.replicas.check_width()
+        if not self.replicas.all_read_all:  # A reader checks the logs of its own split.
+            return
+        for node, log in self.logs.items():
+            is_named = node in self.config.absent
+            with contextlib.suppress(LogUnreadableError if is_named else AgentUnavailableError):
+                log.segments()  # Other nodes do not wait for it.
+        self.reserve(self.splits)
+
+    def reserve(self, splits: Sequence[str]) -> None:
+        """Let each of *splits* that has no pin yet need everything."""
+        for node in self.logs:
+            if (hold := self.hold_of(node)) is not None:
+                with self._tolerating(node):
+                    hold.register_all(splits)
+
+    def _check_streams(self) -> None:
+        settings = self.given.settings
+        self.cdc_bytes_max = settings.cdc_bytes_max
+        if settings.repair_is_logged and self.config.streamed is None:
+            said = "the nodes log what repair streams to them (cdc_on_repair_enabled: true)"
+            hint = "publish: what is older than the memory comes again; suppress: it does not"
+            raise ConfigError([Problem("streamed", said, hint)])
+
+    @cached_property
+    def splits(self) -> Sequence[str]:
+        """The names of all splits."""
+        return names(self.count)
+
+    @property
+    def split_records_max(self) -> int:
+        """How many records one split remembers."""
+        config = self.config
+        return config.records_max // (SPLITS_MIN if config.splits is None else self.count)
+
+    @cached_property
+    def given(self) -> GivenSchema:
+        """The source of the schema that the job is configured with."""
+        file = None if self.config.schema is None else Path(self.config.schema)
+        return GivenSchema(file, self.config.contact, self.context)
+
+    def built(self) -> "Reading":
+        """Return what reads the logs; build it on the first call."""
+        if self.reading is None:
+            self.reading = build(self)
+        return self.reading
+
+    @property
+    def schema(self) -> Schema:
+        """The configured schema: after all statements of the file, or the current one."""
+        return self.given.schema
+
+    @cached_property
+    def tables(self) -> Sequence[TableSchema]:
+        """The tables whose changes are delivered from the start; see `config`."""
+        if not self.config.tables:
+            return tables_with_cdc(self.schema, self.announcer)
+        found, self._lacking = tables_named(
+            self.schema,
+            self.config.tables,
+            self.announcer,
+            waits=self.config.tables_missing == WAIT,
+        )
+        return found
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        """Warns of tables whose writes are in no log."""
+        return Announcer(self.context.log.warning, self.schema.tables.get)
+
+    def lacking(self) -> Mapping[str, Problem]:
+        """Return the tables that the job waits for, and why: no log has them either.
+
+        This includes named tables whose writes are not logged now.
+        """
+        schemas = self.reading.deliveries.schemas if self.reading is not None else ()
+        told = {schema.table for schema in schemas}
+        skipped = dict(self.announcer.skipped)  # Reading a log may add to it.
+        lacking = {name: why for name, why in self._lacking.items() if name not in told}
+        named = {name: skipped[name] for name in self.config.tables if name in skipped}
+        return {**lacking, **{name: why.problem(name) for name, why in named.items()}}
+
+    @cached_property
+    def keyspaces(self) -> list[str]:
+        """The keyspaces of the tables that are delivered from the start."""
+        return sorted({table.keyspace for table in self.tables})
+
+    @property
+    def logs(self) -> "Mapping[str, LogDirectory | RemoteLog]":
+        """Each node's log, in the order that numbers the hosts."""
+        if not self._logs:
+            self._logs = self._made_logs()
+        return self._logs
+
+    def _made_logs(self) -> "dict[str, LogDirectory | RemoteLog]":
+        owners: dict[object, str] = {}
+        logs: dict[str, LogDirectory | RemoteLog] = {}
+        access, exchange = self.config.agent_access, None
+        for name, given in self.config.nodes.items():
+            node = given if isinstance(given, Mapping) else {"path": given}
+            if "url" in node:
+                place: object = str(node["url"]).rstrip("/")
+                exchange = exchange or _remote().Exchange()
+                agent = _remote().Agent(str(node["url"]), access, self.context.clock.monotonic_ms)
+                logs[name] = _remote().RemoteLog(agent, exchange)
+            else:
+                place = identity(str(node["path"]))
+                path, commitlog, hold = (
+                    Path(str(node[key])) if key in node else None
+                    for key in ("path", "commitlog", "hold")
+                )
+                logs[name] = LogDirectory(
+                    path or Path(), commitlog, hold=hold, may_be_gone=name in self.config.absent
+                )
+            owner = owners.setdefault(place, name)
+            if owner != name:  # One copy would count as two.
+                raise ConfigError([Problem(f"nodes.{name}", f"is the directory of {owner}")])
+        return logs
+
+    def limit(
+        self, until: CdcState | None, tokens: Sequence[tuple[int, int]], elapsed_ms: int
+    ) -> None:
+        """End each log at its marker in *until*, and leave out other tokens; see `Source.limit`."""
+        self.elapsed_ms = elapsed_ms
+        self.part = RingPart(self.count, tuple(tokens))
+        if until is not None:
+            self.know(until)
+            for node, log in self.logs.items():
+                marker = until.markers.get(node, Marker(0, 0))
+                log.end_at(marker.segment_id, marker.offset)
+
+    def spare(self, wish: Wish) -> None:
+        """Skip sections of indexed segments that have nothing that *wish* asks for."""
+        folder = IndexFolder(self.context.cache)
+        self.spared = {
+            node: partial(folder.spared, node, log, wish)
+            for node, log in self.logs.items()
+            if isinstance(log, LogDirectory)
+        }
+
+    def know(self, state: CdcState | None) -> None:
+        """Pass what a state knows of the logs to them: what is old, and in which log generation."""
+        if state is not None:
+            acquaint(self.logs, state)
+            for node, stored in state.manifests.items():
+                before = self._incarnations.get(node, 0)
+                self._incarnations[node] = max(before, Manifest(stored).incarnation)
+
+    @property
+    def searcher(self) -> Searcher:
+        """Finds out what segments hold, and stores it."""
+        epoch = self.built().deliveries.epochs.of(self.schema)
+        return Searcher(IndexFolder(self.context.cache), self.keys, epoch)
+
+    def tables_of(self, node: str) -> LogTables:
+        """Return the tables at the start of a node's log."""
+        return LogTables(node, self.given, self.built().deliveries, self.context)
+
+    def hold_of(self, node: str) -> "Hold | RemoteHold | None":
+        """Return the job's hold in a node's directory; a read-only job has none."""
+        if self.context.spectator:
+            return None
+        if node not in self.holds:
+            log, context, mark = self.logs[node], self.context, store_mark(self.context.job_key)
+            disposal = self.config.disposal_of
+            made: Hold | RemoteHold = (
+                Hold(Keeper(log, disposal, context.clock, context.log), context.job, store=mark)
+                if isinstance(log, LogDirectory)
+                else _remote().RemoteHold(log.agent, context.job, mark)
+            )
+            with self._tolerating(node):
+                made.check()
+            self.holds[node] = made
+        return self.holds[node]
+
+    def _tolerating(self, node: str) -> "contextlib.suppress":
+        """Continue without the hold of a node in `absent`."""
+        return contextlib.suppress(*((HoldDeniedError,) if node in self.config.absent else ()))
+
+    @cached_property
+    def replicas(self) -> Replicas:
+        """The nodes that hold each range, by topology version, and how many copies are needed."""
+        known, config = self.schema.keyspaces, self.config
+        for name in self.keyspaces:
+            if name not in known:
+                raise TopologyError(
+                    "the schema has its tables, but not the keyspace itself",
+                    place=f"keyspace {name}",
+                    hint=f"add CREATE KEYSPACE {name} WITH replication = … to the schema file, "
+                    "or give contact_points",
+                )
+        self._ring = self._made_ring()
+        nodes = self._ring.changed(0) or [node_of(*named) for named in config.nodes.items()]
+        keyspaces = [known[name] for name in self.keyspaces]
+        local = local_datacenter(nodes, config.consistency, config.datacenter)
+        current = Topology.of(nodes, keyspaces, config.consistency, local)
+        return Replicas(tuple(config.nodes), current, self.keyspaces, self.count)
+
+    def _made_ring(self) -> Nodes:
+        config = self.config
+        if config.topology != LIVE:
+            return TopologyFile(config.topology, self.context)
+        # Imported here: a job that has its ring from a file starts without the driver.
+        from headrace.sources.cassandra.ring.live_ring import LiveRing  # noqa: PLC0415
+
+        return LiveRing(config.contact, config.names, self.context)
+
+    def keyspaces_of(self, stored: Sequence[str]) -> Sequence[str]:
+        """Return the numbered keyspaces, with those of a *stored* state if they are known.
+
+        A keyspace that no longer has a delivered table may have one again.
+        """
+        known = self.schema.keyspaces
+        for name in stored:
+            if name in known:
+                self.number(known[name])
+        return self.replicas.keyspaces
+
+    def number(self, keyspace: KeyspaceSchema) -> int:
+        """Return the number of a keyspace, which may be new; -1 if its replicas are unknown."""
+        try:
+            return self.replicas.number(keyspace)
+        except TopologyError as error:
+            self.context.log.warning(
+                "keyspace_skipped", keyspace=keyspace.name, error=error.message, hint=error.hint
+            )
+            return -1
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys of encrypted segments."""
+        return Keys(self.config)
+
+    def recovered(self, lost: Quarantined) -> MutationBatch | None:
+        """Return what was quarantined as a batch; None if it contains no mutation."""
+        made = self.built()
+        epoch = made.deliveries.epochs.of(self.schema)
+        made.deliveries.routes_of(epoch)
+        outbox = salvaged(lost, epoch)
+        if outbox is None:
+            return None
+        return MutationBatch(
+            "",
+            CdcState(0, 0, (), (), {}, {}),
+            outbox,
+            intake=made.pump.intake,
+            more=False,
+            nodes=(str(lost.origin["node"]),),
+            deliveries=made.deliveries,
+            transcoder=made.transcoder,
+            announced=made.deliveries.schemas[:],
+            lists=made.lists,
+        )
+
+    def follow(self) -> None:
+        """Update the holds and the ring before logs are read.
+
+        Raises:
+            TopologyError: in the current ring the logs that are read cannot satisfy the level.
+
+        """
+        if self.config.disposal != "keep":
+            for hold in self.holds.values():
+                hold.tick()
+        now_ms = self.context.clock.monotonic_ms()
+        nodes = None if self._ring is None else self._ring.changed(now_ms)
+        if nodes is not None:
+            self.replicas.follow_nodes(nodes)
+
+    def report(self) -> None:
+        """Warn once about each damaged place, and about each table id that is not in the schema."""
+        reading = self.built()
+        pump = reading.pump
+        if self._told_changes != pump.changes:
+            self._told_changes = pump.changes
+            self._report_unreachable(pump.unreachable)
+            self._report_absent(pump.absent())
+        if self.replicas.current is not self._reported_ring:
+            self._reported_ring = self.replicas.current
+            self._report_ring()
+            self._report_unread()
+        for node, log in self._logs.items():
+            self._report_log(node, log)
+        damage = pump.damage
+        for place in damage.keys() - self._reported:
+            self._reported.add(place)
+            error = damage[place]
+            self.context.log.warning(
+                "log_damaged",
+                place=place,
+                error_code=error.code,
+                error=error.message,
+                hint="its bytes are in the quarantine; the copies of other nodes still count",
+            )
+        unknown = {**reading.deliveries.unknown, **pump.intake.unknown}
+        for table_id in unknown.keys() - self._reported:
+            self._reported.add(table_id)
+            self.context.log.warning(
+                "unknown_table",
+                table_id=table_id.hex(),
+                place=unknown[table_id],
+                hint="dropped tables are skipped; for a new table give the job a fresh schema",
+            )
+
+    def _report_unreachable(self, unreachable: Mapping[str, HeadraceError]) -> None:
+        for node in unreachable.keys() - self._unreachable:
+            self.context.log.warning(
+                "log_unreachable",
+                node=node,
+                error=str(unreachable[node]),
+                hint="the other logs are read; nothing expires before it is taken for absent",
+            )
+        for node in self._unreachable - unreachable.keys():
+            self.context.log.info("log_reachable", node=node)
+        self._unreachable = set(unreachable)
+
+    def _report_absent(self, absent: frozenset[str]) -> None:
+        for node in sorted(absent - self._absent):
+            self.context.log.warning(
+                "log_absent",
+                node=node,
+                hint="mutations without its copies no longer wait and expire; "
+                "what it logs meanwhile counts if it is back within dedup_window_seconds",
+            )
+        self._absent = absent
+
+    def _report_log(self, node: str, log: "LogDirectory | RemoteLog") -> None:
+        if log.manifest.incarnation > self._incarnations.get(node, 0):
+            self._incarnations[node] = log.manifest.incarnation
+            self.context.log.warning(
+                "log_generation_started",
+                node=node,
+                incarnation=log.manifest.incarnation,
+                hint="segments with lower ids than before: the node was set up again, or its "
+                "clock set back; they are read from their start",
+            )
+        # An agent warns about its own flaws.
+        if isinstance(log, LogDirectory) and log.flaws is not self._told_flaws[node]:
+            self._told_flaws[node] = log.flaws
+            self._flaws_told[node].tell(log.flaws, self.context.log, node=node)
+
+    def _report_ring(self) -> None:
+        ring, read = self.replicas.current.names(), frozenset(self.config.nodes)
+        if ring not in {read, self._told_ring}:
+            self.context.log.warning(
+                "ring_differs",
+                not_in_ring=sorted(read - ring),
+                not_read=sorted(ring - read),
+                hint="names that differ, or a node that left or is yet to come",
+            )
+        self._told_ring = ring
+
+    def _report_unread(self) -> None:
+        """Warn about keyspaces that have copies in logs that are not read."""
+        ring, read = self.replicas.current, tuple(self.config.nodes)
+        if ring is self._told_coverage[0] or self.context.spectator:
+            return
+        found = {name: coverage(ring, name, read) for name in self.replicas.keyspaces}
+        for name, each in found.items():
+            if each is None or each == self._told_coverage[1].get(name):
+                continue
+            fate = "dropped" if self.config.expired == "drop" else "published as it is"
+            short = f"wait, and be {fate} after expiry_seconds ({self.config.expiry_seconds})"
+            self.context.log.warning(
+                "replicas_unread",
+                keyspace=name,
+                copies=each.copies,
+                read=each.read,
+                consistency=ring.level,
+                needed=each.needed,
+                not_read=list(each.unread),
+                hint=f"a change is sure to be published if {each.sure} of {each.copies} nodes have "
+                f"it; another one may {short if each.needed > 1 else 'never be seen'}: "
+                "give the other nodes under source.nodes",
+            )
+        self._told_coverage = ring, found
+
+    def close(self) -> None:
+        """Close the logs if they were opened."""
+        if self.reading is not None:
+            self.reading.close()
+        if self._ring is not None:
+            self._ring.close()
+        for log in self._logs.values():
+            log.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads the logs of a job, and makes batches."""
+
+    pump: Pump
+    """The single reader of all logs."""
+    deliveries: Deliveries
+    """Which tables are delivered, and how."""
+    copies: Copies
+    """Reads copies again from the logs."""
+    transcoder: Transcoder
+    """Encodes Avro directly from raw mutations."""
+    lists: Lists | None
+    """Reads lists from their tables, if that is configured."""
+
+    def close(self) -> None:
+        """Close all files and connections."""
+        self.pump.close()
+        self.copies.close()
+        if self.lists is not None:
+            self.lists.close()
+
+
+def build(parts: Parts) -> Reading:
+    """Build what reads the logs of a job; nothing is read yet."""
+    config, context, given = parts.config, parts.context, parts.given
+    cursors: dict[str, LogCursor] = {}  # Of the logs that are read, by node; the pump's.
+
+    def epochs() -> Sequence[int]:
+        """Return the current epochs of the logs, the newest first."""
+        return sorted({each.tables.epoch.number for each in cursors.values()}, reverse=True)
+
+    def refreshed() -> Sequence[int]:
+        """Read the configured schema again, pass it to all logs, and return their epochs."""
+        fresh = given.again()
+        for cursor in cursors.values():
+            cursor.tables.refreshed(fresh, cursor.marker)
+        return epochs()
+
+    deliveries = Deliveries(
+        config.tables,
+        parts.number,
+        current=epochs,
+        refresh=refreshed,
+        follow=parts.replicas.follow_replication,
+        announce=parts.announcer.tell,
+    )
+    intake = Intake(len(config.nodes), context.job_key, parts.count)
+    pump = Pump(
+        intake,
+        parts.logs,
+        context.clock.monotonic_ms,
+        keys=parts.keys,
+        tables=lambda node: LogTables(node, given, deliveries, context),
+        home=parts.replicas.home,
+        segments_per_batch_max=config.segments_per_batch_max,
+        gaps=config.gaps,
+        patience=config.patience,
+        # In bulk work a missing directory is a permanent error.
+        bears=AgentUnavailableError if context.spectator else LogUnreadableError,
+        records_max=parts.split_records_max,
+        cursors=cursors,
+        listed=follower(intake, cursors, parts.logs, context),
+        elapsed_ms=parts.elapsed_ms,
+        spared=parts.spared,
+    )
+    copies = Copies(parts.logs, context.job_key, parts.keys)
+    return Reading(pump, deliveries, copies, Transcoder(deliveries), lists_of(config, context))
+
+
+def lists_of(config: CassandraConfig, context: Context) -> Lists | None:
+    """Return what reads lists from their tables, if configured; a read-only job queries nothing."""
+    if config.lists != READ or context.spectator:
+        return None
+    # Imported here: a job that queries no cluster starts without the driver.
+    from headrace.sources.cassandra.reading.list_query import CqlLists  # noqa: PLC0415
+
+    query = CqlLists(
+        config.contact,
+        consistency=config.lists_consistency or config.consistency,
+        concurrency=config.lists_concurrency,
+        seconds_max=config.lists_seconds_max,
+    )
+    return Lists(query, context, unread=config.lists_unread)
+
+
+def _remote() -> ModuleType:
+    from headrace.sources.cassandra.agent import client  # noqa: PLC0415 (slow to import, rarely needed)
+
+    return client

@@ -1,0 +1,1 @@
+"""Decides which segments may be deleted, and deletes them."""

@@ -1,0 +1,156 @@
+"""One job's needs of one node's log; `disposal` removes what no job needs.
+
+Every job that reads a `cdc_raw` directory leaves its markers beside it, so two jobs, also of
+different stores, cannot rob each other (I5). Blocking file I/O.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.plugins import option
+from headrace.sources.cassandra.commitlog.manifest import Stored
+from headrace.sources.cassandra.logs import pins
+from headrace.sources.cassandra.logs.pins import HoldError, Need, Pending
+from headrace.sources.cassandra.retention.disposal import Disposal, Keeper
+from headrace.sources.cassandra.retention.figures import HoldFigures
+from headrace.sources.cassandra.state.cdc_state import Marker
+
+_STORE_CHARS: Final = 8
+_NOTHING: Final[Pending] = {}
+STOP: Final = "stop_holding"
+DROP: Final = "drop_oldest"
+_MS: Final = 1_000
+
+
+class Hold:
+    """One job's needs in one node's directory."""
+
+    def __init__(self, keeper: Keeper, job: str, *, store: str = "") -> None:
+        """Touch nothing yet; *store* is the job's `store_mark`."""
+        self._keeper = keeper
+        self._job = job
+        self._store = store
+        self._folder = keeper.notes
+        self._noted: dict[str, object] = {}
+        self._splits: list[str] = []
+
+    def check(self) -> None:
+        """Make sure that segments can be held and disposed of, if they are to be.
+
+        Raises:
+            HoldDeniedError: the directory, the hold or the archive is not for us to write.
+
+        """
+        self._keeper.check()
+
+    def register_all(self, splits: Iterable[str]) -> None:
+        """Let every split of the job that left no note yet need everything."""
+        self._splits = list(splits)
+        there = pins.names_in(self._folder)
+        for split in self._splits:
+            if self._name(split) not in there:
+                self._noted.pop(split, None)
+                self.register(split, Marker(0, 0), _NOTHING)
+
+    def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
+        """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
+
+        It knows the segments that are *listed*, and needs all others.
+
+        Raises:
+            HoldError: the folder cannot be written though segments may be disposed of.
+
+        """
+        need = Need.of(self._job, split, marker, pending, listed)
+        said = need.says()
+        if self._noted.get(split) == said:
+            return
+        try:
+            pins.write(self._folder, self._name(split), msgspec.json.encode(need))
+            self._noted[split] = said
+        except OSError as error:
+            if self._keeper.keeps_all:  # A directory we may only read: other jobs' care.
+                return
+            raise HoldError(str(error), place=str(self._folder)) from error
+
+    def withdraw(self, splits: Iterable[str]) -> None:
+        """Need nothing any more: the job was removed."""
+        gone = set(splits)
+        self._splits = [split for split in self._splits if split not in gone]
+        for split in gone:
+            with contextlib.suppress(OSError):  # Then its segments stay, which is safe.
+                (self._folder / self._name(split)).unlink(missing_ok=True)
+
+    def dispose(self) -> int:
+        """Dispose of what no split of any job needs; return of how many segments.
+
+        I5: if a node was set up again our notes are gone, too, and no split but one has said since
+        what it needs.
+        """
+        if not self._keeper.keeps_all:
+            self.register_all(self._splits)
+        return self._keeper.dispose()
+
+    def tick(self) -> None:
+        """Look after the files if it is time; see `Keeper.tick`."""
+        self._keeper.tick()
+
+    def figures(self) -> HoldFigures:
+        """Return how much is held, and how much more can be."""
+        return self._keeper.figures()
+
+    def _name(self, split: str) -> str:
+        return pins.name_of(self._job, split, self._store)
+
+
+def store_mark(job_key: bytes) -> str:
+    """Return what tells jobs of one name in different stores apart, and does not tell the key."""
+    return sha256(job_key).hexdigest()[:_STORE_CHARS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldOptions:
+    """How long and how much is held."""
+
+    hold_retention_seconds: int = option(
+        "The minimum age of a finished segment before it is removed.",
+        default=0,
+        minimum=0,
+        name="hold.retention_seconds",
+    )
+    hold_bytes_max: int | None = option(
+        "The most bytes that are held; default: what hold.min_free leaves.",
+        default=None,
+        minimum=1,
+        name="hold.bytes_max",
+    )
+    hold_min_free: int = option(
+        "This much of the disk is kept free of held segments.",
+        default=5 * 1024**3,
+        minimum=0,
+        name="hold.min_free",
+        unit="bytes",
+    )
+    hold_full: str = option(
+        "At these bounds: stop_holding (Cassandra's own limit counts again), or drop_oldest.",
+        default=STOP,
+        choices=(STOP, DROP),
+        name="hold.full",
+    )
+
+    def disposing(self, archive: Path | None = None) -> Disposal:
+        """Return how finished segments are deleted, or archived."""
+        return Disposal(
+            keep=False,
+            archive=archive,
+            retention_ms=self.hold_retention_seconds * _MS,
+            bytes_max=self.hold_bytes_max,
+            min_free=self.hold_min_free,
+            drop_oldest=self.hold_full == DROP,
+        )

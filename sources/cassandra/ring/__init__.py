@@ -1,0 +1,1 @@
+"""The ring: nodes, tokens, replica groups, splits and log slots."""

@@ -1,0 +1,47 @@
+"""Which part of each split a node has copies of. Pure."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.sources.cassandra.ring.splits import RING, Arc, arc_of, place_of
+from headrace.sources.cassandra.ring.topology import Topology
+
+
+def shares(
+    version: Topology, keyspaces: Sequence[str], splits: Sequence[str]
+) -> Mapping[str, Mapping[str, float]]:
+    """Return, by split and node, which part of a split's tokens a node holds, of all *keyspaces*.
+
+    Raises:
+        TopologyError: the replicas of one cannot be determined.
+
+    """
+    rings = [_ring(version, keyspace) for keyspace in keyspaces if version.ring(keyspace)]
+    found: dict[str, Mapping[str, float]] = {}
+    for split in splits:
+        arc = arc_of(split)
+        assert arc is not None  # noqa: S101 (a split of the ring)
+        held: Counter[str] = Counter()
+        for ends, replicas in rings:
+            for number, size in _pieces(arc, ends):
+                for node in replicas[number]:
+                    held[node] += size
+        whole = max(1, len(rings) * (arc.behind - arc.first))
+        found[split] = {node: size / whole for node, size in sorted(held.items())}
+    return found
+
+
+def _ring(version: Topology, keyspace: str) -> tuple[list[int], list[frozenset[str]]]:
+    """Return the place behind each range of a ring, and the nodes that hold it."""
+    ranges = version.ring(keyspace)
+    return [place_of(each.token) + 1 for each in ranges], [each.replicas for each in ranges]
+
+
+def _pieces(arc: Arc, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the ranges that an arc meets, and how much of it each has."""
+    number, first = bisect_left(ends, arc.first + 1), arc.first
+    while first < arc.behind:
+        behind = min(arc.behind, ends[number] if number < len(ends) else RING)
+        yield number % len(ends), behind - first
+        number, first = number + 1, behind

@@ -1,0 +1,78 @@
+"""The logs that one split reads, and the number that each has in its records: its slot.
+
+Which hosts have a mutation are the bits of one word, which bounds the slots of a split; of a
+ring of any size it reads the logs of the nodes that hold its tokens. Pure.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from headrace.sources.cassandra.errors import SplitTooWideError
+
+SEATS_MAX: Final = 64
+SEATS_WANTED: Final = 48  # By which the ring is cut, so that there is room for nodes to come.
+NOBODY: Final = ""  # Has a free slot.
+
+
+class Seats:
+    """The slots of one split. `names` are the nodes that have them, and `NOBODY` for free ones."""
+
+    def __init__(self, split: str, nodes: Collection[str], stored: Sequence[str] = ()) -> None:
+        """Begin as *stored*, without those that are not of the *nodes* whose logs can be read.
+
+        A place that a user gave is one in all logs, and has no records: it has no slots.
+        """
+        known = stored if len(stored) <= SEATS_MAX else ()
+        self.names = tuple(node if node in nodes else NOBODY for node in known)
+        self._split = split
+        self._needed: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The nodes that have slots."""
+        return [name for name in self.names if name]
+
+    @property
+    def idle(self) -> Sequence[str]:
+        """The nodes that have slots and need none any more."""
+        return [name for name in self.names if name and name not in self._needed]
+
+    def of(self, node: str) -> int:
+        """Return the slot of a node that has one."""
+        return self.names.index(node)
+
+    def need(self, nodes: Iterable[str]) -> None:
+        """Let all of *nodes* have slots; the others keep theirs until they are freed.
+
+        Raises:
+            SplitTooWideError: there are not enough.
+
+        """
+        wanted = tuple(dict.fromkeys(nodes))
+        self._needed = frozenset(wanted)
+        known = set(self.names)
+        for node in wanted:
+            if node not in known:
+                self._seat(node)
+
+    def _seat(self, node: str) -> None:
+        names = [*self.names, NOBODY]
+        number = names.index(NOBODY)
+        if number == SEATS_MAX:
+            raise SplitTooWideError(
+                f"{len(self._needed)} nodes hold its tokens, {len(self.idle)} did recently; of one "
+                f"split the logs of {SEATS_MAX} are read at most",
+                place=f"split {self._split}",
+                hint="more splits are narrower: give a larger `splits`, or leave it out",
+            )
+        names[number] = node
+        self.names = tuple(names if number == len(self.names) else names[:-1])
+
+    def free(self, referred: int) -> Sequence[str]:
+        """Free the slots of the idle, except those in the mask *referred*; return their nodes.
+
+        A record still refers to these: another node's copies would count for it.
+        """
+        left = [node for node in self.idle if not referred >> self.of(node) & 1]
+        self.names = tuple(NOBODY if name in left else name for name in self.names)
+        return left

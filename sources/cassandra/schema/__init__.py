@@ -1,0 +1,1 @@
+"""Tables and types: DDL, system_schema and live metadata."""

@@ -1,0 +1,56 @@
+"""The cursor that the parsers of DDL and of types walk over the tokens of a schema's text."""
+
+from typing import NoReturn
+
+from headrace.plugins import cql_text
+from headrace.plugins.cql_text import NEVER_CLOSED, Token, TokenKind
+from headrace.plugins.errors import HeadraceError
+
+
+class SchemaTextError(HeadraceError):
+    """Schema text that is not the CQL we read; nothing of the schema is used."""
+
+    code = "schema_text"
+    exit_status = 2
+
+
+class Cursor(cql_text.Cursor):
+    """Names the place and the token in its errors."""
+
+    def __init__(self, text: str, place: str = "") -> None:
+        """Stand before the first token of *text*; *place* (a file's name) goes into errors.
+
+        Raises:
+            SchemaTextError: a quote or a comment is not closed.
+
+        """
+        super().__init__(text)
+        self._place = place
+        for token in self._tokens[-2:-1]:
+            if token.kind is TokenKind.OPEN:
+                message, hint = NEVER_CLOSED[token.value[0]]
+                raise SchemaTextError(message, place=self._place_of(token), hint=hint)
+
+    def expect(self, *keywords: str) -> None:
+        """Step over these words or symbols, or raise SchemaTextError."""
+        for keyword in keywords:
+            if not self.accept(keyword):
+                self.fail(f"expected {keyword.upper()!r}")
+
+    def name(self, what: str) -> str:
+        """Step over an identifier, quoted or not, and return it as Cassandra stores it."""
+        if self.token.kind not in (TokenKind.WORD, TokenKind.NAME):
+            self.fail(f"expected {what}")
+        return self.advance().folded
+
+    def fail(self, message: str, *, at: Token | None = None, hint: str = "") -> NoReturn:
+        """Raise SchemaTextError with the place and the text of *at*, or of the token here."""
+        token = at or self.token
+        found = "the end" if token.kind is TokenKind.END else repr(token.folded)
+        raise SchemaTextError(f"{message}, found {found}", place=self._place_of(token), hint=hint)
+
+    def _place_of(self, token: Token) -> str:
+        line = self.text.count("\n", 0, token.start) + 1
+        column = token.start - self.text.rfind("\n", 0, token.start)
+        spot = f"line {line}, column {column}"
+        return f"{self._place}: {spot}" if self._place else spot

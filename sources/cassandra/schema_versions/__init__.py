@@ -1,0 +1,1 @@
+"""Which schema holds at which place of a log."""

@@ -1,0 +1,92 @@
+"""Logs that cannot be read: for how long, and when a split continues without them (line 8). Pure.
+
+Each log has its own clock, which is part of the state of a split: so a restart does not restart the
+wait. Only time with attempts to read counts.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+GAP: Final = "gap"
+PUBLISH: Final = "publish"
+RETURNS: Final = (GAP, PUBLISH)
+
+
+class Absence(msgspec.Struct, frozen=True, array_like=True):
+    """A log that was not read to its end recently.
+
+    `unread_ms` is how long it could not be read, 0 once it can be; `tau` is the split time at which
+    it was last read to its end.
+    """
+
+    unread_ms: int
+    tau: int
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a split waits for logs: `after_ms`, and not at all for those `named`.
+
+    If a log returns `memory_ms` of split time after it was last read, older entries are skipped,
+    unless it `publishes`: the records that its copies belong to may be forgotten.
+    """
+
+    after_ms: int
+    memory_ms: int
+    named: Collection[str] = ()
+    publishes: bool = False
+
+
+class Absences:
+    """The logs that one split could not read to their ends."""
+
+    def __init__(self, patience: Patience, stored: Mapping[str, Absence]) -> None:
+        """Continue from what was *stored*."""
+        self.stored = dict(stored)
+        self._patience = patience
+
+    def missed(self, node: str, passed_ms: int, tau: int) -> None:
+        """Note that a log cannot be read, nor in the last *passed_ms*; *tau* is split time."""
+        before = self.stored.get(node, Absence(0, tau))
+        self.stored[node] = Absence(before.unread_ms + passed_ms, before.tau)
+
+    def found(self, node: str) -> None:
+        """Note that a log can be read: if it fails again, the wait starts over."""
+        if node in self.stored:
+            self.stored[node] = Absence(0, self.stored[node].tau)
+
+    def read(self, node: str) -> None:
+        """Note that a log was read to its end, or that the rest of it is booked as a gap."""
+        self.stored.pop(node, None)
+
+    def is_absent(self, node: str) -> bool:
+        """Return whether a split no longer waits for an unreadable log."""
+        known = self.stored.get(node)
+        waited_ms = -1 if known is None else known.unread_ms
+        return node in self._patience.named or waited_ms >= self._patience.after_ms
+
+    def is_late(self, node: str, tau: int) -> bool:
+        """Return whether a log may hold copies of forgotten records."""
+        known = self.stored.get(node)
+        if known is None or self._patience.publishes:
+            return False
+        return tau - known.tau > self._patience.memory_ms
+
+    def unread_since(self, tau: int) -> frozenset[str]:
+        """Return the logs that were not read to their ends after *tau*."""
+        return frozenset(node for node, each in self.stored.items() if each.tau <= tau)
+
+
+def together(given: Collection[tuple[Mapping[str, Absence], int]]) -> dict[str, Absence]:
+    """Return the absences of several splits, merged, with the highest split time; see line 33.
+
+    Each comes with the difference of its split time. The shortest wait for a log counts, and the
+    earliest time it was read: so nothing happens too early.
+    """
+    found: dict[str, Absence] = {}
+    for node in sorted({node for absences, _ in given for node in absences}):
+        told = [(absences[node], shift) for absences, shift in given if node in absences]
+        waited_ms = min(each.unread_ms for each, _ in told) if len(told) == len(given) else 0
+        found[node] = Absence(waited_ms, min(each.tau + shift for each, shift in told))
+    return found

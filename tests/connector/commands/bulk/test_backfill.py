@@ -1,0 +1,329 @@
+"""`headrace backfill` over a node that answers by ranges of tokens, without Spark: N01 to N08."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from headrace.connector.control.jobs import job_text
+from headrace.connector.replay.delivery import sink_and_encoder
+from headrace.connector.replay.planning import planned
+from headrace.connector.replay.planning import table_source as table_source_of
+from headrace.connector.replay.runs import RunTable, ShardState
+from headrace.connector.replay.selection import Selection
+from headrace.connector.replay.shards import SourceSpec, batches, encoded_changes, opened
+from headrace.plugins import NO_ORIGIN
+from headrace.sources.cassandra import table_source
+from headrace.sources.cassandra.mutation.snapshot import Selected
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.logs.forged import NOW_US
+from helpers.logs.gap_jobs import GapJob
+from helpers.servers.cql_node import TEXT, CqlNode, rows
+
+RANGES: Final = 3
+ROWS: Final = 5
+T, OTHER = "forged.t", "forged.other"
+_BIGINT, _BLOB, _INT = b"\x00\x02", b"\x00\x03", b"\x00\x09"
+_COLUMNS: Final = {"token": _BIGINT, "k": _BLOB, "v": _BLOB, "w": _BIGINT, "ttl": _INT}
+_EDGES: Final = [-(1 << 63) + (1 << 64) * n // RANGES for n in range(RANGES)]
+_TOKENS: Final = list(pairwise([*_EDGES, (1 << 63) - 1]))
+_VERSION: Final = rows({"release_version": TEXT}, [b"5.0.2"])
+_KILLED: Final = """
+import sys
+from pathlib import Path
+from headrace.connector.commands.cli import main
+from headrace.sources.cassandra import table_source
+from headrace.sources.cassandra.schema.ddl import parse_schema
+schema = parse_schema(Path(sys.argv[1], "schema.cql").read_text())
+table_source.read_live_schema = lambda contact: schema
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+class Filled:
+    """A job whose contact point is a node that holds rows of its tables, and its backfills."""
+
+    def __init__(self, folder: Path, node: CqlNode) -> None:
+        """Let the node hold nothing yet."""
+        self.job = GapJob(folder, contact_points=[node.point])
+        self.node = node
+        self._schema = parse_schema((folder / "schema.cql").read_text())
+
+    def statement(self, table: str, place: int) -> str:
+        """Return the query of one of the ranges."""
+        found = self._schema.table(table)
+        assert found is not None
+        return Selected(found, times_of_elements=True).statement() % _TOKENS[place]
+
+    def hold(self, table: str, count: int, *, refused: int | None = None) -> None:
+        """Let the node hold so many rows, in one range after the other; one range it refuses."""
+        answers = {"SELECT release_version": _VERSION, **self.node.answers}
+        for place, (after, _) in enumerate(_TOKENS):
+            found = [_row(after, n) for n in range(place, count, RANGES)]
+            answers[self.statement(table, place)] = rows(_COLUMNS, *found)
+        if refused is not None:
+            del answers[self.statement(table, refused)]
+        self.node.answers = answers
+
+    def asked(self) -> Counter[str]:
+        """Return how many ranges of each table the node was asked for since this was last asked."""
+        found = [statement for statement in self.node.levels if "token(" in statement]
+        self.node.levels.clear()
+        return Counter(s.split(" FROM ")[1].split(" ")[0].replace('"', "") for s in found)
+
+    def backfill(self, *arguments: str) -> int:
+        """Call the command in this process; return the exit status."""
+        return self.job.call("backfill", *self.options(*arguments))
+
+    @staticmethod
+    def options(*arguments: str) -> Sequence[str]:
+        """Return the options of a backfill."""
+        return (*arguments, "--shards", str(RANGES), "--master", "none")
+
+    def states(self) -> Sequence[list[ShardState]]:
+        """Return the states of the shards of each run, the first run first."""
+        with closing(RunTable(self.job.folder / "state.db")) as table:
+            found = [[row.state for row in table.shards(run.run)] for run in table.runs()]
+        return found[::-1]
+
+    def sent(self) -> list[tuple[str, str]]:
+        """Return table and key of all that is in the sink, sorted."""
+        if not (self.job.folder / "out.jsonl").exists():
+            return []
+        return sorted((each["table"], each["key"]["k"]) for each in self.job.documents())
+
+
+def _row(after: int, number: int) -> list[bytes | None]:
+    """Return a row as the node sends it: token, key, value, its write time and time to live."""
+    token = (after + 1 + number).to_bytes(8, "big", signed=True)
+    return [token, b"k%d" % number, b"%c" % number, NOW_US.to_bytes(8, "big"), None]
+
+
+def keys(table: str, count: int = ROWS) -> list[tuple[str, str]]:
+    """Return table and key of the rows that a node holds."""
+    return sorted((table, f"0x{(b'k%d' % number).hex()}") for number in range(count))
+
+
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
+    """Return a job whose node tells the schema that the job's file has."""
+
+    def said(_: object) -> object:
+        return parse_schema((tmp_path / "schema.cql").read_text())
+
+    monkeypatch.setattr(table_source, "read_live_schema", said)
+    with CqlNode() as node:
+        yield Filled(tmp_path, node)
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"), [(["--mode", "always"], 5), ([], 1), (["--plan"], 0)]
+)
+def test_modes(filled: Filled, options: list[str], passes: int) -> None:
+    """N01: of five calls all read the table, or the first one does, or none that only plans."""
+    filled.hold(T, ROWS)
+    asked = []
+    for _ in range(5):
+        assert 0 == filled.backfill(T, *options)
+        asked.append(filled.asked()[T])
+
+    assert [RANGES] * passes + [0] * (5 - passes) == asked
+    assert sorted(keys(T) * passes) == filled.sent()
+
+
+def test_another_target_is_another_backfill(filled: Filled) -> None:
+    """N01: what was read into one target, or of some tokens, was not read for another."""
+    filled.hold(T, ROWS)
+    others: Sequence[Sequence[str]] = (
+        [],
+        ["--to-folder", "out"],
+        [f"--token-range={_EDGES[0]}:{_EDGES[1]}"],
+    )
+
+    first = [(filled.backfill(T, *options), filled.asked()[T]) for options in others]
+    second = [(filled.backfill(T, *options), filled.asked()[T]) for options in others]
+
+    assert [(0, RANGES), (0, RANGES), (0, 1)] == first
+    assert [(0, 0)] * 3 == second
+
+
+def test_an_empty_table(filled: Filled) -> None:
+    """N02: an empty table is done too; a row that the logs have afterwards comes, once."""
+    filled.hold(T, 0)
+
+    assert 0 == filled.backfill(T)
+    assert [[ShardState.PASS] * RANGES] == filled.states()
+    assert [] == filled.sent()
+    filled.job.log(1, range(3))
+    assert 0 == filled.job.run()
+    filled.asked()
+    assert 0 == filled.backfill(T)
+
+    assert not filled.asked()
+    assert [0, 1, 2] == filled.job.rows()
+    assert filled.job.books()
+
+
+def test_a_table_without_cdc(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
+    """N03: a table that the job does not deliver is named, and nothing is read, of others too."""
+    path = filled.job.folder / "schema.cql"
+    path.write_text("cdc = false".join(path.read_text().rsplit("cdc = true", 1)))
+    filled.hold(T, ROWS)
+    filled.hold(OTHER, ROWS)
+
+    assert 2 == filled.backfill(T, OTHER)
+    assert f"tables: '{OTHER}' is none of the source's" in capsys.readouterr().err
+    assert not filled.asked()
+    assert ([], []) == (filled.states(), filled.sent())
+
+
+def test_two_tables(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
+    """N04: of two tables with five rows ten records come; the end of each table is marked."""
+    filled.hold(T, ROWS)
+    filled.hold(OTHER, ROWS)
+
+    assert 0 == filled.backfill(T, OTHER)
+
+    assert sorted(keys(T) + keys(OTHER)) == filled.sent()
+    assert {"table"} == {each["node"] for each in filled.job.documents()}
+    assert [[ShardState.PASS] * RANGES] * 2 == filled.states()
+    told = [line for line in capsys.readouterr().out.splitlines() if "PASS" in line]
+    assert [f"{RANGES} PASS; {ROWS} changes"] * 2 == [t.split(": ")[1].split(",")[0] for t in told]
+
+
+def test_a_range_that_is_refused(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
+    """N05: a range that fails is named and not done; the others are, also of the next table."""
+    filled.hold(T, ROWS, refused=1)
+    filled.hold(OTHER, ROWS)
+
+    assert 1 == filled.backfill(T, OTHER)
+
+    told = capsys.readouterr().err
+    assert f"table_query: table {T}, tokens {_TOKENS[1][0]}:{_TOKENS[1][1]}" in told
+    first, second = filled.states()
+    assert (ShardState.FAIL, [ShardState.PASS] * 2) == (first.pop(1), first)
+    assert [ShardState.PASS] * RANGES == second
+    lost = {(T, f"0x{key.hex()}") for key in (b"k1", b"k4")}
+    assert sorted({*keys(T), *keys(OTHER)} - lost) == filled.sent()
+
+
+def test_nobody_answers(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
+    """N05: what cannot be begun fails at once, and leaves no run."""
+    filled.job.change(contact_points=["127.0.0.1:1"])
+
+    assert 3 == filled.backfill(T)
+    assert "cluster_unreachable" in capsys.readouterr().err
+    assert ([], []) == (filled.states(), filled.sent())
+
+
+def test_a_sink_that_takes_nothing(filled: Filled, capsys: pytest.CaptureFixture[str]) -> None:
+    """N05: no range is done that the sink did not take; once it does, all of them come."""
+    filled.hold(T, ROWS)
+    out = filled.job.folder / "out.jsonl"
+    out.mkdir()
+
+    assert 1 == filled.backfill(T)
+    assert "out.jsonl" in capsys.readouterr().err
+    assert [[ShardState.FAIL] * RANGES] == filled.states()
+    out.rmdir()
+    assert 0 == filled.backfill(T)
+    assert keys(T) == filled.sent()
+
+
+def test_interrupted(filled: Filled) -> None:
+    """N06: what SIGKILL ends goes on when it is called again, and asks for no range a second time.
+
+    The range in which it was killed is read again; what had been sent of it comes twice.
+    """
+    filled.hold(T, ROWS)
+    filled.node.slow = filled.statement(T, 1)
+    folder = filled.job.folder
+    command = ["backfill", str(filled.job.path), *filled.options(T)]
+    with subprocess.Popen(  # noqa: S603 (ours)
+        [sys.executable, "-c", _KILLED, str(folder), *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as child:
+        while filled.node.slow not in filled.node.levels:
+            assert child.poll() is None
+        child.send_signal(signal.SIGKILL)
+    done = [ShardState.PASS, ShardState.STARTED, ShardState.NOT_STARTED]
+    assert [done] == filled.states()
+    filled.node.slow = "nothing"
+    filled.node.levels.clear()
+
+    assert 0 == filled.backfill(T)
+
+    again = {statement for statement in filled.node.levels if "token(" in statement}
+    assert {filled.statement(T, 1), filled.statement(T, 2)} == again
+    assert [[ShardState.PASS] * RANGES] == filled.states()
+    assert keys(T) == filled.sent()
+
+
+def transform(filled: Filled, **options: str) -> None:
+    """Give the sink a transform; `_` in a name stands for a dot."""
+    document = yaml.safe_load(filled.job.path.read_text())
+    document["sink"] |= {name.replace("_", "."): value for name, value in options.items()}
+    filled.job.path.write_text(yaml.safe_dump(document))
+
+
+@pytest.mark.parametrize(
+    ("type_", "option", "tables"),
+    [
+        ("TableMatches", {"predicates_some_pattern": "forged.other"}, (T,)),
+        ("OperationIs", {"predicates_some_operations": "INSERT"}, ()),
+    ],
+    ids=["table", "operation"],
+)
+def test_what_is_left_out(
+    filled: Filled, type_: str, option: dict[str, str], tables: tuple[str, ...]
+) -> None:
+    """N08: a table or an operation that the sink leaves out comes neither way."""
+    dropped = {"transforms": "drop", "transforms_drop_type": "Filter"}
+    some = {"transforms_drop_predicate": "some", "predicates": "some"}
+    transform(filled, **dropped, **some, predicates_some_type=type_, **option)
+    filled.hold(T, ROWS)
+    filled.hold(OTHER, ROWS)
+    filled.job.log(1, range(ROWS), others=range(ROWS))
+
+    assert 0 == filled.backfill(T, OTHER)
+    of_backfill = filled.sent()
+    assert 0 == filled.job.run()
+
+    expected = sorted(pair for table in tables for pair in keys(table))
+    assert (expected, sorted(expected * 2)) == (of_backfill, filled.sent())
+
+
+@pytest.mark.parametrize("excluded", ["", "v"])
+def test_a_column_that_is_left_out(filled: Filled, excluded: str) -> None:
+    """N08: a column that the sink leaves out comes neither way; without that it does."""
+    sink = {"plugin": "kafka", "bootstrap.servers": "nowhere:1", "topic": "orders"}
+    sink |= {"format": "json", "envelope": "flat", "transforms": "drop"}
+    sink |= {"transforms.drop.type": "ReplaceField$Value", "transforms.drop.exclude": excluded}
+    filled.hold(T, ROWS)
+    filled.job.log(1, range(ROWS))
+    text = job_text(filled.job.path)
+
+    for given in (text.source, table_source_of(text, T)):
+        spec = SourceSpec(given=given, directory=str(text.directory))
+        sent = [json.loads(value) for value in encoded(spec, sink)]
+        assert [{"k", "v"} - {excluded}] * ROWS == [{"k", "v"} & each.keys() for each in sent]
+
+
+def encoded(spec: SourceSpec, sink: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield what a sink would get of a source; it is not opened."""
+    with sink_and_encoder(sink, "r1", NO_ORIGIN) as (_, encoder):
+        for shard in planned(spec, Selection(), shards=RANGES).shards:
+            with opened(shard) as source:
+                for batch in batches(source, shard):
+                    encoder.announce(batch.schemas())
+                    yield from encoded_changes(encoder, batch).values

@@ -1,0 +1,159 @@
+"""`headrace reconcile` of a job over forged logs and a broker in this process."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from headrace.sinks.kafka.embedded import EmbeddedBroker
+from helpers.jobs.deliveries import consume
+from helpers.logs.forged import insert
+from helpers.logs.gap_jobs import GapJob
+from helpers.servers.registries import registry
+
+ROWS = 40
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """Return a broker of the test's own."""
+    made = EmbeddedBroker()
+    yield made
+    del made
+
+
+def job_into(folder: Path, broker: EmbeddedBroker, **sink: str) -> GapJob:
+    """Return a job into the topic `t`, of rows that are logged; *sink* are more options."""
+    job = GapJob(folder)
+    job.log(1, range(ROWS))
+    deliver(job, broker, topic="t", **sink)
+    return job
+
+
+def deliver(job: GapJob, broker: EmbeddedBroker, **sink: str) -> None:
+    """Let the job deliver to the broker."""
+    servers = broker.bootstrap_servers
+    job.deliver({"plugin": "kafka", "bootstrap.servers": servers, **sink}, {})
+
+
+def reconcile(job: GapJob) -> int:
+    """Compare logs and topic; return the exit status."""
+    options = ("--no-table", "--grace=0", "--master=none", f"--report={job.folder / 'report'}")
+    return job.call("reconcile", *options)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--table-shards=0", "--table-shards: must be at least 1, found '0'"),
+        ("--table-shards=-1", "--table-shards: must be at least 1, found '-1'"),
+        ("--table-shards=100001", "--table-shards: must be at most 100000, found '100001'"),
+        ("--buckets=0", "--buckets: must be at least 1, found '0'"),
+        ("--buckets=1048577", "--buckets: must be at most 1048576, found '1048577'"),
+        ("--grace=-1", "--grace: must be at least 0, found '-1'"),
+        ("--grace=1" + 400 * "0", "--grace: must be at most 31622400"),
+    ],
+)
+def test_numbers_out_of_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, said: str
+) -> None:
+    """They are refused by their option before anything is read."""
+    assert 2 == GapJob(tmp_path).call("reconcile", "--master=none", option)
+    assert f"error [config]: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"envelope": "flat"}, "sink.envelope: expected cep44, found flat"),
+        ({"key.format": "json"}, "sink.key.format: expected avro, found json"),
+    ],
+)
+def test_messages_that_name_no_change(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, str],
+    message: str,
+) -> None:
+    """Messages that cannot be compared are refused, and nothing is called missing."""
+    job = job_into(tmp_path, broker, **options)
+
+    assert 2 == reconcile(job)
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("codec", ["avro", "json"])
+@pytest.mark.parametrize(
+    "large", [{"policy": "chunk"}, {"policy": "claim-check", "store.path": "claims"}]
+)
+def test_large_values_are_read_whole(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    codec: str,
+    large: dict[str, str],
+) -> None:
+    """In parts or kept elsewhere, they are there; a claim that is lost is missing."""
+    job = GapJob(tmp_path)
+    job.spread(1, insert(b"k", bytes(5_000)))
+    job.spread(2, insert(b"l", b"small"))
+    options = {"large.bytes": "2000", **{f"large.{name}": text for name, text in large.items()}}
+    deliver(job, broker, topic="t", format=codec, **options)
+    assert 0 == job.run()
+
+    assert 0 == reconcile(job)
+    assert "2 changes in the logs, 2 in the topic" in capsys.readouterr().out
+    claims = list((tmp_path / "claims").glob("*/*"))
+    assert len(claims) == ("store.path" in large)
+    for path in claims:
+        path.unlink()
+        assert 4 == reconcile(job)
+        assert re.search(r"^missing +1$", capsys.readouterr().out, re.MULTILINE)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"format": "json", "key.format": "avro"}])
+@pytest.mark.parametrize("framing", ["confluent", "confluent-headers"])
+def test_framed_messages(
+    tmp_path: Path,
+    broker: EmbeddedBroker,
+    capsys: pytest.CaptureFixture[str],
+    framing: str,
+    options: dict[str, str],
+) -> None:
+    """They are compared, and replayed, as others are."""
+    with registry(tmp_path / "registry.db") as address:
+        options |= {"schema.store": "registry", "schema.store.url": address}
+        job = job_into(tmp_path, broker, **{**options, "schema.framing": framing})
+        assert 0 == job.run()
+        assert 0 == reconcile(job)
+        assert f"{ROWS} changes in the logs, {ROWS} in the topic" in capsys.readouterr().out
+
+        assert 0 == job.replay("plan", "--json", "--accept-gaps", "--shards", "2")
+        run = json.loads(capsys.readouterr().out)["run"]
+        assert 0 == job.replay("run", run, "--master", "none")
+        assert 0 == job.replay("verify", run, "--master", "none")
+
+
+def test_messages_in_json(
+    tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of messages in JSON each change is known by its name: just what is not there is missing."""
+    job = job_into(tmp_path, broker, format="json")
+    assert 0 == job.run()
+    assert 0 == reconcile(job)
+    assert f"{ROWS} changes in the logs, {ROWS} in the topic" in capsys.readouterr().out
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for each in consume(broker.bootstrap_servers, "t")[1:]:
+        place = each.partition() or 0
+        producer.produce("u", each.value(), each.key(), place, headers=each.headers())
+    producer.flush(10)
+    deliver(job, broker, topic="u", format="json")
+    assert 4 == reconcile(job)
+    assert re.search(r"^missing +1$", capsys.readouterr().out, re.MULTILINE)

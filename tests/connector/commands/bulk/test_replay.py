@@ -1,0 +1,332 @@
+"""`headrace replay` over the source of files, without Spark: plan, run, status, verify."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from headrace.connector.commands.cli import main
+from headrace.connector.replay.runs import RunTable, ShardState
+
+FILES = 5
+LINES = 20
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Return a job over five files of lines, into a file."""
+    (tmp_path / "in").mkdir()
+    for file in range(FILES):
+        lines = [json.dumps({"file": file, "n": n}) + "\n" for n in range(LINES)]
+        (tmp_path / "in" / f"{file}.jsonl").write_text("".join(lines))
+    path = tmp_path / "job.yaml"
+    given = {
+        "job": "orders",
+        "state": "state.db",
+        "source": {"plugin": "files", "path": "in/*.jsonl"},
+        "sink": {"plugin": "files", "path": "out.jsonl"},
+    }
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def planned(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Plan a run; return its name."""
+    assert 0 == main(["replay", "plan", str(job), "--json", *options])
+    return str(json.loads(capsys.readouterr().out)["run"])
+
+
+def states(job: Path, run: str) -> list[ShardState]:
+    """Return the states of a run's shards."""
+    table = RunTable(job.parent / "state.db")
+    try:
+        return [row.state for row in table.shards(run)]
+    finally:
+        table.close()
+
+
+def execute(job: Path, run: str) -> int:
+    """Execute a run in this process."""
+    return main(["replay", "run", str(job), run, "--master", "none"])
+
+
+def test_a_plan_does_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Planning says what there is, keeps it, and delivers nothing."""
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out"])
+    text = capsys.readouterr().out
+
+    assert f"{FILES} shards" in text
+    assert "into   Parquet files in out" in text
+    assert sorted(["in", "job.yaml", "state.db.runs"]) == sorted(
+        path.name for path in job.parent.iterdir()
+    )
+
+
+def test_a_plan_says_how_it_is_executed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of a plan has the command that executes it."""
+    assert 0 == main(["replay", "plan", str(job), "--to-folder", "out"])
+    command = capsys.readouterr().out.splitlines()[-1].partition(": headrace ")[2]
+
+    assert 0 == main([*command.split(), "--master", "none"])
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+
+
+def test_a_plan_refuses_what_a_run_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Side topics of a sink without topics are refused by the plan, with options that there are."""
+    assert 2 == main(["replay", "plan", str(job)])
+    told = capsys.readouterr().err
+
+    assert "error [config]: --suffix: the job's sink has no topics, so none with .replay" in told
+    assert "hint: give --to-folder, or --into-live\n" in told
+    run = planned(job, capsys, "--into-live")
+    assert 0 == execute(job, run)
+    assert FILES * LINES == len((job.parent / "out.jsonl").read_text().splitlines())
+
+
+def test_a_plan_checks_the_folder(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file where the folder should be is named by the plan."""
+    (job.parent / "out").write_text("in the way")
+
+    assert 3 == main(["replay", "plan", str(job), "--to-folder", "out/below"])
+    assert f"error [target_unwritable]: {job.parent / 'out'}: is not a f" in capsys.readouterr().err
+
+
+def test_a_plan_checks_the_options_of_every_sink(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Transforms that no shard could apply are refused by the plan."""
+    given = yaml.safe_load(job.read_text())
+    given["sink"] |= {"transforms": "t", "transforms.t.type": "Nothing"}
+    job.write_text(yaml.safe_dump(given))
+
+    assert 2 == main(["replay", "plan", str(job), "--into-live"])
+    assert "Nothing" in capsys.readouterr().err
+
+
+def test_run_and_status(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All shards pass; the files have every line; the table tells so."""
+    run = planned(job, capsys, "--to-folder", "out")
+
+    assert 0 == execute(job, run)
+    assert f"{FILES} PASS; {FILES * LINES} changes" in capsys.readouterr().out
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+    assert 0 == main(["replay", "status", str(job), run, "--json"])
+    shards = json.loads(capsys.readouterr().out)["shards"]
+    assert [LINES] * FILES == [shard["delivered"] for shard in shards]
+    assert 0 == main(["replay", "status", str(job)])
+    assert run in capsys.readouterr().out
+
+
+def test_a_failed_shard_is_named_and_the_others_are_done(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard that cannot be read fails by its number; once mended, only that one is done."""
+    run = planned(job, capsys, "--to-folder", "out")
+    victim = job.parent / "in" / "2.jsonl"
+    content = victim.read_text()
+    victim.unlink()
+    victim.mkdir()
+
+    assert 1 == execute(job, run)
+    assert "shards 3: 1 of 5 shards failed" in capsys.readouterr().err
+    assert [ShardState.FAIL] == [s for s in states(job, run) if s is not ShardState.PASS]
+    victim.rmdir()
+    victim.write_text(content)
+    assert 0 == execute(job, run)
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+
+
+def test_a_killed_run_goes_on(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that is killed in the middle of a shard leaves no half of it, and goes on there."""
+    run = planned(job, capsys, "--to-folder", "out", "--rate", "100")
+    command = ["replay", "run", str(job), run, "--master", "none"]
+    program = (
+        f"import sys; from headrace.connector.commands.cli import main; sys.exit(main({command!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as child:  # noqa: S603
+        while states(job, run).count(ShardState.PASS) < 2:
+            assert child.poll() is None
+        child.send_signal(signal.SIGKILL)
+
+    assert ShardState.NOT_STARTED in states(job, run)
+    assert 0 == execute(job, run)
+    assert [ShardState.PASS] * FILES == states(job, run)
+    assert FILES * LINES == pq.read_table(job.parent / "out").num_rows
+    assert not list((job.parent / "out").glob("*/.*"))
+    capsys.readouterr()
+    assert 0 == main(["replay", "verify", str(job), run, "--master", "none"])
+
+
+def test_verify_finds_what_is_missing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that lost rows is DIFF, and the exit status 4; running again mends it."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    verify = ["replay", "verify", str(job), run, "--master", "none"]
+    assert 0 == main(verify)
+    victim = next((job.parent / "out").rglob("*-00002.parquet"))
+    pq.write_table(pq.read_table(victim).slice(3), victim)
+
+    assert 4 == main(verify)
+    assert [2] == [n for n, s in enumerate(states(job, run), 1) if s is ShardState.DIFF]
+    assert 0 == execute(job, run)
+    assert 0 == main(verify)
+
+
+def test_verify_finds_other_changes(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file with as many rows as it should have, one of them another, is DIFF."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    victim = next((job.parent / "out").rglob("*-00002.parquet"))
+    rows = pq.read_table(victim)
+    other = pa.array([b"another", *[None] * (LINES - 1)], rows.schema.field("key").type)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("key"), "key", other), victim)
+
+    assert 4 == main(["replay", "verify", str(job), run, "--master", "none"])
+    with closing(RunTable(job.parent / "state.db")) as table:
+        problems = [row.report.get("problem", "") for row in table.shards(run)]
+    said = f"different: {LINES} changes in its files, {LINES} in the logs, and other ones"
+    assert ["", said, "", "", ""] == problems
+
+
+def half(path: Path) -> None:
+    """Cut a file off."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def another(path: Path) -> None:
+    """Put a table of something else in the place of a file."""
+    pq.write_table(pa.table({"table": ["t"]}), path)
+
+
+def scribbled(path: Path) -> None:
+    """Leave the end of a file as it is, by which it is read, and nothing else."""
+    content = path.read_bytes()
+    path.write_bytes(content[:30] + bytes(200) + content[230:])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (half, "cannot be read: Parquet magic bytes"),
+        (another, "expected a column operation of string, found none"),
+        (scribbled, "cannot be read: "),
+    ],
+)
+def test_verify_names_a_broken_file(
+    job: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], said: str
+) -> None:
+    """Its shard is FAIL, and the exit status 1; running again mends it."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    victim = next((job.parent / "out").rglob("*-00002.parquet"))
+    spoil(victim)
+    verify = ["replay", "verify", str(job), run, "--master", "none"]
+
+    assert 1 == main(verify)
+    told = capsys.readouterr().err
+    assert "shards 2: 1 of 5 shards could not be compared; the first: file_broken: " in told
+    assert f"{victim.name}: {said}" in told
+    assert 0 == execute(job, run)
+    assert 0 == main(verify)
+
+
+def test_a_shard_that_cannot_be_compared_is_no_difference(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard whose source is gone is FAIL, and the exit status 1; the reason is told."""
+    run = planned(job, capsys, "--to-folder", "out")
+    execute(job, run)
+    victim = job.parent / "in" / "2.jsonl"
+    victim.unlink()
+    victim.mkdir()
+
+    assert 1 == main(["replay", "verify", str(job), run, "--master", "none"])
+    assert "shards 3: 1 of 5 shards could not be compared" in capsys.readouterr().err
+    assert 4 == states(job, run).count(ShardState.PASS)
+    assert ShardState.FAIL is states(job, run)[2]
+
+
+def test_one_process_executes_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second process is told that a first one executes the run."""
+    run = planned(job, capsys, "--to-folder", "out")
+    with closing(RunTable(job.parent / "state.db")) as table, table.executing(run):
+        assert 1 == execute(job, run)
+    assert "error [run_busy]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--from", "noon"], 2, "--from: expected a time"),
+        (["--to-folder", "o", "--token-range", "1:2"], 2, "cannot be read in part"),
+        (["--operations", "MERGE"], 2, "--operations: 'MERGE' is none"),
+        (["--keys-file", "nowhere"], 2, "--keys-file: nowhere"),
+        (["--tables", " , "], 2, "--tables: expected names, found ' , '"),
+        (["--into-live", "--suffix", ".x"], 2, "--suffix: contradicts --into-live"),
+        (["--into-live", "--to-folder", "out"], 2, "--to-folder: contradicts --into-live"),
+        (["--suffix", ".x", "--to-folder", "out"], 2, "--to-folder: contradicts --suffix"),
+        (["--from", ""], 2, "--from: expected a value, found nothing"),
+        (["--format", "json"], 2, "--format: is of files in a folder"),
+        (["--into-live", "--catalog", "x"], 2, "--catalog: is of Iceberg tables"),
+        (["--to-folder", "o", "--lake=delta", "--catalog=x"], 2, "--catalog: is of Iceberg tables"),
+        (["--into-live", "--shards", "0"], 2, "--shards: must be at least 1, found '0'"),
+        (["--into-live", "--shards", "-1"], 2, "--shards: must be at least 1, found '-1'"),
+        (
+            ["--into-live", "--shards", "100001"],
+            2,
+            "--shards: must be at most 100000, found '100001'",
+        ),
+        (["--into-live", "--after", "yesterday"], 2, "this source knows no position 'yesterday'"),
+    ],
+)
+def test_wrong_plans(
+    job: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    status: int,
+    message: str,
+) -> None:
+    """What cannot be planned is named with its option, and leaves no run."""
+    assert status == main(["replay", "plan", str(job), *options])
+    assert message in capsys.readouterr().err
+    assert 0 == main(["replay", "status", str(job)])
+    assert "" == capsys.readouterr().out
+
+
+def test_an_empty_suffix_is_not_the_live_topics(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A suffix from a variable that is not set does not turn a side topic into the live one."""
+    assert 2 == main(["replay", "plan", str(job), "--suffix", ""])
+    assert "--suffix: expected a value, found nothing" in capsys.readouterr().err
+    assert 0 == main(["replay", "status", str(job)])
+    assert "" == capsys.readouterr().out
+
+
+def test_unknown_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was never planned is a mistake of the command line."""
+    assert 2 == execute(job, "replay-1")
+    assert "there is no run 'replay-1'" in capsys.readouterr().err
+
+
+def test_records_that_cannot_be_made_are_told(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of which a line is no JSON delivers the others, and ends with their number."""
+    with (job.parent / "in" / "0.jsonl").open("a") as file:
+        file.write("no JSON\nnor this\n")
+    run = planned(job, capsys, "--into-live")
+
+    assert 0 == execute(job, run)
+
+    out = capsys.readouterr().out
+    assert f"{FILES * LINES} changes" in out
+    assert "  warning: 2 records were not delivered; the notes say why\n" in out

@@ -1,0 +1,117 @@
+"""A job on Spark before Spark starts, and what is made of what Spark says of a failure."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headrace.connector.commands.bulk.run_on_spark import failure_of
+from headrace.connector.replay.errors import RunBusyError
+from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from helpers.logs.gap_jobs import GapJob
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> GapJob:
+    """Return a job with a segment."""
+    made = GapJob(tmp_path, splits=1)
+    made.log(1, range(3))
+    return made
+
+
+def on_spark(job: GapJob, *arguments: str) -> int:
+    """Return the exit status of the job on Spark, which must not start."""
+    return job.call("run", "--engine", "spark", "--master", "no such master", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--summary-json", "s"), ("--metrics", "h:1"), ("--batch-bytes", "0")]
+)
+def test_arguments(
+    job: GapJob, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
+) -> None:
+    """What is a worker's, and a batch of nothing, is refused."""
+    assert 2 == on_spark(job, *arguments)
+    assert f"{arguments[0]}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "said"),
+    [
+        ("source", {"disposal": "delete"}, "source.disposal: on Spark segments are kept only"),
+        ("sink", {"errors.deadletterqueue.topic.name": "t"}, "no topic for dead letters"),
+        ("sink", {"errors.budget.records": 1}, "errors.budget.records: is not counted on Spark"),
+        (
+            "sink",
+            {"plugin": "kafka", "path": None, "topic": "t", "bootstrap.servers": "h:1"}
+            | {"exactly.once": True},
+            "sink: exactly once is for workers",
+        ),
+        (
+            "source",
+            {"plugin": "files", "path": "*.cql", "nodes": None, "schema": None, "splits": None},
+            "cannot be read in micro-batches",
+        ),
+    ],
+)
+def test_what_is_left_to_workers(
+    job: GapJob,
+    capsys: pytest.CaptureFixture[str],
+    section: str,
+    options: dict[str, object],
+    said: str,
+) -> None:
+    """What a stream cannot do is refused by its option, and nothing is written."""
+    document = yaml.safe_load(job.path.read_text())
+    changed = document[section] | options
+    document[section] = {name: each for name, each in changed.items() if each is not None}
+    job.path.write_text(yaml.safe_dump(document))
+
+    assert 2 == on_spark(job)
+    assert said in capsys.readouterr().err
+    assert not (job.folder / "out.jsonl").exists()
+
+
+def test_a_job_is_a_workers_or_sparks(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither goes on where the other one stands: it would not know what was delivered."""
+    assert 0 == job.run()
+    assert 2 == on_spark(job)
+    assert "a worker ran orders" in capsys.readouterr().err
+
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: streamed"))
+    checkpoint_of(job.folder / "state.db", "streamed").spark.mkdir(parents=True)
+    assert 2 == job.run()
+    assert "streamed runs on Spark" in capsys.readouterr().err
+
+
+def test_one_driver_at_a_time(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second driver of a job is told so."""
+    checkpoint = checkpoint_of(job.folder / "state.db", "orders")
+    with checkpoint.running():
+        assert 1 == on_spark(job)
+
+    assert RunBusyError.code in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "status"),
+    [
+        ("x\nheadrace.sources.cassandra.errors.LogGapError: node n2: lost\n", "stream_failed", 1),
+        ("headrace.plugins.errors.ConfigError: sink.path: is required", "config", 2),
+        ("headrace.plugins.errors.MissingRequirementError: no brokers", "environment", 3),
+        ("java.lang.OutOfMemoryError: heap", "stream_failed", 1),
+    ],
+)
+def test_what_failed_is_named(said: str, code: str, status: int) -> None:
+    """An error of ours in Spark's report keeps what it says and its exit status."""
+    failure = failure_of(said)
+
+    assert (code, status) == (failure.code, failure.exit_status)
+    assert said.strip().rpartition("Error: ")[2] in failure.message
+
+
+def test_hints_are_kept() -> None:
+    """What to do about it is told as the task told it."""
+    failure = failure_of("headrace.connector.replay.errors.LogShortError: a\nhint: b\n\tat java")
+
+    assert ("log_short: a", "b") == (failure.message, failure.hint)

@@ -1,0 +1,31 @@
+"""The audit can be read, and says whether it is whole."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.commands.audit import BROKEN_STATUS, main
+from headrace.connector.control.commands import Commands
+from headrace.connector.language.statements import CreateSink
+from headrace.plugins import ConfigError
+
+
+def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is there is printed; what was changed is named by its line."""
+    state = tmp_path / "state.db"
+    with contextlib.closing(Commands.open(state)) as commands:
+        commands.create_sink(CreateSink(name="k", uri="bus://a"))
+    assert 0 == main(["--state", str(state)])
+    assert '"verb": "create_sink"' in capsys.readouterr().out
+    audit = tmp_path / "state.db.audit"
+    audit.write_text(audit.read_text().replace('"k"', '"x"'))
+
+    assert BROKEN_STATUS == main(["--state", str(state)])
+    assert "error [audit_broken]: line 1" in capsys.readouterr().err
+
+
+def test_missing(tmp_path: Path) -> None:
+    """A state file without an audit is a named error."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        main(["--state", str(tmp_path / "none.db")])

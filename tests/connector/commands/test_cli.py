@@ -1,0 +1,239 @@
+"""The command line: commands found by name, errors in one form, exit statuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from headrace.connector.commands.cli import COMMANDS, main
+from headrace.plugins.discovery import names
+from helpers.stores.file_rows import replace_heads
+
+JOB = """\
+job: lines
+state: state.db
+source: {plugin: files, path: "in*.jsonl"}
+sink: {plugin: files, path: out.jsonl}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a job of two files, 30 lines."""
+    (tmp_path / "job.yaml").write_text(JOB)
+    for name, count in (("in1.jsonl", 10), ("in2.jsonl", 20)):
+        (tmp_path / name).write_text("".join(f'{{"n": {n}}}\n' for n in range(count)))
+    monkeypatch.chdir("/")  # Where the command is started does not matter.
+    return tmp_path
+
+
+def run(folder: Path, *more: str) -> int:
+    """Run the job until it is idle."""
+    return main(["--log-level", "error", "run", str(folder / "job.yaml"), "--until-idle", *more])
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is that of the package."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+
+    assert f"headrace {__version__}\n" == capsys.readouterr().out
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Built-in commands and those of plugins are listed, each with what it does."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    out = capsys.readouterr().out
+
+    listed = dict(
+        line.split(maxsplit=1) for line in out.partition("commands:\n")[2].splitlines()[:-2]
+    )
+    assert [*COMMANDS, *names("commands")] == list(listed)
+    assert "serve the log of a Cassandra node to workers elsewhere" == listed["agent"]
+    assert {"embedded-broker", "forge", "inspect"} <= set(listed)
+
+
+def test_help_survives_a_broken_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that cannot be imported is listed as such."""
+    installed = tmp_path / "broken-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[headrace.commands]\nbroken = no_module:main\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+
+    assert "  broken           cannot be imported\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace COMMAND --help` works for every command."""
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+
+    assert f"usage: headrace {command}" in capsys.readouterr().out
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A typo is a configuration error with a suggestion."""
+    assert 2 == main(["rum"])
+    err = capsys.readouterr().err
+    assert "error [config]: 'rum' is not a command\nhint: did you mean run?\n" == err
+
+
+def test_run_until_idle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All there is arrives once, however often the job runs; the summary says what happened."""
+    summary = folder / "summary.json"
+
+    assert 0 == run(folder, "--summary-json", str(summary))
+    assert "changes of lines: cut 30, delivered 30\n" in capsys.readouterr().out
+    assert 30 == len((folder / "out.jsonl").read_text().splitlines())
+    first = json.loads(summary.read_text())
+    assert (30, [], []) == (first["run"]["changes"], first["differences"], first["failures"])
+    assert 0 == run(folder, "--summary-json", str(summary))
+    assert 30 == len((folder / "out.jsonl").read_text().splitlines())
+    second = json.loads(summary.read_text())
+    assert 0 == second["run"]["changes"]
+    assert first["total"] == second["total"]
+
+
+def test_changes_are_what_was_delivered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's line counts no record that was set aside."""
+    with (folder / "in1.jsonl").open("a") as file:
+        file.write("no JSON\n")
+
+    assert 0 == run(folder)
+
+    out = capsys.readouterr().out
+    assert "quarantined 1" in out
+    assert "run: 30 changes in " in out
+
+
+def test_a_run_that_set_records_aside_ends_with_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the number of this run and the command that shows them; the next run is silent."""
+    with (folder / "in1.jsonl").open("a") as file:
+        file.write("no JSON\nnor this\n")
+    summary = folder / "summary.json"
+
+    assert 0 == run(folder, "--summary-json", str(summary))
+
+    err = capsys.readouterr().err
+    assert (
+        "warning [records_dead_lettered]: 2 records were not delivered but dead-lettered\n" in err
+    )
+    assert f"`headrace dlq list {folder / 'job.yaml'}`" in err
+    assert 2 == json.loads(summary.read_text())["run"]["dead_lettered"]
+    assert 0 == run(folder)
+    assert "" == capsys.readouterr().err
+
+
+def test_verify_tells_of_splits_that_failed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first line says how many, which and why; the last one is no plain "balance"."""
+    run(folder)
+    (folder / "in1.jsonl").write_text("")
+    assert 1 == run(folder)
+    capsys.readouterr()
+
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("1 of 2 splits failed (in1.jsonl): unreadable_file: ")
+    assert "the books balance for what was read before that" == last
+    assert 0 == main(["verify", "--json", str(folder / "job.yaml")])
+    failed = json.loads(capsys.readouterr().out)["failed"]
+    assert ["in1.jsonl"] == list(failed)
+    (folder / "in1.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+    assert 0 == run(folder)
+    capsys.readouterr()
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+    assert capsys.readouterr().out.endswith("\nthe books balance\n")
+
+
+def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The committed books are printed; nothing is started and nothing is made."""
+    assert 3 == main(["verify", str(folder / "job.yaml")])
+    assert "there is no state file" in capsys.readouterr().err
+    run(folder)
+    capsys.readouterr()
+
+    assert 0 == main(["verify", str(folder / "job.yaml")])
+    spans = (
+        "all from the beginning to 90: splits in1.jsonl\n"
+        "all from the beginning to 190: splits in2.jsonl\n"
+    )
+    expected = f"{spans}changes of lines: cut 30, delivered 30\nthe books balance\n"
+    assert expected == capsys.readouterr().out
+
+
+def test_verify_of_books_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Books that do not balance give exit status 4 and say which equation."""
+    run(folder)
+    wrong = {"counters": {"lines": (9, 8, 0, 0, 0, 0, 0, 0)}}
+    replace_heads(folder / "state.db", lambda of: wrong if "1" in of.split else {})
+    capsys.readouterr()
+
+    assert 4 == main(["verify", str(folder / "job.yaml")])
+    assert (
+        "split in1.jsonl: changes of lines: cut 9 is not delivered 8 = 8" in capsys.readouterr().err
+    )
+    assert 1 == run(folder)
+    assert "error [books_differ]" in capsys.readouterr().err
+
+
+def test_errors_have_one_form(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every mistake of a job file has its own line with code, place and key, and its hint."""
+    (folder / "job.yaml").write_text(JOB.replace("path: out", "pth: out"))
+
+    assert 2 == run(folder)
+    place = folder / "job.yaml"
+    hint = "did you mean path? `headrace options files` lists all options"
+    expected = f"error [config]: {place}: sink.pth: is not an option\nhint: {hint}\n"
+    assert expected in capsys.readouterr().err
+
+
+def test_failed_split_gives_its_exit_status(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One split fails, the other is delivered and committed; the run fails with the reason (I8)."""
+    run(folder)
+    (folder / "in1.jsonl").write_text("")
+    with (folder / "in2.jsonl").open("a") as file:
+        file.write('{"n": 20}\n')
+    capsys.readouterr()
+
+    assert 1 == run(folder)
+    err = capsys.readouterr().err
+    assert "error [unreadable_file]: in1.jsonl, byte 90: the file is shorter" in err
+    assert 31 == len((folder / "out.jsonl").read_text().splitlines())
+
+
+def test_sink_that_cannot_be_opened(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the machine lacks gives exit status 3, and can be read from the state."""
+    (folder / "job.yaml").write_text(JOB.replace("out.jsonl", "none/out.jsonl"))
+
+    assert 3 == run(folder)
+    assert "error [environment]" in capsys.readouterr().err
+
+
+def test_bug_is_reported_as_one(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error without a name is internal: its place and its trace are told, its text is not."""
+    monkeypatch.setattr("headrace.connector.commands.run.books_text", "secret")
+
+    assert 1 == run(folder)
+    err = capsys.readouterr().err
+    assert "/commands/run.py:" in err
+    assert ": TypeError in run\nhint: this is a bug of headrace" in err
+    assert '"event":"internal_error"' in err
+    assert "secret" not in err

@@ -1,0 +1,24 @@
+"""Passwords become hashes that a file of users may hold."""
+
+import io
+
+import argon2
+import pytest
+
+from headrace.connector.commands.hash_password import main
+from headrace.plugins import ConfigError
+
+
+def test_hash(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The hash is of the first line, and of nothing else."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("pass word\nmore\n"))
+    assert 0 == main([])
+
+    assert argon2.PasswordHasher().verify(capsys.readouterr().out.strip(), "pass word")
+
+
+def test_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No password is no password."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    with pytest.raises(ConfigError, match="expected a password"):
+        main([])

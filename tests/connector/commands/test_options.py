@@ -1,0 +1,85 @@
+"""What can be configured is told by the declarations themselves."""
+
+import json
+
+import pytest
+
+from headrace.connector.commands.options import main
+from headrace.plugins import ConfigError
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name, everything that has options is listed."""
+    assert 0 == main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert {"job", "runtime", "cassandra", "registry", "KafkaSink", "CassandraCdcSource"} <= {
+        line.split()[0] for line in lines
+    }
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plugin's options are a table."""
+    assert 0 == main(["BusSink"])
+    assert "| `bus.stops` | required | Where it stops. |" in capsys.readouterr().out
+
+
+def test_a_source_has_two_places(capsys: pytest.CaptureFixture[str]) -> None:
+    """A source's options in a job file stand apart from those of its statement, each once."""
+    assert 0 == main(["cassandra"])
+    out = capsys.readouterr().out
+    in_file, _, others = out.partition("## job file, `store` with `plugin: cassandra`")
+    in_store, _, in_statement = others.partition("## CREATE DATA_SOURCE, and the config of the c")
+
+    assert in_file.startswith("## job file, `source` with `plugin: cassandra`\n\n| option |")
+    for option in ("nodes", "schema", "consistency", "contact_points"):
+        assert f"| `{option}` |" in in_file
+        assert f"| `{option}` |" not in in_statement
+    assert "| `keyspace` | required |" in in_statement
+    assert "| `contact_points` |" in in_store
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("files", ["job file, `source`", "job file, `sink`", "CREATE DATA_SOURCE"]),
+        ("FilesFilesSource", ["CREATE DATA_SOURCE"]),
+        ("KafkaSink", ["job file, `sink`"]),
+        ("kafka", ["job file, `sink`"]),
+        ("cassandra-table", ["job file, `source`"]),
+        ("registry", ["sink, with `schema.store: registry`"]),
+        ("directory", ["sink, with `large.store: directory`"]),
+        ("runtime", ["job file, `runtime`"]),
+    ],
+)
+def test_places(name: str, places: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever has options says where they are written."""
+    assert 0 == main([name])
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+
+    assert len(places) == len(titles)
+    assert all(title.startswith(place) for title, place in zip(titles, places, strict=True))
+
+
+def test_schema_of_several_places(capsys: pytest.CaptureFixture[str]) -> None:
+    """With several places, the JSON Schema has an alternative for each."""
+    assert 0 == main(["cassandra", "--format", "json-schema"])
+    source, store, statement = json.loads(capsys.readouterr().out)["anyOf"]
+
+    assert "nodes" in source["properties"]
+    assert "contact_points" in store["properties"]
+    assert "keyspace" in statement["properties"]
+
+
+def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    """A section's options are a JSON Schema."""
+    assert 0 == main(["runtime", "--format", "json-schema"])
+    schema = json.loads(capsys.readouterr().out)
+    assert 100 == schema["properties"]["tick_min_ms"]["default"]
+    assert not schema["additionalProperties"]
+
+
+def test_unknown() -> None:
+    """What has no options is a named error."""
+    with pytest.raises(ConfigError, match="nothing named 'Nope'"):
+        main(["Nope"])

@@ -1,0 +1,53 @@
+"""A ring of which one replica is not read: what waits is told at the end, and can be looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headrace.connector.commands.cli import main
+from helpers.jobs.children import ring_job
+
+WAITING = 9  # Of 6,451 mutations of the recording: node2 has the other copy.
+FIRST_LINE = f"{WAITING} mutations wait for copies: `headrace waiting job.yaml` lists them"
+
+
+def test_what_waits_for_copies_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first line of `run` and `verify` counts it; `waiting` has token, place and what lacks."""
+    job = ring_job(tmp_path, "5.0-ring")
+    document = yaml.safe_load((job.path / "job.yaml").read_text())
+    del document["source"]["nodes"]["node2"]
+    (job.path / "job.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.chdir(tmp_path)
+    heads = []
+    for command in (["run", "job.yaml", "--until-idle"], ["verify", "job.yaml"]):
+        assert 0 == main(command)
+        heads.append(capsys.readouterr().out.partition("\n")[0])
+    assert [FIRST_LINE] * 2 == heads
+
+    assert 0 == main(["waiting", "job.yaml", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [["node3"]] * WAITING == [each["missing"] for each in found]
+    assert {"2 of node1, node3"} == {each["needed"] for each in found}
+    assert 0 == main(["inspect", "segments/node1"])
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    places = {f"{line['segment']}:{line['position']}" for line in lines if "segment" in line}
+    assert {each["copies"]["node1"] for each in found} <= places
+    assert 0 == main(["waiting", "job.yaml", "--limit", "2"])
+    assert ["and 7 more"] == capsys.readouterr().out.splitlines()[2:]
+
+
+def test_nothing_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where every copy is read nothing is said, and nothing listed."""
+    ring_job(tmp_path, "5.0-ring")
+    monkeypatch.chdir(tmp_path)
+
+    assert 0 == main(["run", "job.yaml", "--until-idle"])
+    assert "wait for copies" not in capsys.readouterr().out
+    assert 0 == main(["waiting", "job.yaml"])
+    assert not capsys.readouterr().out

@@ -1,0 +1,202 @@
+"""Who may do what: every verb and role, Cassandra's words, and no when nobody can be asked."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.connector.control.access.permission import (
+    CACHE_SECONDS,
+    CALLER,
+    Caller,
+    CassandraGuard,
+    Role,
+    UnauthorizedError,
+)
+from headrace.connector.control.commands import Commands
+from headrace.connector.language.statements import AlterSink, CreateSink, TableName
+from headrace.connector.stores.note_copy import NoteCopy
+
+CONFIG = {
+    "name": "x",
+    "connector.class": "RiverFlowSource",
+    "keyspace": "s",
+    "table": "t",
+    "sink": "k",
+}
+READS: list[Callable[[Commands], object]] = [
+    lambda c: c.sinks(),
+    lambda c: c.sources(),
+    lambda c: c.statuses(),
+    lambda c: c.offsets("x"),
+    lambda c: c.check_source(CONFIG),
+    lambda c: c.services(),
+]
+STEERS: list[Callable[[Commands], object]] = [
+    lambda c: c.pause("x"),
+    lambda c: c.resume("x"),
+    lambda c: c.stop("x"),
+    lambda c: c.restart("x"),
+]
+CHANGES: list[Callable[[Commands], object]] = [
+    lambda c: c.create_sink(CreateSink(name="z", uri="bus://a")),
+    lambda c: c.alter_sink(AlterSink(name="k", options=(("line", "2"),))),
+    lambda c: c.create_source({**CONFIG, "name": "y", "table": "u"}),
+    lambda c: c.alter_source("x", {"tasks.max": "2"}),
+    lambda c: c.put_source("x", CONFIG),
+    lambda c: c.put_service("cdc", {"topic": "t"}),
+    lambda c: c.delete_service("cdc"),
+    lambda c: c.set_log_level("info"),
+    lambda c: c.stop("x") or c.reset_offsets("x"),
+    lambda c: c.drop_source("x"),
+    lambda c: c.drop_sink("z"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _caller() -> Iterator[None]:
+    """Let each test say who calls, and forget it."""
+    token = CALLER.set(Caller())
+    yield
+    CALLER.reset(token)
+
+
+@pytest.fixture
+def commands(connection: NoteCopy) -> Commands:
+    """Return the verbs over a sink and a source."""
+    made = Commands(connection)
+    made.create_sink(CreateSink(name="k", uri="bus://a"))
+    made.create_source(CONFIG)
+    return made
+
+
+def attempt(verb: Callable[[Commands], object], commands: Commands) -> bool:
+    """Say whether *verb* was allowed."""
+    try:
+        verb(commands)
+    except UnauthorizedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        (Role.VIEWER, (True, False, False)),
+        (Role.OPERATOR, (True, True, False)),
+        (Role.ADMIN, (True, True, True)),
+    ],
+)
+def test_roles(commands: Commands, role: Role, allowed: tuple[bool, bool, bool]) -> None:
+    """Each role may do what is its, and all of that."""
+    CALLER.set(Caller(name="alice", role=role))
+
+    for verbs, expected in zip((READS, STEERS, CHANGES), allowed, strict=True):
+        assert [expected] * len(verbs) == [attempt(verb, commands) for verb in verbs]
+
+
+def test_denied_changes_nothing(commands: Commands) -> None:
+    """What is denied leaves everything as it was."""
+    before = commands.sinks(), commands.sources(), commands.statuses()
+    CALLER.set(Caller(name="alice", role=Role.VIEWER))
+    for verb in (*STEERS, *CHANGES):
+        assert not attempt(verb, commands)
+
+    assert before == (commands.sinks(), commands.sources(), commands.statuses())
+
+
+class Cluster:
+    """What Cassandra would answer."""
+
+    cluster = "test"
+
+    def __init__(self) -> None:
+        """Know nobody."""
+        self.superusers: set[str] = set()
+        self.cdc: set[str] = set()
+        self.readers: set[tuple[str, str]] = set()
+        self.down = False
+        self.asked = 0
+
+    def is_superuser(self, role: str) -> bool:
+        """Answer, or be down."""
+        self.asked += 1
+        if self.down:
+            raise ConnectionError("secret detail")
+        return role in self.superusers
+
+    def has_cdc(self, role: str) -> bool:
+        """Answer."""
+        return role in self.cdc
+
+    def may_select(self, role: str, table: TableName) -> bool:
+        """Answer."""
+        return (role, f"{table.keyspace}.{table.name}") in self.readers
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Return a cluster with a superuser, one with the permission, and one with neither."""
+    made = Cluster()
+    made.superusers = {"root"}
+    made.cdc = {"operator"}
+    return made
+
+
+def guarded(connection: NoteCopy, cluster: Cluster, name: str) -> Commands:
+    """Return the verbs as *name* would have them."""
+    CALLER.set(Caller(name=name, role=Role.NOBODY, door="shell"))
+    return Commands(connection, guard=CassandraGuard(cluster))
+
+
+def test_cassandra_decides(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
+    """A superuser may, a role with the permission may, another one is told why in its words."""
+    del commands
+    for name in ("root", "operator"):
+        guarded(connection, cluster, name).pause("x")
+    with pytest.raises(UnauthorizedError) as caught:
+        guarded(connection, cluster, "alice").pause("x")
+
+    expected = "User alice has no CDC permission on <test> or any of its parents"
+    assert expected == caught.value.message
+    assert guarded(connection, cluster, "alice").sinks()
+
+
+def test_a_source_needs_select(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
+    """Who may not read a table may not have its changes published, by any way round."""
+    verbs = guarded(connection, cluster, "operator")
+    new = {**CONFIG, "name": "y", "table": "u"}
+    for attempt_ in (
+        lambda: verbs.create_source(new),
+        lambda: verbs.put_source("y", new),
+        lambda: verbs.alter_source("x", {"table": "u"}),
+        lambda: verbs.replace_source("x", {**CONFIG, "table": "u"}),
+    ):
+        with pytest.raises(UnauthorizedError, match=r"no SELECT permission on <table s\.u>"):
+            attempt_()
+    cluster.readers.add(("operator", "s.u"))
+    assert ["x"] == [source.name for source in commands.sources()]
+    assert guarded(connection, cluster, "operator").create_source(new)
+
+
+def test_nobody_can_be_asked(commands: Commands, connection: NoteCopy, cluster: Cluster) -> None:
+    """When Cassandra does not answer nothing is allowed, and no detail leaks."""
+    del commands
+    cluster.down = True
+    with pytest.raises(UnauthorizedError, match="could not be read") as caught:
+        guarded(connection, cluster, "root").pause("x")
+
+    assert "secret detail" not in str(caught.value)
+
+
+def test_answers_are_kept_for_a_while(cluster: Cluster) -> None:
+    """A revoked permission counts for a minute at most."""
+    now = [0.0]
+    guard = CassandraGuard(cluster, clock=lambda: now[0])
+    caller = Caller(name="root", role=Role.NOBODY)
+    for _ in range(3):
+        guard.check(caller, Role.ADMIN, None)
+    assert 1 == cluster.asked
+    cluster.superusers.clear()
+    now[0] = CACHE_SECONDS
+    with pytest.raises(UnauthorizedError):
+        guard.check(caller, Role.ADMIN, None)

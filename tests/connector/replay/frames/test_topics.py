@@ -1,0 +1,176 @@
+"""Rows of Spark and what a sink wrote, in both directions, without Spark."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+import pyspark_headrace_sink
+import pyspark_headrace_table
+import pyspark_headrace_topic
+from headrace.connector.replay.columns import ARROW_SCHEMA, encoded_rows, record_batch
+from headrace.connector.replay.frames.topics import (
+    SinkTarget,
+    SinkWriter,
+    TopicReader,
+    TypedMessages,
+)
+from headrace.connector.replay.frames.typed_columns import typed_batch
+from headrace.connector.replay.stream.streaming import Delivered
+from headrace.connector.serde.decoding import Decoder
+from headrace.connector.stores import TableCounts
+from headrace.plugins import ConfigError, EncodedRecords, Stored
+from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
+from helpers.logs.forged import SCHEMA, insert
+from helpers.logs.node_logs import batches, forged_nodes, open_all, source
+from helpers.recordings.arrow_words import in_words
+from helpers.recordings.corpora import recording
+
+LONG = pytest.mark.long
+RECORDINGS = ("4.0-types", "5.0-types", "6.0-v9-types", "5.0-compact", "4.1-random")
+LOST = {"part": "p", "offset": 7, "key": b"k", "value": b"v", "schema_id": b"?"}
+COLUMNS = StructType(
+    [
+        StructField("table", StringType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+    ]
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    """Return a job into a file."""
+    path = tmp_path / "job.yaml"
+    sink = {"plugin": "files", "path": "out.jsonl"}
+    source = {"plugin": "files", "path": "in/*.jsonl"}
+    path.write_text(json.dumps({"job": "j", "state": "s.db", "source": source, "sink": sink}))
+    return str(path)
+
+
+def test_spark_finds_them() -> None:
+    """Each has the module that Spark looks for."""
+    modules = (pyspark_headrace_sink, pyspark_headrace_table, pyspark_headrace_topic)
+
+    assert ["headrace.sink", "headrace.table", "headrace.topic"] == [
+        module.DefaultSource.name() for module in modules
+    ]
+
+
+def test_rows_are_records() -> None:
+    """What was made columns of is made of them again."""
+    header = (("schemaId", b"id"),)
+    records = EncodedRecords([b"k", None], [b"v", b"w"], [header, ()], ["t", "u"])
+
+    assert records == encoded_rows(record_batch(records, ARROW_SCHEMA))
+
+
+def test_a_tasks_rows_are_delivered(job: str) -> None:
+    """A task ends when its rows are settled, and says how many there were."""
+    writer = SinkTarget({"job": job}).writer(COLUMNS, overwrite=False)
+    rows = pa.RecordBatch.from_pydict(
+        {"table": ["t", "t"], "key": [b"a", b"b"], "value": [b"1", b"2"]}
+    )
+
+    delivered = Delivered({"t": TableCounts(delivered=4)})
+    assert delivered == writer.write(iter([rows, rows]))
+    assert "1\n2\n1\n2\n" == (Path(job).parent / "out.jsonl").read_text()
+    writer.commit([delivered])
+
+
+def test_refused_records_fail_the_query(job: str) -> None:
+    """What a sink refused for good is told by the commit."""
+    with pytest.raises(Exception, match="2 records were refused"):
+        SinkWriter({"job": job}).commit(
+            [Delivered({}), Delivered({"t": TableCounts(delivered=1, dead_lettered=2)})]
+        )
+
+
+def test_unknown_options(job: str) -> None:
+    """An option that a topic or a sink does not have is refused, not ignored."""
+    given = {"job": job, "operations": "UPDATE"}
+
+    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.topic"):
+        TopicReader(given)
+    with pytest.raises(ConfigError, match=r"operations: is no option of headrace\.sink"):
+        SinkWriter(given)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_cannot_be_written(job: str, *, overwrite: bool) -> None:
+    """Columns must be there, and nothing is overwritten."""
+    fields = COLUMNS if overwrite else StructType(COLUMNS.fields[:2])
+
+    with pytest.raises(ConfigError, match="columns"):
+        SinkTarget({"job": job}).writer(fields, overwrite=overwrite)
+
+
+@pytest.mark.parametrize("name", ["5.0-ops", *(pytest.param(n, marks=LONG) for n in RECORDINGS)])
+def test_typed_columns_are_those_of_segments(name: str) -> None:
+    """What messages say of a table, read back, gives the rows that the logs give.
+
+    One that cannot be read is not lost: it stands behind them, with its bytes only.
+    """
+    folder = recording(name)
+    options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    with closing(source(options | {"consistency": "ONE", "splits": 1})) as made:
+        found = list(batches(open_all(made).values()))
+        schemas = {each.schema_id: each for batch in found for each in batch.schemas()}
+        decoder = Decoder({i: each.value for i, each in schemas.items()}, codec="avro")
+        texts = {schema_id: each.text for schema_id, each in schemas.items()}
+        rows = 0
+        for batch in found:
+            whole = [
+                Stored(7, b"k", b"v", ((SCHEMA_ID_HEADER, b"?"),)),
+                *messages_of(batch.encode("avro")),
+            ]
+            for table in {schema.table for schema in schemas.values()}:
+                target = made.table_type(table)
+                changes = batch.typed(target, with_messages=True)
+                wanted = typed_batch(changes, target, changes.encoded, made.origin)
+
+                read = TypedMessages(target, made, texts).batch("p", whole, decoder)
+
+                assert wanted.schema.names == read.schema.names[2:]
+                assert wanted.schema.types == read.schema.types[2:]
+                assert in_words(wanted) == in_words(read.slice(0, wanted.num_rows))[2:]
+                last = read.slice(wanted.num_rows).to_pylist()[0]
+                assert LOST == {name: value for name, value in last.items() if value is not None}
+                rows += wanted.num_rows
+
+    assert 10 < rows
+
+
+def messages_of(encoded: EncodedRecords) -> list[Stored]:
+    """Return records as they lie in a topic, each third one followed by a tombstone."""
+    found = []
+    parts = zip(encoded.keys, encoded.values, encoded.headers, strict=True)
+    for place, (key, value, headers) in enumerate(parts):
+        found.append(Stored(place, key, value, headers))
+        found += [Stored(place, key, None, ())] * (place % 3 == 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "sink", "message"),
+    [
+        ("forged.nope", {}, "table: forged.nope is not in the schema"),
+        ("forged.t", {"format": "json"}, "table: typed columns are of Avro in cep44"),
+        ("forged.t", {"envelope": "debezium"}, "this sink has avro, debezium, lossless"),
+    ],
+)
+def test_tables_that_are_not_typed(
+    tmp_path: Path, table: str, sink: dict[str, str], message: str
+) -> None:
+    """A table that is not there, and messages that do not tell enough, are named at once."""
+    given = {"plugin": "kafka", "bootstrap.servers": "localhost:1", "topic": "t", **sink}
+    nodes = forged_nodes(tmp_path, {"node1": [insert(b"1")]}, SCHEMA)
+    job = {"job": "j", "state": "s.db", "source": {"plugin": "cassandra", **nodes}, "sink": given}
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(job))
+
+    with pytest.raises(ConfigError, match=message):
+        TopicReader({"job": str(path), "table": table})

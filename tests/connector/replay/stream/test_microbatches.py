@@ -1,0 +1,119 @@
+"""Time in micro-batches: it grows in steps that offsets tell of, and things get old by it."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.control.jobs import job_text, read_job
+from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset, checkpoint_of
+from headrace.connector.replay.stream.microbatches import STEP_MS, Course, Part, Reading
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.state.cdc_state import CdcState
+from helpers.logs.gap_jobs import GapJob
+
+EXPIRY_STEPS = 3
+
+
+class Driver:
+    """Plans batches by a clock that is driven, and works them off in this process."""
+
+    def __init__(self, job: GapJob) -> None:
+        """Begin where nothing was read."""
+        text, store = job_text(job.path, None), read_job(job.path).open_store()
+        try:
+            key = store.job_key()
+        finally:
+            store.close()
+        spec = SourceSpec(given=dict(text.source), directory=str(job.folder), job=text.name)
+        self.clock = DrivenClock()
+        self.checkpoint: Checkpoint = checkpoint_of(text.state, text.name)
+        self.course = Course(spec, self.checkpoint, start="earliest", job_key=key, clock=self.clock)
+        self.at: Offset = self.course.initial()
+
+    def look(self) -> bool:
+        """Take a batch, if there is one; say whether there was."""
+        end = self.course.ahead(self.at)
+        if end == self.at:
+            return False
+        for part in self.course.parts(self.at, end):
+            self.work(part)
+        self.at = end
+        return True
+
+    def work(self, part: Part) -> bytes:
+        """Work a part off; return what the split knows then."""
+        reading = Reading(part, self.checkpoint)
+        for _ in reading.batches():
+            pass
+        known = self.checkpoint.states.load(part.end, part.shard.split).position
+        assert known is not None
+        return known.head + b"".join(known.chunks.values())
+
+    def state(self) -> CdcState:
+        """Return what the one split knows by now."""
+        known = self.checkpoint.states.load(self.at, "1-of-1").position
+        assert known is not None
+        return CdcState.decode(known)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> GapJob:
+    """Return a job with a mutation that waits for a second copy, and soon not any more."""
+    seconds = EXPIRY_STEPS * STEP_MS // 1000
+    made = GapJob(tmp_path, splits=1, expiry_seconds=seconds, dedup_window_seconds=seconds)
+    made.log(1, range(3))
+    made.log(2, range(3, 4), nodes=("n1",))
+    made.log(2, range(3), nodes=("n2", "n3"))
+    return made
+
+
+def test_what_waits_too_long_expires(job: GapJob) -> None:
+    """While nothing is new, each step of time is a batch; a mutation expires by them."""
+    driver = Driver(job)
+    assert driver.look()
+    pending = []
+    for _ in range(4 * EXPIRY_STEPS):
+        driver.clock.advance(STEP_MS // 3 + 1)
+        if driver.look():
+            pending.append(driver.state().books()["mutations.pending"])
+
+    assert [1] * (EXPIRY_STEPS - 1) + [0] == pending[:EXPIRY_STEPS]
+    assert 1 == driver.state().books()["mutations.expired"]
+    assert driver.state().tau == STEP_MS * len(pending)
+
+
+def test_a_batch_that_comes_again_is_as_old(job: GapJob) -> None:
+    """How much time passes in a batch is said by its offsets, not by whoever works it off."""
+    driver = Driver(job)
+    driver.look()
+    driver.clock.advance(STEP_MS)
+    end = driver.course.ahead(driver.at)
+    (part,) = driver.course.parts(driver.at, end)
+
+    first = driver.work(part)
+    driver.clock.advance(1_000_000)
+    assert first == driver.work(part)
+
+
+def test_time_stands_still_while_logs_were_not_read_to_their_ends(job: GapJob) -> None:
+    """Time in which something was there to read, or in which nobody looked, does not count."""
+    driver = Driver(job)
+    driver.clock.advance(STEP_MS)
+    driver.look()
+    first = driver.state().tau
+    job.log(3, range(5, 6))
+    driver.clock.advance(100 * STEP_MS)
+    driver.look()
+
+    assert (0, STEP_MS) == (first, driver.state().tau)
+
+
+def test_no_time_passes_for_what_ends(job: GapJob) -> None:
+    """A job that ends with what is there lets nothing expire."""
+    driver = Driver(job)
+    driver.course.end_here()
+    driver.look()
+    driver.clock.advance(STEP_MS)
+
+    assert not driver.look()

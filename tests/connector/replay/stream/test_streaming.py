@@ -1,0 +1,365 @@
+"""Micro-batches of a job, taken by hand as Spark takes them: planned, read, written, committed."""
+
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from headrace.connector.control.jobs import job_text
+from headrace.connector.replay.columns import encoded_rows, sink_batch
+from headrace.connector.replay.errors import LogShortError
+from headrace.connector.replay.frames.sources import SegmentSource
+from headrace.connector.replay.frames.topics import SinkTarget
+from headrace.connector.replay.shards import SourceSpec
+from headrace.connector.replay.stream.checkpoint import Known, Offset, States, checkpoint_of
+from headrace.connector.replay.stream.stream_books import StreamMeasures
+from headrace.connector.replay.stream.streaming import Delivered, SegmentStream, SinkStream
+from headrace.connector.runtime.failures.tolerance import NotToleratedError
+from headrace.connector.stores import StateLostError
+from headrace.plugins import NO_ORIGIN, ConfigError, EncodedRecords, HeadraceError
+from helpers.logs.gap_jobs import GapJob
+
+
+class ByHand:
+    """A stream without Spark: it keeps the offset that was committed, as a checkpoint does."""
+
+    def __init__(self, job: GapJob, *, batch_bytes: int = 1) -> None:
+        """Begin where nothing was read."""
+        self.options = {"job": str(job.path), "format": "sink", "batch_bytes": str(batch_bytes)}
+        self.reader = self.started()
+        self.at: Offset = self.reader.initialOffset()
+        self.batches = 0
+        self.folder = job.folder / "state.db.spark" / "orders"
+
+    def started(self) -> SegmentStream:
+        """Return what Spark makes when a query starts."""
+        return SegmentSource(self.options).streamReader(StructType())
+
+    def begin_again(self) -> None:
+        """Start anew, as after a crash."""
+        self.reader.stop()
+        self.reader = self.started()
+
+    def next_end(self) -> Offset:
+        """Return where the next batch ends, as Spark keeps it."""
+        end = self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit())
+        kept: Offset = json.loads(json.dumps(end))
+        return kept
+
+    def deliver(self, end: Offset) -> None:
+        """Read and write a batch, each part as a task somewhere else does."""
+        told = []
+        for partition in self.reader.partitions(self.at, end):
+            reader, mine = pickle.loads(pickle.dumps((self.started(), partition)))  # noqa: S301 (our own)
+            writer = SinkStream({"job": self.options["job"]})
+            told.append(writer.write(reader.read(mine)))
+        SinkStream({"job": self.options["job"]}).commit(list(told), self.batches)
+        self.log("offsets", json.dumps(end))
+
+    def step(self) -> bool:
+        """Take a batch; say whether there was one."""
+        end = self.next_end()
+        if end == self.at:
+            return False
+        self.reader.commit(self.at)
+        self.deliver(end)
+        self.log("commits", "{}")
+        self.at = end
+        self.batches += 1
+        return True
+
+    def log(self, kind: str, line: str) -> None:
+        """Note a batch as Spark does in its checkpoint."""
+        path = self.folder / "offsets" / kind / str(self.batches)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"v1\n{line}")
+
+    def run(self) -> None:
+        """Take all there is."""
+        while self.step():
+            assert self.batches < 100
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> GapJob:
+    """Return a job of which the log of each node has four segments; some copies come late."""
+    made = GapJob(tmp_path, splits=1)
+    made.log(1, range(10))
+    made.log(2, range(10, 14), nodes=("n1", "n2"))
+    made.log(3, range(20, 30), nodes=("n1",))
+    made.log(3, range(24, 34), nodes=("n2", "n3"))
+    made.log(4, range(40, 44))
+    return made
+
+
+EXPECTED = [*range(14), *range(24, 34), *range(40, 44)]  # What two of three nodes have.
+
+
+@pytest.mark.parametrize(("batch_bytes", "batches"), [(1, 11), (1 << 40, 1)])
+def test_what_a_worker_delivers(job: GapJob, batch_bytes: int, batches: int) -> None:
+    """In batches of whatever size the sink gets what a worker gives it."""
+    job.change(splits=2)
+    stream = ByHand(job, batch_bytes=batch_bytes)
+    stream.run()
+
+    assert (EXPECTED, batches) == (job.rows(), stream.batches)
+    by_spark = Counter(map(told, job.documents()))
+    (job.folder / "out.jsonl").unlink()
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
+    assert 0 == job.run()
+    assert Counter(map(told, job.documents())) == by_spark
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 40])
+def test_books(job: GapJob, batch_bytes: int) -> None:
+    """`headrace verify` proves what Spark committed by the books that a worker keeps (I3)."""
+    job.change(splits=2)
+    stream = ByHand(job, batch_bytes=batch_bytes)
+    end = stream.next_end()
+    stream.deliver(end)
+    stream.begin_again()  # A batch that comes again counts once.
+    stream.run()
+    on_spark = job.verdict()
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
+    assert 0 == job.run()
+
+    by_worker = job.verdict()
+    assert len(EXPECTED) == sum(t["delivered"] for t in on_spark["total"]["tables"].values())
+    assert whoever_is_first(by_worker["total"]) == whoever_is_first(on_spark["total"])
+    assert by_worker["splits"].keys() == on_spark["splits"].keys()
+
+
+def whoever_is_first(told: Mapping[str, dict[str, object]]) -> Mapping[str, object]:
+    """Return books without what depends on whose log was read first."""
+    fates = (".first", ".counted", ".surplus")
+    return {
+        **told,
+        "books": {
+            name: count
+            for name, count in told["books"].items()
+            if not (name.startswith("entries.") and name.endswith(fates))
+        },
+    }
+
+
+def test_books_that_differ(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """What got lost between reading and writing shows in the books."""
+    stream = ByHand(job, batch_bytes=1 << 40)
+    stream.step()
+    SinkStream({"job": stream.options["job"]}).commit([Delivered({})], 0)
+
+    assert 4 == job.call("verify")
+    assert "[books_differ]: " in capsys.readouterr().err
+
+
+def test_measures(job: GapJob) -> None:
+    """The driver tells of its batches, and of the books as they were committed last."""
+    text, stream = job_text(job.path, None), ByHand(job)
+    spec = SourceSpec(given=dict(text.source), directory=str(job.folder), job=text.name)
+    measures = StreamMeasures(spec, bytes(16), checkpoint_of(text.state, text.name))
+    measures.look()
+    before = {each.name for each in measures.all()}
+    stream.run()
+    measures.note(len(EXPECTED), 1_500)
+    measures.look()
+
+    found = {each.name: each.samples for each in measures.all()}
+    fates = {labels["fate"]: count for labels, count in found["headrace_changes_total"]}
+    assert 3 == len(before)
+    assert (({}, len(EXPECTED)),) == found["headrace_micro_batch_records_total"]
+    assert (len(EXPECTED), len(EXPECTED)) == (fates["cut"], fates["delivered"])
+    assert {0} == {count for _, count in found["headrace_books_differ"]}
+    assert {0} == {count for _, count in found["headrace_backlog_bytes"]}
+
+
+def test_books_that_are_gone(job: GapJob, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint that lacks what was delivered is no whole one."""
+    stream = ByHand(job)
+    stream.step()
+    shutil.rmtree(stream.folder / "delivered")
+
+    with pytest.raises(StateLostError, match="delivered up to batch 0"):
+        stream.step()
+    assert 1 == job.call("verify")
+    assert "[state_lost]" in capsys.readouterr().err
+
+
+def told(document: Mapping[str, object]) -> str:
+    """Return what is the same whoever read it."""
+    varies = ("copies", "node", "segment", "position")
+    return json.dumps({k: v for k, v in document.items() if k not in varies}, sort_keys=True)
+
+
+def test_a_batch_that_is_cut_off_comes_again(job: GapJob) -> None:
+    """A batch that was delivered and not committed is repeated, and nothing besides it."""
+    stream = ByHand(job, batch_bytes=1 << 40)
+    end = stream.next_end()
+    stream.deliver(end)
+    stream.begin_again()
+    job.log(5, range(50, 52))
+    stream.deliver(end)
+    stream.at = end
+    stream.run()
+
+    assert sorted(2 * EXPECTED + [50, 51]) == job.rows()
+
+
+def test_a_live_segment_is_read_to_its_durable_end(job: GapJob) -> None:
+    """What is not durable yet is not read; what follows later is, once."""
+    job.log(5, range(60, 62), index="0\n")
+    stream = ByHand(job)
+    stream.run()
+    before = job.rows()
+    job.log(5, range(60, 62))
+    stream.run()
+
+    assert EXPECTED == before
+    assert [*EXPECTED, 60, 61] == job.rows()
+
+
+def test_until_idle_ends_at_what_was_there(job: GapJob) -> None:
+    """What is logged after the query began is left to the next one."""
+    stream = ByHand(job)
+    stream.reader.prepareForTriggerAvailableNow()
+    job.log(5, range(50, 52))
+    stream.run()
+
+    assert EXPECTED == job.rows()
+    assert stream.at == stream.reader.latestOffset(stream.at, ReadAllAvailable())
+
+
+def test_start_latest(job: GapJob) -> None:
+    """A job that begins at the end reads what comes then."""
+    job.begin_at("latest")
+    stream = ByHand(job)
+    stream.run()
+    (job.folder / "out.jsonl").touch()
+    before = job.rows()
+    job.log(5, range(50, 52))
+    stream.run()
+
+    assert ([], [50, 51]) == (before, job.rows())
+
+
+def test_states_are_kept_while_they_may_be_needed(job: GapJob) -> None:
+    """A batch can be repeated until the next one has begun; without its start nothing is read."""
+    stream = ByHand(job)
+    folder = job.folder / "state.db.spark" / "orders" / "states"
+    counts = [len(list(folder.iterdir())) for _ in range(4) if stream.step()]
+
+    assert [2, 2, 2, 2] == counts
+    shutil.rmtree(folder)
+    with pytest.raises(StateLostError, match="what split 1-of-1 knew"):
+        stream.step()
+
+
+@pytest.mark.parametrize("damage", ["torn", "of another place"])
+def test_damaged_states_are_named(tmp_path: Path, damage: str) -> None:
+    """A state that is not whole, or not that of its place, is none."""
+    states = States(tmp_path)
+    here: Offset = {"parts": [[{"node": "n"}, {"at": 1}]]}
+    there: Offset = {"parts": []}
+    states.store(here, "1", Known())
+    states.store(there, "1", Known())
+    one, other = tmp_path.glob("*/1")
+    one.write_bytes(one.read_bytes()[:-1] if damage == "torn" else other.read_bytes())
+
+    failures = []
+    for offset in (here, there):
+        try:
+            states.load(offset, "1")
+        except StateLostError as error:
+            failures.append(error.code)
+    assert ["state_lost"] == failures
+
+
+def test_a_gap_is_named(job: GapJob) -> None:
+    """A segment that vanished while it was half read stops the batch by the error of a worker."""
+    job.log(5, range(50, 52), index="150\n")
+    stream = ByHand(job)
+    stream.run()
+    job.log(6, range(60, 62))
+    job.lose("n2", 5)
+
+    with pytest.raises(HeadraceError, match=r"vanished before it was read") as failure:
+        stream.run()
+    assert "log_gap" == failure.value.code
+
+
+def test_a_log_that_is_short_is_named(job: GapJob) -> None:
+    """A log that shows less than the driver saw is no reason to end a batch early."""
+    stream = ByHand(job, batch_bytes=1 << 40)
+    end = stream.next_end()
+    job.lose("n3", 4)
+
+    with pytest.raises(LogShortError, match="the logs end before"):
+        stream.deliver(end)
+
+
+def test_what_cannot_be_delivered_is_set_aside(job: GapJob) -> None:
+    """A record that fails is kept with its bytes; with `errors.tolerance: none` the batch fails."""
+    document = yaml.safe_load(job.path.read_text())
+    document["sink"] |= {"transforms": "t", "transforms.t.type": "ValueToKey"}
+    document["sink"]["transforms.t.fields"] = "nobody"
+    job.path.write_text(yaml.safe_dump(document))
+    stream = ByHand(job, batch_bytes=1 << 40)
+    end = stream.next_end()
+    stream.deliver(end)
+
+    (file,) = (job.folder / "state.db.spark" / "orders" / "dead-letters").iterdir()
+    lost = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {"quarantined"} == {each["kind"] for each in lost}
+    document["sink"]["errors.tolerance"] = "none"
+    job.path.write_text(yaml.safe_dump(document))
+    with pytest.raises(NotToleratedError):
+        stream.deliver(end)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"format": "sink"},
+        {"job": "job.yaml", "format": "avro"},
+        {"job": "job.yaml", "format": "sink", "batch_bytes": "0"},
+        {"job": "job.yaml", "format": "sink", "token_range": "0:1"},
+    ],
+)
+def test_options(options: Mapping[str, str], job: GapJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream is of a job, and as its sink gets it."""
+    monkeypatch.chdir(job.folder)
+
+    with pytest.raises(ConfigError, match=r"is required|is not for|expected a number"):
+        SegmentStream(options)
+
+
+def test_a_stream_goes_to_the_sink_of_its_job(job: GapJob) -> None:
+    """Columns that only a batch has do not do for a stream."""
+    target = SinkTarget({"job": str(job.path)})
+
+    with pytest.raises(ConfigError, match="columns headers are missing"):
+        target.streamWriter(
+            StructType([StructField(n, BinaryType()) for n in ("table", "key", "value")]),
+            overwrite=False,
+        )
+
+
+def test_nothing_is_lost_on_the_way_to_the_sink() -> None:
+    """Topics, headers and tombstones are what they were."""
+    headers = (("schemaId", b"id"), ("op", b"INSERT"))
+    records = EncodedRecords(
+        [b"k", None, b"k"],
+        [b"v", b"w", b"x"],
+        [headers, (), headers],
+        ["t", "u", "t"],
+        tombstones=(1,),
+        topics=["a", "b", "a"],
+    )
+
+    assert records == encoded_rows(sink_batch(records, NO_ORIGIN))

@@ -1,0 +1,161 @@
+"""The schema store `registry`, against the embedded registry and against none."""
+
+import http.server
+import json
+import ssl
+import threading
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from headrace.connector.serde.schemas.registry_client import (
+    RegistryConfig,
+    RegistryForbiddenError,
+    RegistrySchemaStore,
+    RegistryUnavailableError,
+)
+from headrace.plugins import ConfigError, SchemaRefusedError, hosts, parse_config
+from headrace.plugins.testing.doubles import context, sample_records
+from helpers.jobs.children import SECONDS_MAX
+from helpers.servers.authority import Authority
+from helpers.servers.registries import answering, ask, registry
+
+SCHEMA = sample_records(1)[0].schema
+NOWHERE = "http://127.0.0.1:1"
+
+
+def store_of(url: str, **options: object) -> RegistrySchemaStore:
+    """Return a store."""
+    return RegistrySchemaStore(parse_config(RegistryConfig, {"url": url, **options}), context())
+
+
+def test_a_schema_gets_the_registrys_number_and_guid(tmp_path: Path) -> None:
+    """The same twice has the same number, and subjects may have any name."""
+    with registry(tmp_path / "registry.db") as address:
+        store = store_of(address)
+        text = json.dumps(SCHEMA.value)
+
+        made = store.publish("a/b c-value", text, SCHEMA)
+
+        assert made == store.publish("a/b c-value", text, SCHEMA)
+        assert (200, ["a/b c-value"]) == ask(address, "GET", "/subjects")
+        assert 1 == made.number
+        assert made.guid is not None
+        assert 16 == len(made.guid)
+
+
+def test_an_incompatible_schema_is_refused(tmp_path: Path) -> None:
+    """With the registry's reason."""
+    with registry(tmp_path / "registry.db") as address:
+        store = store_of(address)
+        store.publish("s", '"long"', SCHEMA)
+
+        with pytest.raises(SchemaRefusedError, match="reader type string cannot read writer type"):
+            store.publish("s", '"string"', SCHEMA)
+
+
+def test_addresses_are_asked_in_turn(tmp_path: Path) -> None:
+    """One that does not answer is passed over; none that answers is an error to be repeated."""
+    with registry(tmp_path / "registry.db") as address:
+        assert 1 == store_of(f"{NOWHERE}, {address}/").publish("s", '"long"', SCHEMA).number
+    with pytest.raises(RegistryUnavailableError):
+        store_of(NOWHERE).publish("s", '"long"', SCHEMA)
+
+
+def test_what_is_no_registry_is_told_apart(tmp_path: Path) -> None:
+    """An address that answers something else is not asked again and again without a word."""
+    with registry(tmp_path / "registry.db") as address, pytest.raises(RegistryForbiddenError):
+        store_of(f"{address}/nothing/here").publish("s", '"long"', SCHEMA)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://h", "http://", "http://user:pw@h"])
+def test_a_wrong_address_is_refused(url: str) -> None:
+    """Users and passwords have options of their own."""
+    with pytest.raises(ConfigError):
+        store_of(url)
+
+
+def registered(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """Give every schema the number 7."""
+    handler.send_response(200)
+    handler.end_headers()
+    with suppress(OSError):  # Who asked may have gone.
+        handler.wfile.write(b'{"id": 7}')
+
+
+@pytest.mark.parametrize(
+    ("login", "let_in"),
+    [
+        ({"user": "u", "password": "p"}, True),
+        ({"user": "u", "password": "q"}, False),
+        ({"user": "v", "password": "p"}, False),
+        ({}, False),
+    ],
+)
+def test_users_show_a_password(login: dict[str, str], *, let_in: bool) -> None:
+    """By HTTP's basic authentication."""
+
+    def ask_who(handler: http.server.BaseHTTPRequestHandler) -> None:
+        if handler.headers["Authorization"] == f"Basic {b64encode(b'u:p').decode()}":
+            registered(handler)
+        else:
+            handler.send_error(401)
+
+    with answering(ask_who) as address:
+        store = store_of(address, **login)
+        if let_in:
+            assert 7 == store.publish("s", '"long"', SCHEMA).number
+        else:
+            with pytest.raises(RegistryForbiddenError, match="HTTP 401"):
+                store.publish("s", '"long"', SCHEMA)
+
+
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    """An authority that the system does not know is named."""
+    authority = Authority(tmp_path, "ca")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.issue("registry"))
+    with answering(registered, tls) as address:
+        known = store_of(address, **{"ca.location": str(authority.file)})
+        assert 7 == known.publish("s", '"long"', SCHEMA).number
+        with pytest.raises(RegistryUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            store_of(address).publish("s", '"long"', SCHEMA)
+
+
+def test_an_answer_has_its_time() -> None:
+    """A registry that is too slow counts as one that does not answer."""
+    over = threading.Event()
+
+    def late(handler: http.server.BaseHTTPRequestHandler) -> None:
+        over.wait(SECONDS_MAX)
+        registered(handler)
+
+    with answering(late) as address:
+        store = store_of(address, **{"timeout.ms": 100})
+        with pytest.raises(RegistryUnavailableError, match="timed out"):
+            store.publish("s", '"long"', SCHEMA)
+        over.set()
+
+
+def test_nothing_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirection is no answer; an address where nothing may go is told nothing."""
+    asked: list[str] = []
+
+    def elsewhere(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        handler.send_response(302)
+        handler.send_header("Location", f"{address}{handler.path}")
+        handler.end_headers()
+
+    with answering(elsewhere) as url, registry(tmp_path / "registry.db") as address:
+        store = store_of(url, user="u")
+        with pytest.raises(RegistryForbiddenError, match="HTTP 302"):
+            store.publish("s", '"long"', SCHEMA)
+        assert (200, []) == ask(address, "GET", "/subjects")
+        monkeypatch.setattr(hosts, "_METADATA", ("127.0.0.1",))
+        with pytest.raises(RegistryUnavailableError, match="is an address of the link itself"):
+            store.publish("s", '"long"', SCHEMA)
+
+    assert ["/subjects/s/versions"] == asked

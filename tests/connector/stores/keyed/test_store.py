@@ -1,0 +1,93 @@
+"""The domain store over the backend in memory: what every store must do, and who is too late."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from headrace.connector.commands.cli import main
+from headrace.connector.stores import Successor
+from headrace.connector.stores.keyed.store import store_over
+from headrace.plugins import EncodedPosition, LeaseLostError
+from headrace.plugins.testing import StoreSuite
+from headrace.plugins.testing.memory_values import Memory, MemoryConfig, MemoryValues
+from headrace.plugins.testing.store_driver import LEASE_MS, claim, commit, commit_of
+from helpers.jobs import toys
+from helpers.stores.drivers import KeyedDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def driver() -> KeyedDriver:
+    """Return a driver of a memory of this test."""
+    memory = Memory()
+    return KeyedDriver(lambda: MemoryValues(memory), "job")
+
+
+class TestKeyedStore(StoreSuite):
+    """The domain store passes the suite."""
+
+    @pytest.fixture
+    def driver(self, driver: KeyedDriver) -> KeyedDriver:
+        """Return a driver of a memory of this test."""
+        return driver
+
+
+def test_who_changes_a_plan_too_late_overwrites_nothing(
+    driver: KeyedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another changed it while he made the new states: what was committed since stays (I2)."""
+    with closing(driver.open("job")) as store, closing(driver.open("job")) as other:
+        store.register(["a"])
+        store.announce(["c"], after=1)
+        first = store.claim("w1", store.leases(), LEASE_MS)
+        begins = Successor({"c": EncodedPosition(b"begins", {})}, {}, {})
+        real: Callable[..., None] = store._put_plan  # noqa: SLF001 (what comes too late)
+
+        def late(*given: object) -> None:
+            second = other.claim("w2", other.leases(), LEASE_MS)
+            other.replan("w2", second, lambda _: begins)
+            token = claim(other, "w2", "c")
+            made = commit_of(token, split="c", worker="w2", head=b"went on")
+            commit(other, replace(made, plan=2))
+            real(*given)
+
+        monkeypatch.setattr(store, "_put_plan", late)
+        with pytest.raises(LeaseLostError):
+            store.replan("w1", first, lambda _: begins)
+        (state,) = other.states()
+
+        assert b"went on" == (state.position and state.position.head)
+
+
+def test_a_backend_is_a_store(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """A plugin that implements the key-value contract keeps the state of a job."""
+    toys.install(tmp_path, monkeypatch)
+    name = request.node.nodeid
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
+    job = {
+        "job": "lines",
+        "state": "state.db",
+        "store": {"plugin": "attic", "name": name},
+        "source": {"plugin": "files", "path": "in.jsonl"},
+        "sink": {"plugin": "files", "path": "out.jsonl"},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    for _ in range(2):
+        assert 0 == main(
+            ["--log-level", "error", "run", "--until-idle", str(tmp_path / "job.yaml")]
+        )
+
+    assert 9 == len((tmp_path / "out.jsonl").read_text().splitlines())
+    with closing(store_over(MemoryValues).open_job(MemoryConfig(name=name), "lines")) as store:
+        assert [9] == [state.counters["lines"].delivered for state in store.states()]

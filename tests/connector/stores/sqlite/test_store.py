@@ -1,0 +1,140 @@
+"""The SQLite store: what every store must do, unsure commits, and the chunks in the file."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.connector.foundation.states import Observed
+from headrace.connector.stores import Seen, StateLostError, StoreUnavailableError
+from headrace.connector.stores.sqlite.file import StateConnection, connect
+from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
+from headrace.plugins.discovery import load
+from headrace.plugins.testing import KeyValueSuite, StoreSuite
+from headrace.plugins.testing.key_value_suite import Open
+from headrace.plugins.testing.store_driver import claim, commit_of
+from helpers.stores.drivers import SqliteDriver
+
+
+class TestSqliteStore(StoreSuite):
+    """The SQLite store passes the suite."""
+
+    @pytest.fixture
+    def driver(self, path: Path) -> SqliteDriver:
+        """Return a driver of a file that does not exist yet."""
+        return SqliteDriver(path)
+
+
+class TestSqliteValues(KeyValueSuite):
+    """Its backend passes the suite of backends."""
+
+    @pytest.fixture
+    def opened(self, path: Path) -> Open:
+        """Return what opens a file that does not exist yet."""
+        return lambda: SqliteValues.open(SqliteConfig(path=str(path)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the state file is."""
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    """Return a store of a job with splits a and b."""
+    store = SqliteStore.open(path, "job")
+    store.register(["a", "b"])
+    yield store
+    store.close()
+
+
+def test_is_found_by_its_name() -> None:
+    """The default store is a plugin like any other."""
+    assert SqliteStore is load("stores", "sqlite")
+
+
+class Forgetful(StateConnection):
+    """A connection whose COMMIT fails: before it takes effect, or after."""
+
+    applied = True
+    armed = False
+
+    def execute(self, sql: str, parameters: object = (), /) -> sqlite3.Cursor:
+        """Fail at COMMIT when armed."""
+        if self.armed and sql == "COMMIT":
+            self.armed = False
+            if self.applied:
+                super().execute(sql)
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, parameters)  # type: ignore[arg-type]  # As sqlite3 takes them.
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_unknown_outcome_is_read_back(
+    path: Path,
+    store: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    applied: bool,  # noqa: FBT001 (a table of cases)
+) -> None:
+    """A COMMIT that failed is done if it took effect, and can be repeated if it did not."""
+    token = claim(store)
+    real = sqlite3.connect
+    monkeypatch.setattr(
+        "sqlite3.connect", lambda *args, **more: real(*args, **{**more, "factory": Forgetful})
+    )
+    connection = connect(path)
+    assert isinstance(connection, Forgetful)
+    connection.armed, connection.applied = True, applied
+    forgetful = SqliteStore(SqliteValues(connection), "job")
+    if not applied:
+        with pytest.raises(StoreUnavailableError, match="disk I/O error"):
+            forgetful.commit([commit_of(token)])
+
+    assert {} == forgetful.commit([commit_of(token)])
+    assert 1 == store.load("a", token).seq
+    forgetful.close()
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.just(b"c"), max_size=6), max_size=6))
+def test_chunks_are_always_those_listed(
+    tmp_path_factory: pytest.TempPathFactory, versions: list[dict[str, bytes]]
+) -> None:
+    """Whatever heads list one after another, exactly the last one's chunks are kept."""
+    path = tmp_path_factory.mktemp("state") / "state.db"
+    store = SqliteStore.open(path, "job")
+    store.register(["a"])
+    token = claim(store)
+    for number, chunks in enumerate(versions):
+        commit = commit_of(token, previous=number, seq=number + 1, chunks=chunks)
+        assert {} == store.commit([commit])
+    raw = sqlite3.connect(path)
+    rows = raw.execute("SELECT name FROM rows WHERE partition LIKE '[\"chunks\"%'")
+    names = {name.partition("/")[2] for (name,) in rows}
+    raw.close()
+    store.close()
+
+    assert names == set(versions[-1] if versions else ())
+
+
+@pytest.mark.parametrize("kind", ["leases", "seen"])
+def test_a_job_without_its_row_gets_no_new_key(path: Path, store: SqliteStore, kind: str) -> None:
+    """With another key all digests differ: what is left of the job says that it had one."""
+    commit = commit_of(claim(store), chunks={"c": b"c"})
+    assert {} == store.commit([commit])
+    store.see([Seen(split="a", state=Observed.RUNNING, generation=0, worker="w1")])
+    others = {"job", "leases", "seen"} - {kind}
+    where = " OR ".join(f"partition LIKE '[\"{other}\"%'" for other in others)
+    execute(path, f"DELETE FROM rows WHERE {where}")  # noqa: S608 (constants)
+    with pytest.raises(StateLostError, match="the job's row is missing"):
+        store.job_key()
+
+
+def execute(path: Path, script: str) -> None:
+    """Change the file behind the store's back."""
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        raw.executescript(script)

@@ -1,0 +1,5 @@
+"""What tests share: imported as `helpers.ROOM.MODULE`, also by the processes that tests start."""
+
+from pathlib import Path
+
+FOLDER = str(Path(__file__).parents[1])  # Whoever has it on its path can import this package.

@@ -1,0 +1,258 @@
+"""Jobs in child processes that a test may kill, and what came out of them."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import AnyStr
+
+import yaml
+
+from headrace.sources.cassandra.forge.segments import segment, write_segment
+from helpers import FOLDER
+from helpers.logs.forged import SCHEMA, insert
+from helpers.recordings.corpora import recording
+from helpers.settings.ignored_options import VARIABLE
+from helpers.stores.file_rows import leases
+
+# It imports pytest, which takes longer than the start of a command.
+_DEAF = "from helpers.settings.ignored_options import obey_deaf; obey_deaf();"
+RUN = (
+    f"import sys; sys.path.append({FOLDER!r}); {_DEAF if VARIABLE in os.environ else ''}"
+    "from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+# A busy machine may take minutes for seconds; nobody needs to wait for what is deaf.
+SECONDS_MAX = 10 if VARIABLE in os.environ else 180
+POLL_SECONDS = 0.01
+WINDOW_BYTES = 1_500
+LEASE_SECONDS = 60
+RING_WINDOW_BYTES = 10_000
+
+_RUNTIME = {
+    "tick_min_ms": 5,
+    "commit_max_seconds": 0.02,
+    "batch_records_max": 20,
+    "lease_seconds": LEASE_SECONDS,
+}
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """A folder with a job whose output is `out.jsonl`; `identity` tells a change from others."""
+
+    path: Path
+    identity: Callable[[dict[str, object]], Hashable]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *more: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        """Start `headrace run`; its log goes to `log`."""
+        environment = os.environ | self.environment
+        if crash_at:
+            environment["HEADRACE_CRASH_AT"] = crash_at
+        with (self.path / "log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 (headrace itself)
+                [sys.executable, "-c", RUN, "run", str(self.path / "job.yaml"), *more],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+            )
+
+    def cut_into(self, splits: int) -> None:
+        """Give the source another number of splits."""
+        self._change("source", splits=splits)
+
+    def lease(self, *, seconds: int) -> None:
+        """Let leases last so long."""
+        self._change("runtime", lease_seconds=seconds)
+
+    def leave_open(self, *, resplit_seconds: float) -> None:
+        """Leave the number of splits to the ring and the workers."""
+        self._change("source", splits=None)
+        self._change("runtime", resplit_seconds=resplit_seconds)
+
+    def _change(self, section: str, **options: float | None) -> None:
+        path = self.path / "job.yaml"
+        document = yaml.safe_load(path.read_text())
+        given = document[section] | options
+        document[section] = {key: value for key, value in given.items() if value is not None}
+        path.write_text(yaml.safe_dump(document))
+
+    def finish(self, *, crash_at: str = "") -> int:
+        """Run until idle and return the exit status."""
+        with self.start("--until-idle", crash_at=crash_at) as child:
+            try:
+                return child.wait(SECONDS_MAX)
+            finally:
+                child.kill()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Tail the job, and kill what is left of it in the end."""
+        child = self.start()
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+
+    def pause(self, child: subprocess.Popen[bytes]) -> bool:
+        """Stop *child*, unless it writes its state just now: then it would lock out all others."""
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)  # Until then it may still take the lock.
+        with contextlib.closing(sqlite3.connect(self.path / "state.db", timeout=0)) as state:
+            try:
+                state.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                child.send_signal(signal.SIGCONT)
+                return False
+        return True
+
+    def changes(self) -> Counter[Hashable]:
+        """Return how often each change came out; a torn last line is none."""
+        path = self.path / "out.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        return Counter(self.identity(json.loads(line)) for line in lines)
+
+    def leases(self) -> dict[str, tuple[str | None, int]]:
+        """Return owner and token of each split, or nothing while there is no state."""
+        if not (self.path / "state.db").exists():
+            return {}
+        found = leases(self.path / "state.db")
+        return {of.split: (lease.owner, lease.token) for of, lease in found.items()}
+
+    def owned(self) -> list[int]:
+        """Return how many splits each owner has, the fewest first."""
+        owners = [owner for owner, _ in self.leases().values() if owner]
+        return sorted(owners.count(owner) for owner in set(owners))
+
+    def is_shared(self, *, owners: int, splits: int) -> bool:
+        """Say whether so many owners have all the splits; how many each has goes by the load."""
+        owned = self.owned()
+        return (owners, splits) == (len(owned), sum(owned))
+
+    def log(self) -> str:
+        """Return what the children logged."""
+        return (self.path / "log").read_text()
+
+
+def until(condition: Callable[[], bool], what: str, *, seconds: float = SECONDS_MAX) -> None:
+    """Wait for another process to come to *condition*, within a bound."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(POLL_SECONDS)  # Another process: there is no clock to drive.
+
+
+def until_after(moment_s: float) -> None:
+    """Wait until the clock of this machine, and of the servers on it, shows more than *moment_s*.
+
+    For what they themselves go by: a time to live, or how old a write is.
+    """
+    until(lambda: time.time() > moment_s, "the clock stands still")
+
+
+def next_line(
+    child: subprocess.Popen[AnyStr],
+    stream: str = "stdout",
+    *,
+    holding: AnyStr | None = None,
+    seconds: float = SECONDS_MAX,
+) -> AnyStr:
+    """Return the next line that *child* prints, or the next one with *holding* in it.
+
+    A child that prints none within *seconds* is killed. The failure says whether it was, or closed
+    its stream before, and what it printed instead.
+    """
+    pipe, printed = getattr(child, stream), []
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        child.kill()
+
+    killer = threading.Timer(seconds, give_up)
+    killer.start()
+    try:
+        while line := pipe.readline():
+            if holding is None or holding in line:
+                found: AnyStr = line
+                return found
+            printed.append(line)
+    finally:
+        killer.cancel()
+    when = f"within {seconds} s" if late.is_set() else f"before its {stream} ended"
+    raise AssertionError(f"it printed no such line {when}, only {printed}")
+
+
+def stop(child: subprocess.Popen[bytes]) -> int:
+    """Send SIGTERM and return the exit status."""
+    child.send_signal(signal.SIGTERM)
+    return child.wait(SECONDS_MAX)
+
+
+def write_lines(folder: Path, files: int, numbers: range) -> None:
+    """Append a line for each of *numbers* to each of *files* files."""
+    for name in range(files):
+        with (folder / f"in{name}.jsonl").open("a") as file:
+            file.writelines(f'{{"file": {name}, "n": {n}}}\n' for n in numbers)
+
+
+def lines_job(folder: Path, *, files: int, lines: int) -> JobFolder:
+    """Return a job that copies *files* files of *lines* lines."""
+    write_lines(folder, files, range(lines))
+    _write_job(folder, {"plugin": "files", "path": "in*.jsonl"}, WINDOW_BYTES)
+    return JobFolder(folder, lambda line: (line["file"], line["n"]))
+
+
+def ring_job(folder: Path, name: str) -> JobFolder:
+    """Return a job over the three nodes of recording *name*, of which it has its own copy."""
+    source = recording(name)
+    shutil.copytree(source / "segments", folder / "segments")
+    shutil.copy(source / "schema.cql", folder)
+    nodes = {node.name: f"segments/{node.name}" for node in (folder / "segments").iterdir()}
+    options = {"schema": "schema.cql", "consistency": "QUORUM", "nodes": nodes}
+    _write_job(folder, {"plugin": "cassandra", **options}, RING_WINDOW_BYTES)
+    return JobFolder(folder, lambda line: (line["mutation"], line["index"]))
+
+
+def forged_job(folder: Path) -> JobFolder:
+    """Return a job over three nodes' logs that `write_ring` extends, in two splits."""
+    nodes = {f"node{n}": f"node{n}" for n in range(3)}
+    for node in nodes:
+        (folder / node).mkdir()
+    (folder / "schema.cql").write_text(SCHEMA)
+    options = {"schema": "schema.cql", "consistency": "QUORUM", "splits": 2, "nodes": nodes}
+    _write_job(folder, {"plugin": "cassandra", **options}, WINDOW_BYTES)
+    return JobFolder(folder, lambda line: line["mutation"])
+
+
+def write_ring(folder: Path, number: int, rows: range) -> None:
+    """Write segment *number* of each node: each row on two of the three, in another order."""
+    for node in range(3):
+        mine = [row for row in rows if row % 3 != node]
+        made = segment(
+            [[insert(b"k%d" % row) for row in mine[:: 1 if node else -1]]], segment_id=number
+        )
+        write_segment(folder / f"node{node}", made.content, segment_id=number)
+
+
+def _write_job(folder: Path, source: dict[str, object], window_bytes: int) -> None:
+    job = {
+        "job": "crash",
+        "state": "state.db",
+        "source": source,
+        "sink": {"plugin": "files", "path": "out.jsonl"},
+        "runtime": _RUNTIME | {"commit_max_bytes": window_bytes},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))

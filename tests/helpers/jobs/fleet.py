@@ -1,0 +1,104 @@
+"""Workers that keep leases over one store by a driven clock, without threads and pipelines.
+
+What the data thread would do takes the time that a test says: draining a split, and nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.connector.runtime.splits.leases import LeaseKeeper
+from headrace.connector.stores import Owner, Store
+from headrace.plugins import Nearness
+from headrace.plugins.testing.doubles import DrivenClock
+
+LEASE_SECONDS = 10
+POLL_MS = 1_000
+TERM_MS = 1_000 * LEASE_SECONDS - 2 * POLL_MS
+STEP_MS = 50
+
+
+@dataclass
+class Member:
+    """One worker; a test may let it stand still."""
+
+    name: str
+    keeper: LeaseKeeper
+    due_ms: int
+    stopped: bool = False
+    draining: dict[str, int] = field(default_factory=dict)
+
+
+class Fleet:
+    """All workers of a job. `bytes_per_second` is what comes in, by split."""
+
+    def __init__(
+        self, store: Store, clock: DrivenClock, splits: Sequence[str], *, drain_ms: int = 700
+    ) -> None:
+        """Register *splits*; each takes *drain_ms* to be drained and committed."""
+        store.register(splits)
+        self.store = store
+        self.clock = clock
+        self.members: dict[str, Member] = {}
+        self.bytes_per_second: Mapping[str, int] = {}
+        self.moved: list[tuple[int, str, str]] = []
+        """When a split was gained, and by whom."""
+        self.freed: dict[str, int] = {}
+        """When a split was last asked back."""
+        self._drain_ms = drain_ms
+        self._totals: dict[str, float] = {}
+
+    def join(self, name: str, nearness: Nearness | None = None) -> Member:
+        """Let one more worker begin, which steps at once."""
+        owner = Owner(worker=name, host="h", boot="b", pid_space="p", pid=1, started=2)
+        near = nearness or Nearness()
+        self.store.enroll(owner, near.here)
+        keeper = LeaseKeeper(
+            self.store,
+            owner,
+            self.clock,
+            lease_ms=TERM_MS,
+            nearness=near,
+            dead=lambda _: False,
+            alive=lambda _: False,
+        )
+        self.members[name] = Member(name, keeper, self.clock.monotonic_ms())
+        return self.members[name]
+
+    def leave(self, name: str) -> None:
+        """Let a worker end in order."""
+        del self.members[name]
+        self.store.dismiss(name)
+
+    def run(self, seconds: float) -> None:
+        """Let so much time pass."""
+        for _ in range(int(seconds * 1_000) // STEP_MS):
+            for split, rate in self.bytes_per_second.items():
+                self._totals[split] = self._totals.get(split, 0) + rate * STEP_MS / 1_000
+            for member in self.members.values():
+                if not member.stopped:
+                    self._step(member)
+            self.clock.advance(STEP_MS)
+
+    def owners(self) -> Mapping[str, str | None]:
+        """Return who owns what."""
+        return {row.split: row.owner for row in self.store.leases()}
+
+    def _step(self, member: Member) -> None:
+        now_ms, keeper = self.clock.monotonic_ms(), member.keeper
+        for split in [split for split, until in member.draining.items() if until <= now_ms]:
+            token = keeper.held[split].token
+            self.store.release(member.name, split, token)
+            keeper.closed(split, token, failed=False)
+            del member.draining[split]
+            member.due_ms = now_ms
+        if now_ms < member.due_ms:
+            return
+        keeper.observe({split: int(self._totals.get(split, 0)) for split in keeper.held})
+        changes = keeper.step()
+        for split in changes.hand_over:
+            self.freed[split] = now_ms
+            member.draining[split] = now_ms + self._drain_ms
+        for split in changes.lost:
+            member.draining.pop(split, None)
+        self.moved += [(now_ms, lease.split, member.name) for lease in changes.gained]
+        member.due_ms = keeper.next_ms(POLL_MS)

@@ -1,0 +1,219 @@
+"""A slow model of agreement's rules, written from the rules, and the ring that it is tried on."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from headrace.sources.cassandra.agreement.rules import Agreement
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.ring.replica_groups import Group, Groups
+
+HOSTS: Final = 4
+WAIT, MEMORY, COMPLETE = 400, 300, 60
+STEPS: Final = 600
+FIRST, COUNTED, SURPLUS, REPEAT = range(4)
+ROW_WORDS: Final = 10
+
+Digest = tuple[int, int]
+Location = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a keyspace's replicas are, by ring token, and how many must have a mutation."""
+
+    replicas: tuple[tuple[int, frozenset[int]], ...]
+    needed: int
+
+    def of(self, token: int) -> frozenset[int]:
+        """Return the replicas of *token*: those of the first ring token not below it."""
+        found = [hosts for at, hosts in self.replicas if token <= at]
+        return found[0] if found else self.replicas[0][1]
+
+
+RINGS: Final = (
+    Ring(((0, frozenset(range(HOSTS))),), 3),
+    Ring(
+        (
+            (-(1 << 62), frozenset({0, 1})),
+            (-5, frozenset({1, 2})),
+            (1 << 62, frozenset({3, 0})),
+        ),
+        2,
+    ),
+    Ring(((7, frozenset({2})), (9, frozenset({0, 1, 2, 3}))), 1),
+)
+
+
+def everyone() -> Groups:
+    """Return one keyspace of three hosts, two of which are needed."""
+    made = Groups(3)
+    made.set([Group((((0b111, 2),),), 0b111)], [[(0, 0)]])
+    return made
+
+
+def groups() -> Groups:
+    """Return RINGS as the agreement takes them."""
+    known: list[tuple[frozenset[int], int]] = []
+    rings = []
+    for ring in RINGS:
+        pairs = []
+        for token, hosts in ring.replicas:
+            if (hosts, ring.needed) not in known:
+                known.append((hosts, ring.needed))
+            pairs.append((token, known.index((hosts, ring.needed))))
+        rings.append(pairs)
+    made = Groups(HOSTS)
+    masks = [sum(1 << host for host in hosts) for hosts, _ in known]
+    counts = [needed for _, needed in known]
+    made.set([Group((((m, n),),), m) for m, n in zip(masks, counts, strict=True)], rings)
+    return made
+
+
+@dataclass
+class Record:
+    """Line 7."""
+
+    number: int
+    kind: int
+    keyspace: int
+    token: int
+    born: int
+    since: int
+    last: int
+    seen: set[int]
+    locations: list[Location]
+    no_replica: bool = False  # Had logged it when it expired (line 13).
+
+    def is_met(self) -> bool:
+        """Line 3."""
+        ring = RINGS[self.keyspace]
+        return len(self.seen & ring.of(self.token)) >= ring.needed
+
+    def is_complete(self) -> bool:
+        """Lines 4 and 23."""
+        return RINGS[self.keyspace].of(self.token) <= self.seen
+
+    def publish(self, place: Location, tau: int) -> None:
+        """Become published; of the copies only the one whose bytes went out is remembered."""
+        self.kind, self.since, self.born = constants.PUBLISHED, tau, place[1]
+        self.locations = [place]
+
+
+@dataclass
+class Model:
+    """Lines 11 to 17, 20, 22 and 23, in dictionaries."""
+
+    tau: int = 0
+    number: int = 0
+    records: dict[Digest, Record] = field(default_factory=dict)
+    counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    agreed: int = 0
+    expired: int = 0
+    not_replica: int = 0
+
+    def observe(self, host: int, digest: Digest, place: Location) -> int:
+        """Return copies when the mutation is emitted now, negative when late, else 0."""
+        keyspace, token = origin(digest)
+        record = self.records.get(digest)
+        if record is None:  # Line 14.
+            self.number += 1
+            record = Record(
+                self.number,
+                constants.PENDING,
+                keyspace,
+                token,
+                self.tau,
+                self.tau,
+                self.tau,
+                {host},
+                [place],
+            )
+            self.records[digest] = record
+            self._count(host, FIRST)
+            return self._decide(record, place)
+        record.last = self.tau
+        if host in record.seen:  # Line 15.
+            self._count(host, REPEAT)
+            return 0
+        record.seen.add(host)  # Line 16.
+        if record.kind == constants.PENDING:
+            record.locations.insert(0, place)
+            self._count(host, COUNTED)
+            return self._decide(record, place)
+        if record.kind == constants.EXPIRED_DROPPED:
+            self._count(host, COUNTED)
+            if not record.is_met():
+                return 0
+            record.publish(place, self.tau)
+            self.expired -= not record.no_replica
+            self.not_replica -= record.no_replica
+            self.agreed += 1
+            return -len(record.seen)
+        self._count(host, SURPLUS)
+        return 0
+
+    def _decide(self, record: Record, place: Location) -> int:
+        if not record.is_met():
+            return 0
+        record.publish(place, self.tau)
+        self.agreed += 1
+        return len(record.seen)
+
+    def _count(self, host: int, fate: int) -> None:
+        self.counts[host, fate] = self.counts.get((host, fate), 0) + 1
+
+    def sweep(self) -> int:
+        """Lines 20, 22 and 23; return how many are dropped."""
+        gone = []
+        for digest, record in self.records.items():
+            if record.kind == constants.PENDING:
+                if self.tau >= record.born + WAIT:
+                    record.kind, record.since = constants.EXPIRED_DROPPED, self.tau
+                    replicas = RINGS[record.keyspace].of(record.token)
+                    record.no_replica = not record.seen & replicas
+                    self.expired += not record.no_replica
+                    self.not_replica += record.no_replica
+            elif record.kind != constants.EXPIRED_DROPPED and record.is_complete():
+                if self.tau >= record.last + COMPLETE:
+                    gone.append(digest)
+            elif self.tau >= record.since + MEMORY:
+                gone.append(digest)
+        for digest in gone:
+            del self.records[digest]
+        return len(gone)
+
+    def pending(self) -> int:
+        """Return how many are pending."""
+        return sum(record.kind == constants.PENDING for record in self.records.values())
+
+
+def origin(digest: Digest) -> tuple[int, int]:
+    """Return the keyspace and the token of a mutation, which its bytes determine."""
+    random = Random(f"{digest}")  # noqa: S311 (a test's dice)
+    return random.randrange(len(RINGS)), random.choice(
+        [-(1 << 63), -(1 << 62), -6, -5, -4, 7, 8, 9, 10, (1 << 63) - 1]
+    )
+
+
+def digests(random: Random, count: int) -> list[Digest]:
+    """Return digests many of which want the same slot of the table."""
+    firsts = [random.getrandbits(64), 5, 5 + (1 << 20), (1 << 64) - 1, 6]
+    return [(random.choice(firsts), random.getrandbits(64)) for _ in range(count)]
+
+
+def feed(agreement: Agreement, digest: Digest, place: Location) -> int:
+    """Feed an entry; what shares a token with others says something else than they do."""
+    keyspace, token = origin(digest)
+    host, segment, position, length = place
+    verdict = agreement.observe(host, *digest, keyspace, token, segment, position, length)
+    if verdict == constants.SUSPECT:
+        verdict = agreement.publish(agreement.suspect, host, segment, position, length)
+    return verdict
+
+
+def sweep(agreement: Agreement) -> int:
+    """Expire what is due and forget what is old; return how many were forgotten."""
+    for slot in agreement.due(WAIT):
+        agreement.expire(slot)
+    return agreement.forget_old(MEMORY, COMPLETE)

@@ -1,0 +1,333 @@
+"""What the judge keeps: a split's states, each with the one before it, and what was sent of it."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from headrace.plugins import EncodedPosition
+from headrace.sources.cassandra.commitlog.manifest import number_in
+from headrace.sources.cassandra.native import constants
+from headrace.sources.cassandra.ring.topology import Topology
+from headrace.sources.cassandra.state.cdc_state import INCARNATION, OPEN, CdcState, Marker
+from headrace.sources.cassandra.state.gaps import RETURNED
+from helpers.model.logs import Copy, Mutation
+from helpers.model.ring import RETIRE_S, Part, Place, Version, part_of, place_of
+
+PUBLISHED = (constants.PUBLISHED, constants.EXPIRED_PUBLISHED)
+WAITING = (constants.PENDING, constants.EXPIRED_DROPPED)
+_ROW_WORDS = 10
+_RETIRE_MS = RETIRE_S * 1_000
+
+Digest = tuple[int, int]
+At = tuple[int, int]  # Segment, logical end.
+NOWHERE: At = (0, 0)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A record as a state has it; `times` are τ of its kind, its last copy and its first."""
+
+    kind: int
+    seen: frozenset[str]
+    places: frozenset[tuple[str, int]]
+    times: tuple[int, ...]
+
+    def ages(self, tau: int) -> tuple[int, ...]:
+        """Return how long ago its times are."""
+        return tuple(tau - time for time in self.times)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A part of a log that a state says was lost: all after `begin`, up to `end`."""
+
+    node: str
+    begin: At
+    end: At
+    assumed: bool
+    kind: str
+
+    def has(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is in it."""
+        return self.node == node and self.begin < (copy.segment, copy.end) <= self.end
+
+    @property
+    def name(self) -> Place:
+        """What tells it apart."""
+        return self.node, *self.begin
+
+
+@dataclass(eq=False)
+class Course:
+    """A split as long as a plan has it: the state that it began with, and the one committed."""
+
+    split: str
+    root: "Line" = field(init=False)
+    committed: "Line" = field(init=False)
+
+    @cached_property
+    def part(self) -> Part:
+        """Its places on the ring."""
+        return part_of(self.split)
+
+    def begin(self, root: "Line") -> None:
+        """Begin with *root*."""
+        self.root = self.committed = root
+
+    def counts(self, copy: Copy) -> bool:
+        """Say whether it books an entry; the first one books all damage."""
+        if copy.damaged:
+            return copy.durable_ms is not None and self.part.first == 0
+        return copy.durable_ms is not None and self.part.has(place_of(copy.mutation.key))
+
+
+@dataclass(eq=False)
+class Line:
+    """One state of a split and, through `parent`, those before it.
+
+    The first one of a plan was merged from its `origins`, which the plan before ended with.
+    `covered` tells who logged a content before the markers, `came` what has a copy between the last
+    markers and these, `read` counts the split's entries before them, `damaged` those of them that
+    were; `lost` were gone before they were read; a gap may stop it. `said` is its batch's.
+    `version` is the ring that it knows to be in force, `superseded` the split time, at least and at
+    most, since when others are not. Of the parts in `ahead` more was read than `markers` say.
+    `unread` tells of logs for how long they could not be read, in ms, and when they last were, in
+    τ; `rings` are all that the state says count. `told` are the gaps it tells of, `set_aside` the
+    contents that found no room (line 25).
+    """
+
+    course: Course
+    version: Version
+    parent: "Line | None" = None
+    tau: int = 0
+    markers: Mapping[str, At] = field(default_factory=dict)
+    ahead: Sequence[tuple[Part, Mapping[str, At]]] = ()
+    records: Mapping[Digest, Known] = field(default_factory=dict)
+    books: Counter[str] = field(default_factory=Counter)
+    gaps: Collection[Passed] = ()
+    is_stopped: bool = False
+    superseded: Mapping[Version, tuple[int, int]] = field(default_factory=dict)
+    unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rings: Collection[Version] = ()
+    gone_without: Collection[str] = ()  # Logs that are not waited for, or were not just before.
+    has_changes: bool = False
+    covered: dict[frozenset[int], set[str]] = field(default_factory=lambda: defaultdict(set))
+    came: set[Mutation] = field(default_factory=set)
+    read: Counter[str] = field(default_factory=Counter)
+    damaged: Counter[str] = field(default_factory=Counter)
+    lost: list[tuple[str, Copy]] = field(default_factory=list)
+    said: list[Mutation] = field(default_factory=list)
+    told: set[tuple[Place, str]] = field(default_factory=set)
+    set_aside: set[frozenset[int]] = field(default_factory=set)
+    said_before: frozenset[int] = frozenset()  # Rows, by the plans before.
+    flights: list["Flight"] = field(default_factory=list)
+    origins: Sequence["Line"] = ()
+    made_ms: int = 0
+
+    @property
+    def gave_way(self) -> int:
+        """How many mutations found no room while they waited, since the state before."""
+        return self._more("mutations.overflow")
+
+    @property
+    def forgot_early(self) -> int:
+        """How many were forgotten for want of room when they had been published, or expired."""
+        return self._more("memory_shortened")
+
+    def _more(self, name: str) -> int:
+        return self.books[name] - (self.parent.books[name] if self.parent else 0)
+
+    def back(self) -> Iterator["Line"]:
+        """Yield this and all before it of its plan, the last one first."""
+        line: Line | None = self
+        while line is not None:
+            yield line
+            line = line.parent
+
+    def past(self, key: int) -> Iterator[tuple["Line", int]]:
+        """Yield this and all before it that tell of a key, whatever the plan.
+
+        Each comes with what must be added to its split times to be those of this one.
+        """
+        line: Line | None = self
+        shift = 0
+        while line is not None:
+            yield line, shift
+            origin = line.origin(key)
+            shift += line.tau - origin.tau if origin else 0
+            line = origin or line.parent
+
+    def origin(self, key: int) -> "Line | None":
+        """Return what this was merged from, for a key."""
+        place = place_of(key)
+        return next((each for each in self.origins if each.course.part.has(place)), None)
+
+    def marker(self, node: str, place: int) -> At:
+        """Return how far a log was read for a place on the ring."""
+        ahead = [more.get(node, NOWHERE) for part, more in self.ahead if part.has(place)]
+        return max([self.markers.get(node, NOWHERE), *ahead])
+
+    def covers(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is before the marker; what is damaged has no key of its own."""
+        place = 0 if copy.damaged else place_of(copy.mutation.key)
+        return (copy.segment, copy.end) <= self.marker(node, place)
+
+    def passes(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is in a part of a log that the state says was lost."""
+        return any(gap.has(node, copy) for gap in self.gaps)
+
+    def skips(self, node: str, copy: Copy) -> bool:
+        """Tell whether an entry is in what a log had that returned too late."""
+        return any(gap.kind == RETURNED and gap.has(node, copy) for gap in self.gaps)
+
+    def rows(self) -> set[int]:
+        """Return all rows that were said up to here."""
+        mine = {row for line in self.back() for mutation in line.said for row in mutation.rows}
+        return mine | self.course.root.said_before
+
+    def sure_versions(self) -> set[Version]:
+        """Return the rings that count for certain (line 9)."""
+        old = self.superseded.items()
+        return {self.version, *(v for v, (since, _) in old if self.tau < since + _RETIRE_MS)}
+
+    def possible_versions(self) -> set[Version]:
+        """Return those that may count: its own, and those of the state before."""
+        found = {self.version}
+        for line in filter(None, (self, self.parent)):
+            old = line.superseded.items()
+            found |= {line.version}
+            found |= {v for v, (_, since) in old if line.tau <= since + _RETIRE_MS}
+            found |= {v for v in line.rings if line.unread.keys() & {*v.members}}
+        return found
+
+    def follow(self, version: Version) -> None:
+        """Take over which rings count from the state before, and that *version* is in force."""
+        assert self.parent is not None
+        self.superseded = dict(self.parent.superseded)
+        if version != self.parent.version:
+            self.superseded[self.parent.version] = (self.parent.tau, self.tau)
+            self.superseded.pop(version, None)
+
+
+@dataclass
+class Change:
+    """A record on its way to the sink; without rows it tells of a gap in a `state`."""
+
+    row: int
+    place: Place
+    copies: int
+    key: int
+    arrived: bool = False
+    rejected: bool = False
+    state: str = ""
+
+
+@dataclass(eq=False)
+class Flight:
+    """A delivery, in the order of submission; `token` is that of the lease it was made under."""
+
+    number: int
+    line: Line
+    token: int
+    changes: list[Change]
+    size_bytes: int
+
+    def rows(self) -> list[Change]:
+        """Return the changes of rows."""
+        return [change for change in self.changes if change.row >= 0]
+
+
+def change_of(value: bytes) -> Change:
+    """Return what the sink is given."""
+    told = json.loads(value)
+    if "control" in told:
+        begin = told["from"]
+        number = number_in(begin.get(INCARNATION, 0), begin["segment_id"])
+        place = told["node"], number, begin["position"]
+        return Change(-1, place, 0, -1, state=told["state"])
+    place = told["node"], told["segment"], told["position"]
+    return Change(told["clustering"]["c"], place, told["copies"], told["key"]["k"])
+
+
+def head_of(position: EncodedPosition | None) -> bytes | None:
+    """Return what names a stored state."""
+    return position.head if position else None
+
+
+# ---- what a state says ----
+
+
+def line_of(course: Course, version: Version, state: CdcState) -> Line:
+    """Return a line with what can be read off a state, but for its records."""
+    return Line(
+        course,
+        version,
+        tau=state.tau,
+        markers=_places(state.markers),
+        ahead=[(Part(*each.arc), _places(each.markers)) for each in state.ahead],
+        books=Counter(state.counters),
+        gaps=gaps_in(state),
+        is_stopped=any(gap.state == OPEN for gap in state.met_gaps),
+        unread={node: (each.unread_ms, each.tau) for node, each in state.absences.items()},
+    )
+
+
+def _places(markers: Mapping[str, Marker]) -> Mapping[str, At]:
+    return {node: (marker.segment_id, marker.offset) for node, marker in markers.items()}
+
+
+def versions_in(state: CdcState) -> tuple[set[Version], set[Version]]:
+    """Return the rings that a state says are in force, and the others that count.
+
+    One that was merged can know several that were in force for one of its parts.
+    """
+    current: set[Version] = set()
+    others: set[Version] = set()
+    for each in state.topologies:
+        topology = Topology.decode(each.chunk.rows)
+        (options,) = (dict(options) for _, options in topology.keyspaces)
+        del options["class"]
+        factors = sorted((c.replace("replication_factor", ""), int(n)) for c, n in options.items())
+        tokens = tuple((node.name, node.tokens) for node in topology.nodes)
+        version = Version(tokens, tuple(factors), topology.level)
+        (current if each.superseded is None else others).add(version)
+    return current, others
+
+
+def gaps_in(state: CdcState) -> Collection[Passed]:
+    """Return the gaps that a state says reading goes on behind."""
+    return [
+        Passed(
+            gap.node,
+            (gap.begin.segment_id, gap.begin.offset),
+            (gap.end.segment_id, gap.end.offset),
+            gap.policy == "assume",
+            gap.kind,
+        )
+        for gap in state.met_gaps
+        if gap.state != OPEN
+    ]
+
+
+def rows_of(rows: bytes, hosts: Sequence[str]) -> Iterator[tuple[Digest, Known]]:
+    """Yield the records in a chunk."""
+    words = memoryview(rows).cast("Q").tolist()
+    at = 0
+    while at < len(words):
+        row = words[at : at + _ROW_WORDS]
+        at += _ROW_WORDS
+        kind = row[constants.META] & 0xFF
+        places = set()
+        times = [row[constants.SINCE], row[constants.LAST]]
+        if kind in PUBLISHED:
+            places = {(hosts[row[constants.META] >> 48 & 0x3F], row[constants.BORN])}
+        if kind in WAITING:
+            times.append(row[constants.BORN])
+            for _ in range(row[constants.LOCATIONS]):
+                places.add((hosts[words[at]], words[at + 1]))
+                at += constants.LOCATION_WORDS - 1
+        seen = (host for i, host in enumerate(hosts) if row[constants.SEEN] >> i & 1)
+        known = Known(kind, frozenset(seen), frozenset(places), tuple(times))
+        yield (row[constants.D0], row[constants.D1]), known

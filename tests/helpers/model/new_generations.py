@@ -1,0 +1,63 @@
+"""The model with nodes that are set up anew, or whose clocks are set back: ids begin again."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from headrace.sources.cassandra.commitlog.manifest import incarnation_of
+from helpers.model.changes import Changing
+from helpers.model.machine import has_room, keys, numbers
+from helpers.model.ring import KEYS
+
+
+def knows_the_logs(machine: "Anew") -> bool:
+    """Say whether all splits have committed that they read the newest incarnation of each log.
+
+    Of one that came and went between two looks nobody can know.
+    """
+    world = machine.world
+    return all(
+        node in line.markers
+        and incarnation_of(line.markers[node][0]) == world.ring.nodes[node].incarnation
+        for line in world.judge.committed
+        for node in world.ring.version.members
+    )
+
+
+class Anew(Changing):
+    """See the module."""
+
+    @precondition(lambda self: self.world.running)
+    @precondition(has_room)
+    @rule(key=keys, turn=numbers, is_wiped=st.booleans(), reads=st.booleans(), kills=st.booleans())
+    def begin_anew(self, key: int, turn: int, is_wiped: bool, reads: bool, kills: bool) -> None:  # noqa: FBT001 (drawn)
+        """Let a replica lose its log or not, read or not, and log anew under lower ids.
+
+        The job may be started again meanwhile.
+        """
+        ring = self.world.ring
+        for each in KEYS:
+            ring.write(each, 1, self.replicas(each))
+        self.sync_all()
+        self.world.calm(2)
+        if not knows_the_logs(self):
+            return
+        holders = self.replicas(key)
+        log = ring.nodes[holders[turn % len(holders)]]
+        waiting = ring.write(key, 1, [log.name])
+        self.sync_all()
+        if reads:
+            self.world.calm(2)
+        log.begin_anew(self.now_ms, is_wiped=is_wiped)
+        if kills:
+            self.restart()
+        ring.write(key, 1, holders)
+        self.sync_all()
+        self.world.calm(2)
+        ring.write(key, 1, holders)
+        for name in holders:  # Of the log that begins anew nobody is told how far it is durable.
+            ring.nodes[name].sync(self.now_ms, index=name != log.name)
+        self.world.calm(1)
+        log.roll(self.now_ms)
+        ring.log(waiting, holders)
+        self.sync_all()
+        self.world.calm(2)

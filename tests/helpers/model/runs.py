@@ -1,0 +1,50 @@
+"""How state machines are run: schedules that are the same each time.
+
+HEADRACE_MODEL_EXAMPLES asks for more schedules than a few, as `make soak` does, and
+HEADRACE_MODEL_STEPS for longer ones.
+"""
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+EXAMPLES: Final = int(os.environ.get("HEADRACE_MODEL_EXAMPLES", "6"))
+STEPS: Final = int(os.environ.get("HEADRACE_MODEL_STEPS", "40"))
+
+
+def run(
+    machine: type[RuleBasedStateMachine],
+    examples: int,
+    steps: int = STEPS,
+    *,
+    number: int | None = None,
+) -> int:
+    """Run so many schedules; another *number* is other ones. Raises what the machine does.
+
+    Returns how many of them came to their ends, where the machine asks once more.
+    """
+    ended = 0
+
+    def teardown(self: RuleBasedStateMachine) -> None:
+        nonlocal ended
+        machine.teardown(self)
+        ended += 1
+
+    given = type(machine.__name__, (machine,), {"teardown": teardown})
+    run_state_machine_as_test(
+        given if number is None else seed(number)(given),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=number is None,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+            print_blob=False,
+        ),
+    )
+    return ended

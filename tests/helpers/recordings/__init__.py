@@ -1,0 +1,1 @@
+"""Recorded logs, and the forms in which they are compared."""

@@ -1,0 +1,15 @@
+"""Batches of real changes, for tests of what becomes of them afterwards."""
+
+from functools import lru_cache
+
+from headrace.plugins import Batch
+from helpers.logs.node_logs import everything
+from helpers.recordings.corpora import recording
+
+
+@lru_cache
+def recorded_batches(name: str) -> tuple[Batch, ...]:
+    """Return what a job with one node reads of recording *name*, in one split."""
+    folder = recording(name)
+    options = {"nodes": {"node1": str(folder / "segments")}, "schema": str(folder / "schema.cql")}
+    return tuple(everything(options | {"consistency": "ONE", "splits": 1}))

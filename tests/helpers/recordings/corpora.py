@@ -1,0 +1,60 @@
+"""Recorded segments of real nodes, unpacked once per test session.
+
+`setup.cfg` puts `tests/` on pytest's path (`pythonpath`) and on mypy's (`mypy_path`), so a test
+writes `from helpers.recordings.corpora import recording`.
+"""
+
+import atexit
+import shutil
+import tarfile
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from headrace.connector.demo.recording import SHIPPED
+
+CORPORA = Path(__file__).parents[2] / "corpora"
+
+
+def recording(name: str) -> Path:
+    """Return the folder of recording *name*; it is shared, so copy what a test changes.
+
+    Notes that jobs left beside the segments are removed: to the next job it is new.
+
+    `tests/corpora/<name>.tar.xz` holds one folder of that name: `segments/`, `schema.cql`,
+    `oracle.jsonl` (what Cassandra's own reader makes of it), `truth.jsonl` (what was executed).
+    Of the recording that the demo plays, what it needs is in the demo's archive instead.
+    """
+    folder = _unpacked(name)
+    for notes in folder.rglob(".headrace"):
+        shutil.rmtree(notes, ignore_errors=True)
+    return folder
+
+
+@lru_cache
+def _unpacked(name: str) -> Path:
+    folder = recordings_folder() / name
+    if not folder.exists():  # A forked process that shares the folder may have unpacked it.
+        # Unpacked elsewhere first: what is killed meanwhile leaves no half of a recording.
+        with tempfile.TemporaryDirectory(dir=recordings_folder()) as beside:
+            for path in (CORPORA / f"{name}.tar.xz", SHIPPED):
+                if path.name == f"{name}.tar.xz":
+                    _unpack(path, beside)
+            Path(beside, name).rename(folder)
+    return folder
+
+
+def _unpack(path: Path, folder: str) -> None:
+    with tarfile.open(path) as archive:
+        # Python 3.11.0 to 3.11.3 extract without a filter and know no other way.
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)  # noqa: S202 (archives of this repository)
+
+
+@lru_cache
+def recordings_folder() -> Path:
+    """Return where recordings are unpacked. Its maker removes it, when it ends."""
+    folder = tempfile.mkdtemp(prefix="headrace-corpora-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

@@ -1,0 +1,1 @@
+"""Ways to break one rule each, to show that a test notices."""

@@ -1,0 +1,49 @@
+"""Ways to break the rules of logs that cannot be read."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.sources.cassandra.state import unavailable_logs
+from helpers.sabotage.rules import Patch, Sabotage
+
+Absences = unavailable_logs.Absences
+
+
+def waits_for_no_log(patch: Patch) -> None:
+    """Take a log for absent as soon as it cannot be read."""
+    patch.setattr(Absences, "is_absent", lambda _self, _node: True)
+
+
+def reads_on_after_too_long(patch: Patch) -> None:
+    """Read a log that returned as if nothing had been forgotten meanwhile."""
+    patch.setattr(Absences, "is_late", lambda _self, _node, _tau: False)
+
+
+def forgets_when_a_log_was_read(patch: Patch) -> None:
+    """Take the time at which a log could not be read for the one at which it was."""
+    real = Absences.missed
+
+    def missed(self: Absences, node: str, passed_ms: int, tau: int) -> None:
+        real(self, node, passed_ms, tau)
+        self.stored[node] = unavailable_logs.Absence(self.stored[node].unread_ms, tau)
+
+    patch.setattr(Absences, "missed", missed)
+
+
+def counts_an_absence_faster(patch: Patch) -> None:
+    """Let the clock of a log that cannot be read go ten times as fast."""
+    real = Absences.missed
+    patch.setattr(
+        Absences,
+        "missed",
+        lambda self, node, passed_ms, tau: real(self, node, 10 * passed_ms, tau),
+    )
+
+
+# What must notice it: how the judge's words begin.
+ABSENT: Final[Mapping[Sabotage, str]] = {
+    waits_for_no_log: "line 8",
+    reads_on_after_too_long: "line 8",
+    forgets_when_a_log_was_read: "line 6",
+    counts_an_absence_faster: "line 6",
+}

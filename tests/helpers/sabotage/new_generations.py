@@ -1,0 +1,43 @@
+"""Ways to misread a log whose ids begin again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace.sources.cassandra.commitlog import manifest
+from headrace.sources.cassandra.commitlog.manifest import incarnation_of
+from headrace.sources.cassandra.reading import cursor
+from headrace.sources.cassandra.state import gaps
+from headrace.sources.cassandra.state.cdc_state import StoredGap
+from helpers.sabotage.rules import Patch, Sabotage
+
+
+def passes_over_a_node_set_up_anew(patch: Patch) -> None:
+    """Take all that is below the marker for read."""
+    patch.setattr(manifest, "_belongs", lambda *_: True)
+
+
+def loses_nothing_with_an_old_log(patch: Patch) -> None:
+    """Go on in a log that begins anew as if the old one had been read to its end."""
+    real = gaps.gap_before
+
+    def gap_before(*args: Any, present: Sequence[int], **more: Any) -> StoredGap | None:  # noqa: ANN401 (as they came)
+        found = real(*args, present=present, **more)
+        is_other = found and incarnation_of(found.end.segment_id) != incarnation_of(
+            found.begin.segment_id
+        )
+        return None if is_other else found
+
+    patch.setattr(cursor, "gap_before", gap_before)
+
+
+def forgets_what_was_listed(patch: Patch) -> None:
+    """Keep of each log where reading stands, and not which segments it had."""
+    patch.setattr(manifest.Manifest, "stored", lambda _self: ())
+
+
+# What must notice it: how the judge's words begin.
+ANEW: Final[Mapping[Sabotage, str]] = {
+    passes_over_a_node_set_up_anew: "I5",
+    loses_nothing_with_an_old_log: "I10",
+    forgets_what_was_listed: "I1",
+}

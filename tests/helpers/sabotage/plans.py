@@ -1,0 +1,211 @@
+"""Ways to break the rules of plans, of levels and of streams."""
+
+# ruff: noqa: SLF001 (what is broken is inside)
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headrace.connector.stores import Commit
+from headrace.connector.stores.keyed.heads import Heads
+from headrace.connector.stores.keyed.rows import Head
+from headrace.plugins import HeadraceError
+from headrace.sources.cassandra import resources
+from headrace.sources.cassandra.logs import repair_streams
+from headrace.sources.cassandra.reading import record_expiry, split_feed, topology_versions
+from headrace.sources.cassandra.reading.record_expiry import Memory
+from headrace.sources.cassandra.ring import log_slots, topology
+from headrace.sources.cassandra.ring.replica_groups import Groups
+from headrace.sources.cassandra.state import resharding, rows
+from headrace.sources.cassandra.state.cdc_state import CdcState, StoredTopology
+from helpers.model import ring
+from helpers.sabotage.rules import Patch, Sabotage
+
+
+def takes_the_furthest_markers(patch: Patch) -> None:
+    """Let a merged split go on where the furthest of its parts was: what others lack is lost."""
+    patch.setattr(
+        resharding,
+        "_markers",
+        lambda resources, hosts: (
+            dict(
+                zip(
+                    hosts,
+                    map(max, zip(*(markers for _, markers in resources), strict=True)),
+                    strict=True,
+                )
+            ),
+            (),
+        ),
+    )
+
+
+def forgets_who_was_ahead(patch: Patch) -> None:
+    """Let a merged split read again what some of its parts had read."""
+    real = resharding._markers
+    patch.setattr(resharding, "_markers", lambda resources, hosts: (real(resources, hosts)[0], ()))
+
+
+def merges_without_shifting_times(patch: Patch) -> None:
+    """Take the records of a part whose split time was behind as they are."""
+    patch.setattr(
+        resharding,
+        "rewritten",
+        lambda row, terms: rows.rewritten(row, terms._replace(shift_ms=0)),
+    )
+
+
+def merges_without_what_waits(patch: Patch) -> None:
+    """Forget what is pending when splits are merged."""
+    patch.setattr(
+        resharding,
+        "chunks_of",
+        lambda kept: rows.chunks_of([row for row in kept if not rows.is_pending(row)]),
+    )
+
+
+def goes_on_with_old_books(patch: Patch) -> None:
+    """Let the books of a merged split begin with nothing, whatever waits."""
+    patch.setattr(resharding, "opened", lambda _counters: {})
+
+
+def merges_the_newest_ring_alone(patch: Patch) -> None:
+    """Of what was seen of the topology, let the most count."""
+
+    def newest(states: Sequence[CdcState], _tau: int) -> tuple[StoredTopology, ...]:
+        return tuple(each for each in states[-1].topologies if each.superseded is None)
+
+    patch.setattr(resharding, "all_topologies", newest)
+
+
+def counts_other_centres(patch: Patch) -> None:
+    """Let copies of any data centre count for a level of one."""
+    patch.setattr(topology, "LOCAL_LEVELS", ())
+
+
+def asks_one_centre_of_each(patch: Patch) -> None:
+    """Let the quorum of one data centre be enough for EACH_QUORUM."""
+    real = topology._terms
+
+    def terms(
+        version: topology.Topology,
+        copies: Mapping[str, int],
+        centres: Mapping[str, str],
+        topology_versions: frozenset[str],
+    ) -> Sequence[tuple[frozenset[str], int]]:
+        return real(version, copies, centres, topology_versions)[:1]
+
+    patch.setattr(topology, "_terms", terms)
+    patch.setattr(resources, "coverage", lambda *_: None)  # It would notice at the start.
+
+
+def takes_one_copy_for_two(patch: Patch) -> None:
+    """Ask for one copy at TWO."""
+    patch.setitem(topology._COUNTS, "TWO", 1)
+
+
+def suppresses_all_that_waits(patch: Patch) -> None:
+    """Leave out what waited, whether or not it came from a stream."""
+    real = Memory._publish
+
+    def publish(self: Memory, slot: int, outbox: object) -> None:
+        if self._suppress_streamed:
+            self._agreement.leave_out(slot)
+        else:
+            real(self, slot, outbox)  # type: ignore[arg-type]  # As it came.
+
+    patch.setattr(Memory, "_publish", publish)
+
+
+# ---- levels, copies and rings ----
+
+
+def alters_nothing(patch: Patch) -> None:
+    """Go on by the level that the job began with."""
+    real = ring.Ring.options
+
+    def options(self: ring.Ring, turn: int) -> dict[str, object]:
+        return real(self, turn) | {"consistency": self.first.level}
+
+    patch.setattr(ring.Ring, "options", options)
+
+
+def judges_what_was_by_what_is(patch: Patch) -> None:
+    """Ask of what was written before an ALTER as many copies as after it."""
+    real = topology_versions.Replicas.groups
+
+    def groups(
+        self: topology_versions.Replicas,
+        split: int,
+        superseded: Collection[topology.Topology],
+        seated: log_slots.Seats,
+    ) -> Groups:
+        now = self.current
+        same = [replace(v, level=now.level, keyspaces=now.keyspaces) for v in superseded]
+        return real(self, split, same, seated)
+
+    patch.setattr(topology_versions.Replicas, "groups", groups)
+
+
+# ---- streams ----
+
+
+def compares_streams_at_once(patch: Patch) -> None:
+    """Compare what may be a stream's as soon as it comes, whatever lies unread (line 17)."""
+    patch.setattr(record_expiry, "CANONICAL_MS", 0)
+
+
+def knows_of_no_streams(patch: Patch) -> None:
+    """Take what comes in a stream for a write."""
+    patch.setattr(repair_streams.Streams, "written_before", lambda *_: repair_streams.NEVER)
+
+
+# ---- plans ----
+
+
+def takes_commits_of_ended_plans(patch: Patch) -> None:
+    """Take a commit of whoever owned a split, though its plan has ended."""
+    real = Heads._judge
+
+    def judge(self: Heads, commit: Commit, head: Head | None) -> HeadraceError | None:
+        error = real(self, commit, head)
+        return error if head is None or head.plan == commit.plan else None
+
+    patch.setattr(Heads, "_judge", judge)
+
+
+def takes_what_one_part_read_for_all(patch: Patch) -> None:
+    """Let how far a part of a merged split was read count for its other tokens too."""
+    patch.setattr(split_feed.FurtherRead, "has_seen", _has_seen)
+
+
+def _has_seen(self: split_feed.FurtherRead, host: int, _token: int, segment: int, at: int) -> int:
+    return int(any((segment, at) <= markers[host] for _, markers in self._parts))
+
+
+# What must notice it: how the judge's words begin.
+PLANS: Final[Mapping[Sabotage, str]] = {
+    takes_the_furthest_markers: "line 33",
+    forgets_who_was_ahead: "line 33",
+    merges_without_shifting_times: "line 33",
+    merges_without_what_waits: "line 33",
+    goes_on_with_old_books: "line 33",
+    merges_the_newest_ring_alone: "line 33",
+    takes_what_one_part_read_for_all: "I1",
+    takes_commits_of_ended_plans: "line 27",
+}
+LEVELS: Final[Mapping[Sabotage, tuple[str, str]]] = {
+    counts_other_centres: ("LOCAL_QUORUM", "line 3:"),
+    asks_one_centre_of_each: ("EACH_QUORUM", "line 3:"),
+    takes_one_copy_for_two: ("TWO", "line 3:"),
+}
+STREAMS: Final[Mapping[Sabotage, str]] = {
+    suppresses_all_that_waits: "line 19",
+    compares_streams_at_once: "line 17",
+    knows_of_no_streams: "line 17",
+}
+# Those that show where the level, or how many copies there are, changes.
+ALTERED: Final[Mapping[Sabotage, str]] = {
+    alters_nothing: "line 2:",
+    judges_what_was_by_what_is: "line 17",
+}

@@ -1,0 +1,176 @@
+"""A node that speaks Cassandra's native protocol, as far as a driver must hear it to come in.
+
+It remembers who was refused and what was asked at which level; what it answers is the test's.
+"""
+
+import contextlib
+import re
+import socket
+import ssl
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from helpers.servers.loopback import LoopbackServer
+
+TEXT: Final = b"\x00\x0d"
+INT, BIGINT, BLOB, BOOLEAN = b"\x00\x09", b"\x00\x02", b"\x00\x03", b"\x00\x04"
+SMALLINT, VARINT = b"\x00\x13", b"\x00\x0e"
+TEXT_MAP: Final = b"\x00\x21" + TEXT + TEXT
+VOID: Final = struct.pack(">i", 1)
+_NULL: Final = struct.pack(">i", -1)
+_UUID: Final = b"\x00\x0c"
+_ID: Final = uuid.UUID(int=1).bytes
+_INET: Final = b"\x00\x10"
+_TEXT_SET: Final = b"\x00\x22" + TEXT
+
+_HEADER: Final = struct.Struct(">BBhBi")
+_READY, _AUTHENTICATE, _SUPPORTED, _RESULT, _AUTH_SUCCESS = 2, 3, 6, 8, 16
+_AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
+_LOCAL: Final = re.compile(r"SELECT (.*) FROM system\.local ")
+_SLOW_SECONDS: Final = 2.0
+
+
+@dataclass
+class CqlNode(LoopbackServer):
+    """A node on a free port of the loopback, while the `with` lasts."""
+
+    datacenter: str = "dc1"
+    users: Mapping[str, str] = field(default_factory=dict)
+    """Names and passwords; without any, nobody is asked who he is."""
+    tls: ssl.SSLContext | None = None
+    answers: Mapping[str, bytes] = field(default_factory=dict)
+    """Results of statements, by what these begin with; all others are invalid."""
+    slow: str = "nothing"
+    """What begins so is answered two seconds late."""
+    binds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """The types of what statements bind, by what these begin with; else they are texts."""
+
+    def __post_init__(self) -> None:
+        """Listen."""
+        self.levels: dict[str, int] = {}
+        """Each statement that came, with its level as the protocol numbers it."""
+        self.executed: list[str] = []
+        """Those that had been prepared, one by one."""
+        host, port = self.listen()
+        self.point = f"{host}:{port}"
+
+    def talk(self, client: socket.socket) -> None:
+        """Answer one client until he goes."""
+        with contextlib.suppress(OSError, EOFError), client:
+            talk = self.tls.wrap_socket(client, server_side=True) if self.tls else client
+            with talk, talk.makefile("rwb") as file:
+                while header := file.read(_HEADER.size):
+                    version, _, stream, kind, size = _HEADER.unpack(header)
+                    answered, body = self._answer(kind, file.read(size))
+                    file.write(_HEADER.pack(version | 0x80, 0, stream, answered, len(body)) + body)
+                    file.flush()
+
+    def _answer(self, kind: int, body: bytes) -> tuple[int, bytes]:
+        answered, answer = _READY, b""
+        match kind:
+            case 5:  # OPTIONS
+                answered, answer = _SUPPORTED, _OPTIONS
+            case 1 if self.users:  # STARTUP
+                answered, answer = _AUTHENTICATE, text(_AUTHENTICATOR)
+            case 15:  # AUTH_RESPONSE: its length, then \0user\0password
+                _, user, password = body[4:].decode().split("\0")
+                answered, answer = _AUTH_SUCCESS, struct.pack(">i", -1)
+                if self.users.get(user) != password:
+                    answered, answer = _error(0x0100, f"{user} is not known so")
+            case 7:  # QUERY
+                answered, answer = self._result(*_statement(body))
+            case 9:  # PREPARE
+                (size,) = struct.unpack_from(">i", body)
+                answered, answer = _RESULT, self._prepared(body[4 : 4 + size].decode())
+            case 10:  # EXECUTE, by the id that `_prepared` gave.
+                (size,) = struct.unpack_from(">H", body)
+                (level,) = struct.unpack_from(">H", body, 2 + size)
+                self.executed.append(body[2 : 2 + size].decode())
+                answered, answer = self._result(self.executed[-1], level)
+        return answered, answer
+
+    def _prepared(self, statement: str) -> bytes:
+        """Return what is known of a statement, which is its own id."""
+        kinds: Sequence[bytes] = [TEXT] * statement.count("?")
+        kinds = next((k for s, k in self.binds.items() if statement.startswith(s)), kinds)
+        parts = [struct.pack(">i", 4), text(statement), struct.pack(">iii", 1, len(kinds), 0)]
+        parts += [text("ks"), text("t"), *(text(f"c{n}") + kind for n, kind in enumerate(kinds))]
+        return b"".join([*parts, struct.pack(">ii", 4, 0)])  # Rows bring their own columns.
+
+    def _result(self, statement: str, level: int) -> tuple[int, bytes]:
+        self.levels[statement] = level
+        if statement.startswith(self.slow):
+            self.over.wait(_SLOW_SECONDS)
+        answers = {
+            "SELECT * FROM system.peers": rows({"peer": _INET}),
+            "SELECT value FROM system_views.settings": rows({"value": TEXT}),
+            "USE ": struct.pack(">i", 3) + text(statement.removeprefix("USE ")),
+        } | dict(self.answers)
+        if asked := _LOCAL.match(statement):
+            return _RESULT, _local(self.datacenter, asked[1])
+        if "FROM system_schema." in statement:  # After what the test says.
+            answers.setdefault(statement, rows({"keyspace_name": TEXT}))
+        for start, answer in answers.items():
+            if statement.startswith(start):
+                return _RESULT, answer
+        return _error(0x2200, f"no answer to: {statement}")
+
+
+def rows(columns: Mapping[str, bytes], *found: Sequence[bytes | None]) -> bytes:
+    """Return the result of a query: the types of its columns, and rows of values; None is null."""
+    parts = [struct.pack(">iii", 2, 1, len(columns)), text("ks"), text("t")]
+    parts += [text(name) + kind for name, kind in columns.items()]
+    parts.append(struct.pack(">i", len(found)))
+    parts += [_NULL if value is None else pieces(value) for row in found for value in row]
+    return b"".join(parts)
+
+
+def text(content: str) -> bytes:
+    """Return a text with its length, as the protocol has it."""
+    return struct.pack(">H", len(content)) + content.encode()
+
+
+def pieces(*contents: bytes) -> bytes:
+    """Return a set of values, or keys and values in turn for a map."""
+    return b"".join(struct.pack(">i", len(each)) + each for each in contents)
+
+
+def _list(*texts: str) -> bytes:
+    return struct.pack(">H", len(texts)) + b"".join(map(text, texts))
+
+
+_OPTIONS: Final = b"".join(
+    (struct.pack(">H", 2), text("CQL_VERSION"), _list("3.4.7"), text("COMPRESSION"), _list())
+)
+
+
+def _local(datacenter: str, wanted: str) -> bytes:
+    """Return what a node says of itself: the *wanted* columns, or `*`."""
+    known = {
+        "key": (TEXT, b"local"),
+        "cluster_name": (TEXT, b"one"),
+        "data_center": (TEXT, datacenter.encode()),
+        "rack": (TEXT, b"r1"),
+        "partitioner": (TEXT, b"org.apache.cassandra.dht.Murmur3Partitioner"),
+        "release_version": (TEXT, b"5.0.2"),
+        "tokens": (_TEXT_SET, struct.pack(">i", 1) + pieces(b"0")),
+        "host_id": (_UUID, _ID),
+        "schema_version": (_UUID, _ID),
+        "rpc_address": (_INET, socket.inet_aton("127.0.0.1")),
+    }
+    columns = known if wanted == "*" else {name: known[name] for name in wanted.split(", ")}
+    kinds = {name: kind for name, (kind, _) in columns.items()}
+    return rows(kinds, [value for _, value in columns.values()])
+
+
+def _statement(body: bytes) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">i", body)
+    (level,) = struct.unpack_from(">H", body, 4 + size)
+    return body[4 : 4 + size].decode(), level
+
+
+def _error(code: int, message: str) -> tuple[int, bytes]:
+    return 0, struct.pack(">i", code) + text(message)

@@ -1,0 +1,80 @@
+"""The two ways of running the hot modules: as machine code, or by the interpreter.
+
+A compiled module lies beside its .py and Python prefers it. `HEADRACE_NATIVE=off` overlooks it, so
+that one checkout can test both; `HEADRACE_NATIVE=require` is kept by `test_packaging.py`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from configparser import ConfigParser
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+NATIVE = os.environ.get("HEADRACE_NATIVE", "auto")
+ROOT = Path(__file__).parents[3]
+
+
+class SourceOnly(MetaPathFinder):
+    """Finds the .py of our modules and overlooks what was compiled from it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of a module of ours; leave all others to the next finder."""
+        if path is None or not fullname.startswith("headrace."):
+            return None
+        finders = (FileFinder(entry, (SourceFileLoader, SOURCE_SUFFIXES)) for entry in path)
+        return next((spec for f in finders if (spec := f.find_spec(fullname, target))), None)
+
+
+def obey_native() -> None:
+    """Make imports follow `HEADRACE_NATIVE`; call it before the first import of headrace."""
+    if NATIVE == "off":
+        sys.meta_path.insert(0, SourceOnly())
+
+
+def hot_modules() -> list[str]:
+    """Return the names of the modules that `setup.py` compiles."""
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    return settings["headrace:native"]["modules"].split()
+
+
+def is_compiled(name: str) -> bool:
+    """Tell whether importing *name* loads machine code."""
+    return _origin(name).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def is_stale(name: str) -> bool:
+    """Tell whether the machine code of *name* is older than its .py or .pxd."""
+    if not is_compiled(name):
+        return False
+    source = ROOT.joinpath(*name.split(".")[1:])
+    compiled = Path(_origin(name))
+    written = [source.with_suffix(kind).stat().st_mtime for kind in (".py", ".pxd")]
+    return compiled.stat().st_mtime < max(written)
+
+
+def _origin(name: str) -> str:
+    spec = find_spec(name)
+    return str(spec.origin) if spec else ""
+
+
+def long(*values: object) -> pytest.ParameterSet:
+    """Return parameters that `make test` takes for machine code only: the interpreter has others.
+
+    What they prove of both is proved of the interpreter by the rest of the parameters.
+    """
+    return pytest.param(*values, marks=pytest.mark.long)

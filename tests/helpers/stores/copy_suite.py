@@ -1,0 +1,457 @@
+"""What a store must do whose truth is with the sink: which state goes first, what losses become."""
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.connector.runtime.writers import Writers
+from headrace.connector.stores import (
+    QUARANTINE_BYTES_MAX,
+    Commit,
+    Loss,
+    Notes,
+    SplitState,
+    StateLostError,
+    StoreUnavailableError,
+    Successor,
+)
+from headrace.connector.stores.state_copies import CopyingStore
+from headrace.connector.stores.target_state import FORK_MARK
+from headrace.connector.stores.transactional import TransactionalStore, transactional
+from headrace.plugins import (
+    AbortedError,
+    Clock,
+    EncodedPosition,
+    FencedError,
+    LeaseLostError,
+    TransactionalWriter,
+)
+from headrace.plugins.testing import StoreDriver
+from headrace.plugins.testing.doubles import ChaosConfig, DrivenClock, context
+from helpers.jobs.transactions import Outcome, TransactionalSink
+
+LOSS = Loss(kind="dead_letter", table="ks.t", place="p", code="c", message="m", content=b"x")
+
+
+class Keeper(abc.ABC):
+    """Where the copies are, and how to spoil them."""
+
+    kind: type[CopyingStore]
+    config: Any  # Of `kind`.
+    job = "job"
+
+    @property
+    def parted(self) -> str:
+        """The name of a job that parts from `job`."""
+        return f"{self.job}{FORK_MARK}s"
+
+    def __init__(self) -> None:
+        """Nothing is open yet."""
+        self._opened: list[CopyingStore] = []
+
+    def close(self) -> None:
+        """Close whatever a test left open."""
+        for store in self._opened:
+            store.close()
+
+    def plain(self, job: str) -> CopyingStore:
+        """Open the store of a job, as who looks at it does."""
+        self._opened.append(self.kind.open_job(self.config, job))
+        return self._opened[-1]
+
+    def transactional(
+        self,
+        job: str,
+        writer_of: Callable[[str, int], TransactionalWriter],
+        clock: Clock,
+        *,
+        quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
+    ) -> TransactionalStore:
+        """Open it as its worker does."""
+        store = transactional(self.kind).open_job(
+            self.config, job, quarantine_bytes_max=quarantine_bytes_max
+        )
+        store.write_with(writer_of, clock)
+        self._opened.append(store)
+        return store
+
+    @abc.abstractmethod
+    def forget_commits(self, *, tokens: bool = False) -> None:
+        """Have split a of `job` look as if nothing was committed; or not even claimed."""
+
+
+class CopyDriver(StoreDriver):
+    """What the suite of stores is told: a store, and a sink for each job that keeps its states."""
+
+    def __init__(self, keeper: Keeper, plain: StoreDriver) -> None:
+        """Begin with empty sinks; *plain* spoils what the store has."""
+        self.job = plain.job
+        self._keeper = keeper
+        self._plain = plain
+        self._sinks: dict[str, TransactionalSink] = {}
+
+    def open(
+        self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX
+    ) -> TransactionalStore:
+        """Connect to both once more."""
+        clock = DrivenClock()
+        sink = self._sinks.setdefault(job, TransactionalSink(ChaosConfig(), context()))
+        writers = Writers(sink, clock)
+        return self._keeper.transactional(
+            job, writers.claimed, clock, quarantine_bytes_max=quarantine_bytes_max
+        )
+
+    def open_notes(self) -> Notes:
+        """Open those of the store."""
+        return self._plain.open_notes()
+
+    def set_head_token(self, split: str, token: int) -> None:
+        """Set it in the store."""
+        self._plain.set_head_token(split, token)
+
+    def remove(self, what: str, split: str) -> None:
+        """Remove it from the sink, which has the chunks; or from the store."""
+        if what != "chunks":
+            self._plain.remove(what, split)
+            return
+        entries = self._sinks[self.job].entries[split]
+        for name in [name for name in entries if name.startswith("chunk/")]:
+            del entries[name]
+
+
+class Process:
+    """A worker process: a store of its own over the same copies and the same sink."""
+
+    def __init__(self, keeper: Keeper, sink: TransactionalSink, job: str = "") -> None:
+        """Claim the one split."""
+        clock = DrivenClock()
+        self.writers = Writers(sink, clock)
+        self.store = keeper.transactional(job or keeper.job, self.writers.claimed, clock)
+        self.store.register(["a"])
+        self.claim()
+
+    def claim(self) -> None:
+        """Claim the split anew."""
+        self.token = self.store.claim("w", self.store.leases(), 1_000)["a"]
+
+    def found(self) -> tuple[int, EncodedPosition | None]:
+        """Load; return number and position."""
+        state = self.store.load("a", self.token)
+        return state.seq, state.position
+
+    def commit(self, previous: int, seq: int, **chunks: bytes) -> None:
+        """Commit, and raise what refuses it."""
+        commit = commit_of(self.token, previous, seq, **chunks)
+        refused = self.store.commit([commit])
+        if refused:
+            raise refused["a"]
+
+
+def commit_of(token: int, previous: int, seq: int, **chunks: bytes) -> Commit:
+    """Return a commit of split a."""
+    return Commit(
+        split="a",
+        plan=1,
+        token=token,
+        owner="w",
+        previous=previous,
+        seq=seq,
+        position=EncodedPosition(b"%d" % seq, chunks),
+        counters={},
+    )
+
+
+def _part(parted: CopyingStore, base: str, moves: int) -> None:
+    """Let a job part from *base*, and be set so often before it runs."""
+    assert parted.become_copy(base, busy=())
+    for _ in range(moves):
+        parted.reposition({"a": EncodedPosition(b"set", {})})
+
+
+class CopySuite:
+    """Subclass it with a fixture `keeper`."""
+
+    @pytest.fixture
+    def sink(self) -> TransactionalSink:
+        """Return what keeps the states."""
+        return TransactionalSink(ChaosConfig(), context())
+
+    @pytest.fixture
+    def process(self, keeper: Keeper, sink: TransactionalSink) -> Iterator[Process]:
+        """Return a process that has committed number 1 and loaded it."""
+        made = Process(keeper, sink)
+        made.store.load("a", made.token)
+        made.commit(0, 1, x=b"x")
+        yield made
+        made.store.close()
+
+    def test_only_what_changes_is_written(self, process: Process, sink: TransactionalSink) -> None:
+        """A chunk is written once, and removed when it is listed no more."""
+        assert {"head", "chunk/x"} == set(sink.entries["a"])
+        sink.entries["a"]["chunk/x"] = b"as it was"
+        process.commit(1, 2, x=b"x", y=b"y")
+        assert b"as it was" == sink.entries["a"]["chunk/x"]
+        process.commit(2, 3, y=b"y")
+        assert {"head", "chunk/y"} == set(sink.entries["a"])
+
+    def test_what_the_sink_has_goes_before_the_copy(self, process: Process, keeper: Keeper) -> None:
+        """A process that died between the two is found out, and the copy mended."""
+        keeper.forget_commits()
+        process.claim()
+
+        assert (1, EncodedPosition(b"1", {"x": b"x"})) == process.found()
+        (copy,) = process.store.states()
+        assert (1, EncodedPosition(b"1", {"x": b"x"})) == (copy.seq, copy.position)
+        process.commit(1, 2)
+
+    def test_a_position_set_by_command_goes_before_the_sinks(
+        self, process: Process, keeper: Keeper
+    ) -> None:
+        """Also when it lies before, and also twice in a row."""
+        for position in (EncodedPosition(b"set", {}), None):
+            with contextlib.closing(keeper.plain(keeper.job)) as other:
+                other.reposition({"a": position})
+            process.claim()
+            seq, found = process.found()
+            assert position == found
+            process.commit(seq, seq + 1)
+            process.claim()
+            assert (seq + 1, EncodedPosition(b"%d" % (seq + 1), {})) == process.found()
+
+    def test_a_job_that_was_at_least_once_goes_on(
+        self, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """Where the sink knows nothing, the store's state is the first."""
+        before = keeper.plain(keeper.job)
+        before.register(["a"])
+        token = before.claim("w", before.leases(), 1_000)["a"]
+        before.commit([commit_of(token, 0, 7)])
+        before.close()
+        process = Process(keeper, sink)
+
+        assert (7, EncodedPosition(b"7", {})) == process.found()
+        process.commit(7, 8)
+        process.store.close()
+
+    def test_a_state_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:
+        """The split stops, rather than go on from a copy that may be older."""
+        del sink.entries["a"]
+        with pytest.raises(StateLostError, match="the store has a copy, of commit"):
+            process.found()
+
+    def test_a_chunk_that_is_gone_is_lost(self, process: Process, sink: TransactionalSink) -> None:
+        """So is a state of which a part is missing."""
+        del sink.entries["a"]["chunk/x"]
+        with pytest.raises(StateLostError, match="a chunk is missing"):
+            process.found()
+
+    def test_another_jobs_state_is_not_taken(
+        self, process: Process, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """A job that finds what one with other secrets left stops."""
+        stranger = Process(keeper, sink, f"{keeper.job}-other")
+        with pytest.raises(StateLostError, match="another job's of this name"):
+            stranger.found()
+        stranger.store.close()
+        process.store.close()
+
+    def test_a_store_from_a_backup_is_claimed_anew(self, process: Process, keeper: Keeper) -> None:
+        """Its tokens are old: the split is claimed until they exceed what consumers have seen."""
+        process.claim()
+        process.found()
+        process.commit(1, 2)
+        keeper.forget_commits(tokens=True)
+        process.claim()
+
+        assert 1 == process.token
+        with pytest.raises(FencedError, match="has seen token 2, mine is 1"):
+            process.found()
+        process.claim()
+        assert 3 == process.token
+        assert (2, EncodedPosition(b"2", {})) == process.found()
+
+    def test_losses_are_seen_with_the_commit(
+        self, process: Process, sink: TransactionalSink
+    ) -> None:
+        """Those of a commit that was aborted are nowhere; a repeated one has them once."""
+        commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
+        sink.outcomes.append(Outcome.LATE)
+        with pytest.raises(StoreUnavailableError, match="not known yet"):
+            process.store.commit([commit])
+        assert [] == list(process.store.losses())
+        sink.outcomes.append(Outcome.ABORTED)
+        assert isinstance(process.store.commit([commit])["a"], AbortedError)
+        assert (1, EncodedPosition(b"1", {"x": b"x"})) == process.found()
+        assert {} == process.store.commit([commit])
+        process.found()
+
+        assert [LOSS] == [kept.loss for kept in process.store.losses()]
+
+    def test_an_outcome_that_nobody_told_is_found(
+        self, process: Process, sink: TransactionalSink
+    ) -> None:
+        """The transaction was committed, its owner died: who claims anew finds it, and all."""
+        commit = replace(commit_of(process.token, 1, 2), losses=[LOSS])
+        sink.outcomes.append(Outcome.DEAD)
+        assert isinstance(process.store.commit([commit])["a"], FencedError)
+        with pytest.raises(FencedError):
+            process.found()
+        process.claim()
+
+        assert (2, EncodedPosition(b"2", {})) == process.found()
+        assert [LOSS] == [kept.loss for kept in process.store.losses()]
+
+    def test_entries_that_are_not_read_yet_are_asked_for_again(
+        self, process: Process, sink: TransactionalSink
+    ) -> None:
+        """Loading is repeated, as a store that does not answer is."""
+        sink.outcomes.append(Outcome.LATE)
+        with pytest.raises(StoreUnavailableError, match="could not be read yet"):
+            process.found()
+        assert 1 == process.found()[0]
+
+    def test_two_owners_of_one_state(
+        self, process: Process, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """K02: the second one's claim ends the first one's right, in the store and in the sink."""
+        second = Process(keeper, sink)
+        second.found()
+        assert process.token < second.token
+        with pytest.raises(
+            LeaseLostError, match=r"head carries (plan 1, )?token 2[,;] mine is (1, )?1"
+        ):
+            process.commit(1, 2)
+        second.commit(1, 2)
+        second.store.close()
+
+        assert {"head"} == set(sink.entries["a"])
+
+    def test_a_former_owner_forgets_nothing(
+        self, process: Process, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """What his heir has put away for a commit under way stays, however late he comes."""
+        heir = Process(keeper, sink)
+        heir.found()
+        commit = replace(commit_of(heir.token, 1, 2), losses=[LOSS])
+        sink.outcomes.append(Outcome.LATE)
+        with pytest.raises(StoreUnavailableError):
+            heir.store.commit([commit])
+        with pytest.raises(LeaseLostError):
+            process.store.state_copies().cover("a", process.token, 0)
+        with pytest.raises(LeaseLostError):
+            process.store.load("a", process.token)
+        assert {} == heir.store.commit([commit])
+
+        assert [LOSS] == [kept.loss for kept in heir.store.losses()]
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_a_copy_that_may_be_behind(
+        self, process: Process, keeper: Keeper, sink: TransactionalSink, outcome: Outcome
+    ) -> None:
+        """It may be while somebody owns the split, and after one who did not hear of his commit."""
+        expected = {"a"} if outcome in {Outcome.LATE, Outcome.DEAD} else set()
+        sink.outcomes.append(outcome)
+        with contextlib.closing(keeper.plain(keeper.job)) as other:
+            assert {"a"} == other.state_copies().behind()
+            with contextlib.suppress(StoreUnavailableError, AbortedError, FencedError):
+                process.commit(1, 2)
+            process.store.release("w", "a", process.token)
+            assert expected == other.state_copies().behind()
+        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
+            assert parted.become_copy(keeper.job, busy=()) is not bool(expected)
+
+    def test_plans_succeed_what_the_sink_has(
+        self, process: Process, sink: TransactionalSink
+    ) -> None:
+        """Not its copy; and a name that comes back begins as it is told, whatever is kept of it."""
+        sink.outcomes.append(Outcome.DEAD)
+        with pytest.raises(FencedError):
+            process.commit(1, 2)
+        process.claim()
+        found: list[bytes] = []
+        for number, names in enumerate((["b"], ["a"]), 1):
+
+            def succeed(states: Sequence[SplitState], names: Sequence[str] = names) -> Successor:
+                found.extend(state.position.head for state in states if state.position)
+                positions = {name: EncodedPosition(name.encode(), {}) for name in names}
+                return Successor(positions=positions, books={}, counters={})
+
+            process.store.announce(names, after=number)
+            tokens = process.store.claim("w", process.store.leases(), 1_000)
+            process.store.replan("w", tokens, succeed)
+        process.claim()
+
+        assert [b"2", b"b"] == found
+        assert EncodedPosition(b"a", {}) == process.found()[1]
+
+    def test_a_position_set_by_command_is_not_behind(
+        self, process: Process, keeper: Keeper
+    ) -> None:
+        """It goes before whatever the sink has."""
+        with contextlib.closing(keeper.plain(keeper.job)) as other:
+            other.reposition({"a": None})
+            assert not other.state_copies().behind()
+            process.claim()
+            process.found()
+            assert {"a"} == other.state_copies().behind()
+            other.state_copies().believe()
+            assert not other.state_copies().behind()
+
+    @pytest.mark.parametrize("moves", [0, 1])
+    def test_a_job_that_parts_again(
+        self, keeper: Keeper, sink: TransactionalSink, moves: int
+    ) -> None:
+        """It begins where it parted, or was set: what the sink has of its name is another's."""
+        base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        base.found()
+        base.commit(0, 1)
+        base.store.release("w", "a", base.token)
+        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
+            _part(parted, keeper.job, moves)
+            first = Process(keeper, sink, keeper.parted)
+            begun, _ = first.found()
+            first.commit(begun, begun + 1)
+            first.commit(begun + 1, begun + 2)
+            _part(parted, keeper.job, moves)
+
+        again = Process(keeper, sink, keeper.parted)
+        seq, position = again.found()
+        assert (1 + moves, b"set" if moves else b"1") == (seq, position and position.head)
+        sink.outcomes.append(Outcome.DEAD)  # What it commits now is there, and has no copy yet.
+        with pytest.raises(FencedError):
+            again.commit(seq, seq + 1)
+        again.claim()
+        assert seq + 1 == again.found()[0]
+
+    def test_a_job_that_begins_beside_again(self, keeper: Keeper, sink: TransactionalSink) -> None:
+        """It begins anew each time, whatever the sink has of its name."""
+        Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        for _ in range(2):
+            with contextlib.closing(keeper.plain(keeper.parted)) as parted:
+                parted.begin_beside(keeper.job)
+            beside = Process(keeper, sink, keeper.parted)
+            assert (0, None) == beside.found()
+            beside.commit(0, 1)
+            assert 1 == Process(keeper, sink, keeper.parted).found()[0]
+
+    def test_a_job_that_parts_and_had_begun_beside(
+        self, keeper: Keeper, sink: TransactionalSink
+    ) -> None:
+        """Both ways it has the key of the job: what the sink has of its name is not foreign."""
+        base = Process(keeper, TransactionalSink(ChaosConfig(), context()))
+        base.found()
+        base.commit(0, 1)
+        base.store.release("w", "a", base.token)
+        with contextlib.closing(keeper.plain(keeper.parted)) as parted:
+            parted.begin_beside(keeper.job)
+            beside = Process(keeper, sink, keeper.parted)
+            beside.found()
+            beside.commit(0, 1)
+            _part(parted, keeper.job, 0)
+
+        for _ in range(2):
+            assert 1 == Process(keeper, sink, keeper.parted).found()[0]

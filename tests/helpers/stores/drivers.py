@@ -1,0 +1,91 @@
+"""What the suite of stores is told about the one in a file, and what a node knows of another."""
+
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from headrace.connector.stores import ALL_JOBS, QUARANTINE_BYTES_MAX, Notes
+from headrace.connector.stores.cassandra import session as cassandra_session
+from headrace.connector.stores.cassandra.session import TABLES
+from headrace.connector.stores.keyed.heads import Heads
+from headrace.connector.stores.keyed.losses import Losses
+from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.keyed.rows import JobRows
+from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.sqlite.store import SqliteConfig, SqliteStore, SqliteValues
+from headrace.plugins.stores.key_values import Change, KeyValues
+from headrace.plugins.testing import StoreDriver
+from helpers.servers.cql_node import TEXT, TEXT_MAP, pieces, rows
+
+VERSION: Final = "SELECT config FROM configs"
+_MADE: Final = pieces(b"version", b"%d" % cassandra_session.VERSION)
+MADE: Final = {
+    "SELECT table_name": rows(
+        {"table_name": TEXT},
+        *([name.encode()] for name in TABLES),
+    ),
+    VERSION: rows(
+        {"config": TEXT_MAP},
+        [struct.pack(">i", 1) + _MADE],
+    ),
+}
+
+
+class KeyedDriver(StoreDriver):
+    """Any backend, spoilt over a connection of its own."""
+
+    def __init__(self, values: Callable[[], KeyValues], job: str) -> None:
+        """*values* connects once more."""
+        self.job = job
+        self._values = values
+
+    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> KeyedStore:
+        """Connect once more."""
+        return KeyedStore(self._values(), job, quarantine_bytes_max=quarantine_bytes_max)
+
+    def open_notes(self) -> Notes:
+        """Connect once more."""
+        values = self._values()
+        return KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
+
+    def set_head_token(self, split: str, token: int) -> None:
+        """Replace it in the row."""
+        self._replace(split, token=token)
+
+    def remove(self, what: str, split: str) -> None:
+        """Remove rows, or a field of the head."""
+        with closing(self._values()) as values:
+            rows = JobRows(values, self.job)
+            if what == "position":
+                self._replace(split, position=None)
+            elif what == "chunks":
+                chunks = rows.chunks(split)
+                values.put({chunks.at(name): None for name in values.names(chunks)})
+            else:
+                key = rows.lease(split) if what == "lease" else rows.head(split)
+                stamp = values.read([key])[key].stamp
+                gone = Change(
+                    partition=key.partition, expected={key.name: stamp}, rows={key.name: None}
+                )
+                assert [True] == list(values.change([gone]))
+
+    def _replace(self, split: str, **fields: int | None) -> None:
+        with closing(self._values()) as values:
+            rows = JobRows(values, self.job)
+            heads = Heads(rows, Losses(rows, bytes_max=0), lambda: None)
+            heads.update(split, lambda _: fields)
+
+
+class SqliteDriver(KeyedDriver):
+    """A file."""
+
+    def __init__(self, path: Path) -> None:
+        """Look at nothing yet."""
+        self.config = SqliteConfig(path=str(path))
+        super().__init__(lambda: SqliteValues.open(self.config), "job")
+
+    def open(self, job: str, *, quarantine_bytes_max: int = QUARANTINE_BYTES_MAX) -> SqliteStore:
+        """Open the file once more."""
+        return SqliteStore.open_job(self.config, job, quarantine_bytes_max=quarantine_bytes_max)

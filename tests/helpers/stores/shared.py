@@ -1,0 +1,25 @@
+"""Notes and jobs that several share as machines do, without a server."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.connector.stores import ALL_JOBS
+from headrace.connector.stores.keyed.notes import KeyedNotes
+from headrace.connector.stores.keyed.store import KeyedStore
+from headrace.connector.stores.note_copy import NoteCopy
+from headrace.plugins.testing.memory_values import Memory, MemoryValues
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What all of them see; *path* is the state file of this machine, which keeps nothing."""
+
+    path: Path
+    memory: Memory = field(default_factory=Memory)
+
+
+def shared_notes(kept: Kept) -> NoteCopy:
+    """Return one more connection to *kept*."""
+    values = MemoryValues(kept.memory)
+    notes = KeyedNotes(values, ALL_JOBS, lambda job: KeyedStore(values, job))
+    return NoteCopy(notes, file=kept.path.with_name("worker.yaml"), beside=kept.path)

@@ -1,0 +1,24 @@
+"""A ring, a job and all that can befall them, as state machines; see `helpers.model`.
+
+How many, and how long they are, says `helpers.model.runs`.
+"""
+
+import pytest
+
+from helpers.model.away import Away
+from helpers.model.changes import Changing
+from helpers.model.machine import Machine
+from helpers.model.new_generations import Anew
+from helpers.model.plans import Everything
+from helpers.model.runs import EXAMPLES, run
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    ("machine", "part"), [(Machine, 1), (Changing, 1), (Everything, 1), (Away, 4), (Anew, 4)]
+)
+def test_whatever_happens_the_promises_hold(machine: type[Machine], part: int) -> None:
+    """I1 to I8, I10 and lines 35 to 37, under schedules that are the same each time."""
+    schedules = -(-EXAMPLES // part)  # Where time must pass, they cost more.
+    assert schedules <= run(machine, schedules)

@@ -1,0 +1,105 @@
+"""A node that is down for long: memory stays within its bound, it is said, and nothing is lost."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from headrace.plugins import Quarantined, parse_config
+from headrace.plugins.testing.doubles import DrivenClock, context
+from headrace.sources.cassandra.config import CassandraConfig
+from headrace.sources.cassandra.forge.segments import SEGMENT_ID, segment, write_segment
+from headrace.sources.cassandra.reader import CassandraReader
+from headrace.sources.cassandra.reading.cursor import CHUNK_BYTES
+from headrace.sources.cassandra.source import CassandraSource
+from headrace.sources.cassandra.state.cdc_state import CdcState
+from helpers.logs.forged import insert
+from helpers.logs.node_logs import batches, forged_nodes, open_all
+
+RECORDS_MAX = 1_000
+# As an hour at 10,000 a second is to the 200,000 records of a job, so is this to RECORDS_MAX.
+COUNT = 6_000
+CHUNK_RECORDS = CHUNK_BYTES // 60  # A log is read so far before another one has its turn.
+ROWS = [insert(b"key %d" % i, b"value") for i in range(COUNT)]
+
+
+class Job:
+    """A job of one split over three nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with empty logs."""
+        self.folder = folder
+        options = forged_nodes(folder, {"n1": [], "n2": [], "n3": []})
+        self.log = LogCapture()
+        self.clock = DrivenClock()
+        bound = structlog.wrap_logger(
+            None, processors=[self.log], wrapper_class=structlog.stdlib.BoundLogger
+        )
+        lent = replace(context(self.clock), log=bound.bind())
+        given = {**options, "splits": 1, "records_max": RECORDS_MAX}
+        made = CassandraSource(parse_config(CassandraConfig, given), lent)
+        self.readers = list(open_all(made).values())
+        self.books: Counter[str] = Counter()
+        self.most = 0
+        self.published: Counter[str] = Counter()
+        self.aside: list[Quarantined] = []
+        self.segments = dict.fromkeys(("n1", "n2", "n3"), SEGMENT_ID)
+
+    def add(self, node: str, raws: Sequence[bytes]) -> None:
+        """Let a node log mutations, in a segment of its own."""
+        self.segments[node] += 1
+        number = self.segments[node]
+        content = segment([raws], segment_id=number).content
+        write_segment(self.folder / node, content, segment_id=number)
+
+    def read(self) -> None:
+        """Read what there is, and let ten seconds pass."""
+        for _ in range(2):
+            for batch in batches(self.readers):
+                self.published.update(str(record.key) for record in batch.records())
+                self.aside += batch.quarantined()
+                assert isinstance(batch.end, CdcState)
+                self.books = Counter(batch.end.books())
+                (reader,) = self.readers
+                assert isinstance(reader, CassandraReader)
+                self.most = max(self.most, reader._agreement.live)  # noqa: SLF001 (what is bounded)
+            self.clock.advance(5_000)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Return a job whose third node is down while the others log COUNT mutations."""
+    made = Job(tmp_path)
+    for at in range(0, COUNT, RECORDS_MAX):
+        for node in ("n1", "n2"):
+            made.add(node, ROWS[at : at + RECORDS_MAX])
+        made.read()
+    return made
+
+
+def test_a_node_that_is_down_takes_no_more_memory_than_is_allowed(job: Job) -> None:
+    """All is published once meanwhile, the oldest records go first, and a warning says so."""
+    assert {1} == set(job.published.values())
+    assert COUNT == len(job.published)
+    assert COUNT - RECORDS_MAX <= job.books["memory_shortened"]
+    assert job.most <= RECORDS_MAX + CHUNK_RECORDS
+    assert {"dedup_window_full"} == {entry["event"] for entry in job.log.entries}
+
+
+def test_what_it_logs_afterwards_is_kept_or_set_aside_but_never_published_again(job: Job) -> None:
+    """Its late copies are known, or wait alone, or are quarantined with their bytes (line 25)."""
+    job.add("n3", ROWS)
+    job.read()
+
+    assert {1} == set(job.published.values())
+    books = job.books
+    late = books["mutations.first"] - COUNT
+    assert late == books["mutations.overflow"] + books["mutations.pending"]
+    assert COUNT == late + books["entries.n3.surplus"]
+    assert {ROWS.index(item.content) for item in job.aside} <= set(range(COUNT))
+    assert len(job.aside) == books["mutations.overflow"]
+    assert job.most <= RECORDS_MAX + CHUNK_RECORDS

@@ -1,0 +1,335 @@
+"""Incarnations of a log: a node that was set up anew, or whose clock was set back, is read on."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.connector.commands.cli import main
+from headrace.plugins.errors import ConfigError
+from headrace.plugins.testing.doubles import DrivenClock
+from headrace.sources.cassandra.commitlog.manifest import RUN_GAP_MAX, file_of, number_in
+from headrace.sources.cassandra.errors import END_OFFSET
+from headrace.sources.cassandra.forge.segments import segment, write_segment
+from headrace.sources.cassandra.logs.directory import NO_LIMIT, LogDirectory
+from headrace.sources.cassandra.retention.hold import Hold
+from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
+from helpers.logs.forged import SCHEMA, insert
+from helpers.logs.gap_jobs import NODES, GapJob, place
+from helpers.logs.holding import DELETE, Node, keeper_of
+from helpers.logs.node_logs import batches, open_all, source
+from helpers.servers.agents import TOKEN, serving
+
+if TYPE_CHECKING:
+    from headrace.plugins import Position
+
+BACK = -50 * RUN_GAP_MAX  # Ids go back so far.
+ANEW = NODES[:1]
+OTHERS = NODES[1:]
+OLD, NEW = 100 * RUN_GAP_MAX, 7  # Ids.
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GapJob:
+    """Return a job that asks for all copies and has read a segment of each log."""
+    monkeypatch.chdir(tmp_path)
+    made = GapJob(tmp_path, consistency="ALL")
+    made.log(0, range(3))
+    assert 0 == made.run()
+    return made
+
+
+def set_up_anew(job: GapJob) -> None:
+    """Take all that a node had, also our notes, and let it begin with lower ids."""
+    shutil.rmtree(job.folder / "n1")
+    (job.folder / "n1").mkdir()
+    job.log(BACK, range(3, 6), nodes=ANEW)
+    job.log(1, range(3, 6), nodes=OTHERS)
+
+
+def test_a_clock_that_was_set_back_loses_nothing(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lower ids beside those that were read are new; so are the next ones, and higher ones.
+
+    It goes on so when the ring is cut into other splits.
+    """
+    job.log(BACK, range(3, 6), nodes=ANEW)
+    job.log(1, range(3, 6), nodes=OTHERS)
+    assert 0 == job.run()
+    assert list(range(6)) == job.rows()
+    assert "log_generation_started" in capsys.readouterr().err
+
+    job.change(splits=3)
+    job.log(BACK + 1, range(6, 9), nodes=ANEW)
+    job.log(2, range(6, 9), nodes=OTHERS)
+    assert 0 == job.run()
+    assert list(range(9)) == job.rows()
+
+    job.log(-BACK, range(9, 12), nodes=ANEW)
+    job.log(3, range(9, 12), nodes=OTHERS)
+    assert 0 == job.run()
+    assert list(range(12)) == job.rows()
+    assert [] == job.notices()
+    assert 12 == job.books()["entries.n1.read"]
+    assert "log_generation_started" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("expired", ["drop", "publish"])
+def test_what_goes_out_names_the_segments_files(tmp_path: Path, expired: str) -> None:
+    """An origin has the id in the file's name, whatever incarnation it is of, record by record too.
+
+    A copy is found again by its number.
+    """
+    write(tmp_path / "n1", OLD, range(3))
+    level = "ONE" if expired == "drop" else "TWO"
+    options = alone(
+        tmp_path, consistency=level, expired=expired, expiry_seconds=60, dedup_window_seconds=60
+    )
+    options["nodes"] = {name: str(tmp_path / name) for name in ("n1", "n2")}
+    write(tmp_path / "n2", OLD, range(1))
+    _, states = read(options)
+    write(tmp_path / "n1", NEW, range(3, 6))
+
+    clock = DrivenClock()
+    made = source(options, clock)
+    readers = open_all(made, dict(states))
+    found = [r.document() for b in batches(readers.values()) for r in b.records()]
+    for _ in range(10):
+        clock.advance(9_000)
+        found += [r.document() for b in batches(readers.values()) for r in b.records()]
+    made.close()
+
+    told = [(each["node"], each["segment"]) for each in found if each["segment"] != OLD]
+    assert [("n1", NEW)] * 3 == told
+
+
+def test_a_node_that_was_set_up_anew_is_read_from_its_beginning(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its old log may have held unread is a gap (I10); what others logged agrees as ever."""
+    set_up_anew(job)
+    capsys.readouterr()
+
+    assert 1 == job.run()
+    assert "error [log_gap]: node n1" in capsys.readouterr().err
+    assert 4 == job.call("gaps")
+    assert "open\t-\tpossible" in capsys.readouterr().out
+    assert 0 == job.call("accept", "--all")
+    assert 0 == job.run()
+    assert list(range(6)) == job.rows()
+    assert {**place(BACK, 0), "incarnation": 1} == job.notices()[0]["to"]
+
+    job.log(BACK + 1, range(6, 9), nodes=ANEW)
+    job.log(2, range(6, 9), nodes=OTHERS)
+    assert 0 == job.run()
+    assert list(range(9)) == job.rows()
+    assert 0 == job.call("verify")
+
+
+def test_what_another_job_read_of_a_new_log_is_not_read(
+    job: GapJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job goes by what it listed itself, whatever notes a later one left beside the log (I10)."""
+    set_up_anew(job)
+    other = job.folder / "other.yaml"
+    sink = {"plugin": "files", "path": "later.jsonl"}
+    later = {"job": "later", "state": "later.db", "sink": sink}
+    other.write_text(json.dumps(later | {"source": {"plugin": "cassandra", **job.source}}))
+    assert 0 == main(["run", "--until-idle", str(other)])
+    capsys.readouterr()
+
+    assert 1 == job.run()
+    assert "error [log_gap]: node n1" in capsys.readouterr().err
+    assert 0 == job.call("accept", "--all")
+    assert 0 == job.run()
+    assert list(range(6)) == job.rows()
+
+
+@pytest.mark.parametrize("policy", ["expire", "assume"])
+def test_a_policy_reads_the_new_log_by_itself(job: GapJob, policy: str) -> None:
+    """The gap is told of, and what the new log has counts."""
+    job.change(gaps=policy)
+    set_up_anew(job)
+
+    assert 0 == job.run()
+
+    assert list(range(6)) == job.rows()
+    assert {("passed", policy)} == {(n["state"], n["policy"]) for n in job.notices()}
+
+
+def test_what_was_unread_of_the_old_log_is_a_gap(job: GapJob) -> None:
+    """A live segment that was read in part is gone: the place of the marker is named."""
+    made = segment([[insert(b"k", b"v")]], segment_id=OLD)
+    for node in NODES:
+        shutil.rmtree(job.folder / node)
+        index = str(made.section_ends[0])
+        write_segment(job.folder / node, made.content, segment_id=OLD, index=index)
+    options = {**job.source, "splits": 1}
+    state = read(options)[1]["1-of-1"]
+    set_up_anew(job)
+
+    _, states = read({**options, "gaps": "expire"}, {"1-of-1": state})
+
+    (gap,) = states["1-of-1"].met_gaps
+    assert ("n1", OLD, "marker") == (gap.node, gap.begin.segment_id, gap.kind)
+
+
+def test_a_live_segment_is_not_final_beside_higher_ids(tmp_path: Path) -> None:
+    """I6: what was finished by an older incarnation says nothing of what the node writes now.
+
+    That the node writes anew does end the old incarnation's last one, which a crash left open; a
+    segment that was put back does not.
+    """
+    for number, index in ((OLD, "1\nCOMPLETED"), (OLD + 1, "512")):
+        write_segment(tmp_path, b"", segment_id=number, index=index)
+    log = LogDirectory(tmp_path)
+    assert [(OLD, NO_LIMIT), (OLD + 1, 512)] == listed(log)
+
+    write_segment(tmp_path, b"", segment_id=NEW, index="1\nCOMPLETED")
+    assert [(OLD, NO_LIMIT), (OLD + 1, 512), (NEW, NO_LIMIT)] == listed(log)
+    write_segment(tmp_path, b"", segment_id=NEW + 1, index="300")
+
+    after = [(OLD, NO_LIMIT), (OLD + 1, NO_LIMIT), (NEW, NO_LIMIT), (NEW + 1, 300)]
+    assert after == listed(log)
+
+
+def test_a_segment_that_the_node_let_go_is_final_also_when_ids_are_lower(tmp_path: Path) -> None:
+    """Its commit log has a segment of the next incarnation instead."""
+    raw, commitlog = tmp_path / "cdc_raw", tmp_path / "commitlog"
+    write_segment(raw, b"", segment_id=OLD, index="512")
+    write_segment(commitlog, b"", segment_id=NEW)
+    log = LogDirectory(raw, commitlog)
+    assert [(OLD, 512)] == listed(log)
+
+    write_segment(raw, b"", segment_id=NEW, index="1\nCOMPLETED")
+
+    assert [(OLD, NO_LIMIT), (NEW, NO_LIMIT)] == listed(log)
+
+
+def test_nothing_of_a_new_incarnation_goes_before_it_was_read(tmp_path: Path) -> None:
+    """I5: a note says what its split knows; whoever disposes keeps all else, also after a start."""
+    node = Node(tmp_path)
+    for number in (OLD, OLD + 1):
+        node.write(number, [b"a"])
+    log = LogDirectory(node.raw)
+    hold = Hold(keeper_of(log, DELETE), "orders")
+    log.segments()
+    hold.register("0", Marker(OLD + 1, END_OFFSET), {}, log.manifest.stored())
+    for number in (NEW, NEW + 1):
+        node.write(number, [b"b"])
+
+    again = LogDirectory(node.raw)
+    keeper = keeper_of(again, DELETE)
+    assert (2, [NEW, NEW + 1]) == (keeper.dispose(), ids(again))
+    assert number_in(1, NEW) == again.manifest.number(NEW)
+
+    log.segments()
+    hold.register("0", Marker(number_in(1, NEW), END_OFFSET), {}, log.manifest.stored())
+    assert (1, [NEW + 1]) == (keeper.dispose(), ids(again))
+
+
+def test_a_log_elsewhere_begins_anew(tmp_path: Path) -> None:
+    """The reader tells incarnations apart also when agent and directory know nothing any more."""
+    folder, options = tmp_path / "n1", alone(tmp_path, agent_token=TOKEN, splits=2)
+    write(folder, OLD, range(3))
+    with serving(folder, disposal="delete") as served:
+        nodes = {"n1": {"url": served.url}}
+        rows, states = read(options | {"nodes": nodes})
+        write(folder, NEW, range(3, 6))
+        more, states = read(options | {"nodes": nodes}, states)
+    assert ([0, 1, 2], [3, 4, 5]) == (rows, more)
+    with serving(folder, disposal="delete") as served:  # It knows the log by the notes in it.
+        write(folder, NEW + 1, range(6, 9))
+        rows, states = read(options | {"nodes": {"n1": {"url": served.url}}}, states)
+    assert [6, 7, 8] == rows
+    shutil.rmtree(folder)
+    write(folder, 1, range(9, 12))
+    with serving(folder, disposal="delete") as served:
+        rows, states = read(options | {"nodes": {"n1": {"url": served.url}}}, states)
+    assert [9, 10, 11] == rows
+    assert {number_in(2, 1)} == {state.markers["n1"].segment_id for state in states.values()}
+
+
+@pytest.mark.parametrize(("ids", "rows"), [((OLD - 1, OLD), []), ((NEW, NEW + 1), [0, 1])])
+def test_a_state_without_manifests_takes_what_is_there_for_read(
+    tmp_path: Path, ids: Sequence[int], rows: Sequence[int]
+) -> None:
+    """Of a former release's state: only if all ids are lower than its marker, the log is new."""
+    for turn, number in enumerate(ids):
+        write(tmp_path / "n1", number, range(turn, turn + 1))
+    old = CdcState(0, 0, ("n1",), ("forged",), {"n1": Marker(OLD, END_OFFSET)}, {})
+
+    found, states = read(alone(tmp_path), {"1-of-1": old})
+
+    assert list(rows) == found
+    assert not states or states["1-of-1"].manifests
+
+
+def test_offsets_name_the_incarnation() -> None:
+    """What is shown can be set again; without an incarnation it is the newest that has the id."""
+    marker = Marker(number_in(2, 7), 40)
+    manifests = {"n1": ((0, (5, 4)), (2, (7, 0)))}
+    state = CdcState(0, 0, ("n1",), (), {"n1": marker}, {}, manifests=manifests)
+    ((partition, offset),) = state.describe()
+    assert {"segment_id": 7, "position": 40, "incarnation": 2} == offset
+
+    elsewhere = replace(state, markers={})
+    assert marker == elsewhere.moved(partition, offset).markers["n1"]
+    for segment_id, number in ((7, number_in(2, 7)), (5, 5), (99, number_in(2, 99))):
+        given = {"segment_id": segment_id, "position": 1}
+        assert Marker(number, 1) == state.moved(partition, given).markers["n1"]
+    with pytest.raises(ConfigError, match="segment"):
+        state.moved(partition, {"segment_id": 1 << 60, "position": 1})
+
+
+def alone(folder: Path, **more: object) -> dict[str, object]:
+    """Return the options of a job over one node below *folder*, which takes gaps as they come."""
+    (folder / "schema.cql").write_text(SCHEMA)
+    return {
+        "nodes": {"n1": str(folder / "n1")},
+        "schema": str(folder / "schema.cql"),
+        "splits": 1,
+        "consistency": "ONE",
+        "gaps": "expire",
+        **more,
+    }
+
+
+def listed(log: LogDirectory) -> list[tuple[int, int]]:
+    """Return the ids in the order of reading, each with its limit."""
+    return [(file_of(info.segment_id), info.limit) for info in log.segments()]
+
+
+def ids(log: LogDirectory) -> list[int]:
+    """Return the ids in the order of reading."""
+    return [segment_id for segment_id, _ in listed(log)]
+
+
+def write(folder: Path, segment_id: int, rows: range) -> None:
+    """Write a final segment of rows."""
+    raws = [insert(b"k%d" % n, b"%c" % n) for n in rows]
+    made = segment([raws], segment_id=segment_id)
+    write_segment(folder, made.content, segment_id=segment_id, index="1\nCOMPLETED")
+
+
+def read(
+    options: Mapping[str, object], states: Mapping[str, CdcState] | None = None
+) -> tuple[list[int], dict[str, CdcState]]:
+    """Read all there is after *states*; return the rows' values, and the states then."""
+    resume: dict[str, Position] = dict(states or {})
+    ends = dict(states or {})
+    made = source(options, DrivenClock())
+    readers = open_all(made, resume)
+    rows = []
+    for batch in batches(readers.values()):
+        assert isinstance(batch.end, CdcState)
+        ends[batch.split] = CdcState.decode(batch.end.encode())
+        readers[batch.split].release(batch.end)
+        rows += [int(r.document()["columns"]["v"]["value"], 16) for r in batch.records()]
+    made.close()
+    return sorted(rows), ends

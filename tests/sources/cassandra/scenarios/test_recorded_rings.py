@@ -1,0 +1,264 @@
+"""Recorded rings, read in random order while they grow, with a crash after every batch.
+
+What is justified comes from what Cassandra's own reader says is in the logs, and from the raw bytes
+at those places: nothing of the code under test. HEADRACE_SEEDS asks for other orders than one (see
+CONTRIBUTING.md).
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from headrace.connector.runtime.books.equations import SplitBooks, differences
+from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
+from helpers.recordings.corpora import recording
+from helpers.recordings.interleaved import GrowingLog, Job
+from helpers.recordings.justified import KILLED, NEEDED, NODES, Logs, log_of, logs_of, union
+from helpers.settings.native_modules import is_compiled
+from helpers.settings.seeds import is_soak, seeds
+
+pytestmark = pytest.mark.soak
+
+COMPILED: Final = is_compiled("headrace.sources.cassandra.agreement.intake")
+LEVELS: Final = ("ONE", "QUORUM", "ALL")
+LARGE_LEVELS: Final = ("QUORUM",)  # Of larger rings; all levels are asked of the smallest.
+OTHER_LEVELS: Final = ("TWO", "THREE", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
+# The interpreter needs minutes for all of them.
+RINGS: Final = ("4.1-ring", "5.0-ring", "6.0-v9-ring") if COMPILED else ("5.0-ring",)
+SMALLEST: Final = "6.0-v9-ring"
+CRASHES: Final = (
+    "4.0-crash",
+    "4.1-crash",
+    "5.0-crash",
+    "5.0-lz4-crash",
+    "5.0-v8-direct-crash",
+)
+# Of a single copy all levels ask for the same; TWO and THREE are more than there are.
+ONE_COPY: Final = ("QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE", "ALL")
+REPAIR: Final = "5.0-repair"
+SPLITS: Final = (1, 2, 3, 5)
+CANONICAL_S: Final = 60  # Twice what line 19 waits before it compares.
+EXPIRY_S: Final = 3600
+LAST: Final = "segments/node3"
+
+
+def read_of(
+    names: Sequence[str], levels: Sequence[str], others: Sequence[str]
+) -> Sequence[tuple[str, str]]:
+    """Return names with levels; the *others* with the last name only, unless seeds are given."""
+    with_others = (names if is_soak() else names[-1:]) if COMPILED else ()
+    return [
+        (name, level)
+        for name in names
+        for level in (*levels, *(others if name in with_others else ()))
+    ]
+
+
+def job_of(name: str, level: str, seed: int, nodes: Path, known: Logs) -> Job:
+    """Return a job that reads the logs of a recording below *nodes*."""
+    random = Random(f"{name} {level} {seed}")  # noqa: S311 (a test's dice)
+    options = {
+        "nodes": {node: str(nodes / node) for node in NODES},
+        "schema": str(recording(name) / "schema.cql"),
+        "consistency": level,
+        "splits": random.choice(SPLITS),
+        "segments_per_batch_max": random.choice([1, 16]),
+        "expiry_seconds": EXPIRY_S,
+        "dedup_window_seconds": EXPIRY_S,
+    }
+    return Job(options, random, known, nodes, lambda _, nodes: len(nodes) >= NEEDED[level])
+
+
+def other_splits(job: Job, seed: int) -> Sequence[int]:
+    """Return into how many splits the ring is cut in the middle; of the first seed not at all."""
+    return job.random.sample(SPLITS, job.random.randint(0, 2)) if seed else ()
+
+
+def growing(name: str, folder: Path, *last: str) -> list[GrowingLog]:
+    """Return the logs of a recording, below *folder*; node 3's is in those states, in turn."""
+    states = {node: [f"segments/{node}"] for node in NODES} | {NODES[2]: last or [LAST]}
+    return [
+        GrowingLog(folder / node, [recording(name) / state for state in states[node]])
+        for node in NODES
+    ]
+
+
+def check(job: Job, known: Logs, level: str) -> None:
+    """Check that all that the copies justify is said, nothing else, and nothing twice."""
+    justified = known.justified(level)
+    missing = union(justified) - union(set(job.published))
+    unjustified = set(job.published) - justified
+    assert (0, 0, 0, 0) == tuple(map(len, (job.repeated, job.early, missing, unjustified)))
+    check_books(job.books(), known, job.published.total())
+
+
+def check_books(books: Mapping[str, int], known: Logs, published: int) -> None:
+    """Check that the books know of each entry, and of each emission."""
+    assert published == books["mutations.agreed"]
+    assert known.entries == {node: books[f"entries.{node}.read"] for node in NODES}
+    for node in NODES:
+        fates = ("first", "counted", "surplus", "repeat")
+        assert known.entries[node] == sum(books[f"entries.{node}.{fate}"] for fate in fates)
+
+
+@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize(
+    ("name", "level"), read_of(RINGS, LARGE_LEVELS, ("ONE", "ALL", *OTHER_LEVELS))
+)
+def test_each_justified_mutation_is_published_once(
+    tmp_path: Path, name: str, level: str, seed: int
+) -> None:
+    """Read in any order, with a crash after every batch: all that agreed, once, nothing else.
+
+    Read repair has written some of it once more, in other bytes (line 19).
+    """
+    known = logs_of(name)
+    logs = growing(name, tmp_path)
+    job = job_of(name, level, seed, tmp_path, known)
+    job.start()
+
+    job.read_all(logs, splits=other_splits(job, seed))
+    job.rest(CANONICAL_S)
+
+    check(job, known, level)
+    assert len(known.pending(level)) == job.books()["mutations.pending"]
+    assert job.crashes > 10
+    job.close()
+
+
+@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("level", ["ONE", "QUORUM"])
+@pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
+def test_the_number_of_splits_changes_in_the_middle(tmp_path: Path, level: str, seed: int) -> None:
+    """8, then 3, then 16 splits, each ahead of the others somewhere: each mutation once.
+
+    A split of another plan begins with what several of the one before know, each of its own tokens;
+    the rest as above.
+    """
+    known = logs_of(SMALLEST)
+    logs = growing(SMALLEST, tmp_path)
+    job = job_of(SMALLEST, level, seed + 1, tmp_path, known)
+    job.options["splits"] = 8
+    job.start()
+
+    job.read_all(logs, splits=[3, 16])
+    job.wait(CANONICAL_S)
+
+    check(job, known, level)
+    books = job.books()
+    assert (16, len(known.pending(level))) == (len(job.committed), books["mutations.pending"])
+    assert books["mutations.opening"] == books["mutations.passed_on"]
+    assert [] == differences(SplitBooks("", books, {}, BOOKKEEPING))
+    job.close()
+
+
+@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.skipif(not COMPILED, reason="the interpreter needs minutes")
+@pytest.mark.parametrize(
+    ("name", "level"),
+    read_of(RINGS, ["ALL"], ["ONE", *(("QUORUM", *OTHER_LEVELS) if is_soak() else ())]),
+)
+def test_a_node_is_killed_and_comes_back(tmp_path: Path, name: str, level: str, seed: int) -> None:
+    """What it lost stays pending at ALL; its log is read on where it was, and repeats nothing."""
+    killed, whole = logs_of(name, killed=True), logs_of(name)
+    logs = growing(name, tmp_path, f"{KILLED}/cdc_raw", "node3-restarted/cdc_raw", LAST)
+    job = job_of(name, level, seed, tmp_path, whole)
+    job.start()
+    for log in logs:
+        log.grow_state()
+    while job.read():
+        pass
+    job.rest(CANONICAL_S)
+    check(job, killed, level)
+    assert len(killed.pending(level)) == job.books()["mutations.pending"]
+
+    job.read_all(logs, splits=other_splits(job, seed))
+    job.rest(CANONICAL_S)
+
+    check(job, whole, level)
+    assert len(whole.pending(level)) == job.books()["mutations.pending"]
+    job.close()
+
+
+@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("level", [*LEVELS, *(OTHER_LEVELS if is_soak() else ())])
+def test_repair_publishes_each_change_once(tmp_path: Path, level: str, seed: int) -> None:
+    """What nodetool repair streams in other bytes is not new, and does not wait for copies.
+
+    What one node had missed counts as its copy; what it has only merged with more does not, and
+    expires at ALL.
+    """
+    known = logs_of(REPAIR)
+    logs = growing(REPAIR, tmp_path)
+    job = job_of(REPAIR, level, seed, tmp_path, known)
+    job.start()
+
+    job.read_all(logs, splits=other_splits(job, seed))
+    job.rest(CANONICAL_S)
+
+    check(job, known, level)
+    left = known.pending(level)
+    assert len(left) == job.books()["mutations.pending"]
+    job.wait(EXPIRY_S)
+    books = job.books()
+    assert (0, len(left)) == (books["mutations.pending"], books["mutations.expired"])
+    check(job, known, level)
+    job.close()
+
+
+def replayed(killed: Path, folder: Path) -> Path:
+    """Return the directory as the node left it after its restart: all that was listed complete."""
+    shutil.copytree(killed, folder)
+    for index in folder.glob("*_cdc.idx"):
+        size = index.with_name(index.name.replace("_cdc.idx", ".log")).stat().st_size
+        index.write_text(f"{size}\nCOMPLETED")
+    return folder
+
+
+@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize(("name", "level"), read_of(CRASHES, ["ONE"], ONE_COPY))
+def test_a_single_node_is_killed_and_replays(
+    tmp_path: Path, name: str, level: str, seed: int
+) -> None:
+    """Up to its SIGKILL what its index said is published, then the rest, all of it once."""
+    killed, whole = log_of(name, killed=True), log_of(name, killed=False)
+    before = recording(name) / "killed" / "cdc_raw"
+    log = GrowingLog(tmp_path / NODES[0], [before, replayed(before, tmp_path / "after")])
+    random = Random(f"{name} {level} {seed}")  # noqa: S311 (a test's dice)
+    options = {
+        "nodes": {NODES[0]: str(tmp_path / NODES[0])},
+        "schema": str(recording(name) / "schema.cql"),
+        "consistency": level,
+        "splits": random.choice(SPLITS),
+    }
+    job = Job(options, random, whole, tmp_path, lambda _, logged: logged == {NODES[0]})
+    job.start()
+    while not log.is_whole:
+        log.grow_state()
+        while job.read():
+            pass
+        if log.states_left:
+            assert set(killed.nodes) == set(job.published)
+
+    assert set(whole.nodes) == set(job.published)
+    assert ([], []) == (job.repeated, job.early)
+    assert whole.entries.total() == job.books()[f"entries.{NODES[0]}.read"]
+    assert set(killed.nodes) <= set(whole.nodes)
+    job.close()
+
+
+def test_what_the_recorded_repair_asks_for() -> None:
+    """By bytes 680 mutations would wait at QUORUM and 1639 at ALL; by content none and 316."""
+    known = logs_of(REPAIR)
+
+    assert {"ONE": 1299, "TWO": 1274, "QUORUM": 1274, "ALL": 983} == {
+        level: len(known.justified(level)) for level in ("ONE", "TWO", "QUORUM", "ALL")
+    }
+    assert {"ONE": 0, "TWO": 0, "QUORUM": 0, "ALL": 316} == {
+        level: len(known.pending(level)) for level in ("ONE", "TWO", "QUORUM", "ALL")
+    }
+    assert (2200, 1299) == (len(known.contents), len(known.nodes))

@@ -1,0 +1,40 @@
+"""What recorded statements wrote is found again in changes, value for value, and nothing else."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from headrace.sources.cassandra.inspect.command import main
+from headrace.sources.cassandra.schema.ddl import parse_schema
+from helpers.recordings.change_effects import Told
+from helpers.recordings.corpora import recording
+from helpers.recordings.statement_effects import stated_effects
+
+RECORDINGS = [
+    *(f"{version}-types" for version in ("4.0", "5.0", "6.0-v9")),
+    *(f"{version}-ops" for version in ("4.0", "4.1", "5.0", "5.0-v8", "6.0-v9")),
+    *(f"{version}-random" for version in ("4.0", "4.1", "5.0", "5.0-v8", "6.0-v9")),
+    "5.0-sizes",
+    "5.0-v8-sizes",
+]
+# Statements have times of 2023, but for the extremes; the recording nodes' own clocks had these.
+NODE_CLOCKS_US = range(1_790_000_000_000_000, 1_900_000_000_000_000)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_statement_is_found_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each effect of each statement is printed once, with its values, time and TTL; no other is."""
+    folder = recording(name)
+    assert 0 == main([str(folder / "segments")])
+    told = Told(parse_schema((folder / "schema.cql").read_text()))
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    effects = (effect for line in lines for effect in told.effects(line))
+    found = Counter(
+        effect._replace(timestamp_us=None) if effect.timestamp_us in NODE_CLOCKS_US else effect
+        for effect in effects
+    )
+    expected = Counter(stated_effects(folder))
+    assert expected.total() > 1_000
+    assert [] == list((expected - found).elements())[:3]
+    assert [] == list((found - expected).elements())[:3]

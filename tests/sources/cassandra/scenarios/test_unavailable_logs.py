@@ -1,0 +1,376 @@
+"""Logs that nobody can read: they are waited for, then split time goes on without them (line 8)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.plugins import ConfigError, Split
+from headrace.sources.cassandra.errors import LogUnreadableError, NotCdcDirectoryError
+from headrace.sources.cassandra.state.cdc_state import CdcState
+from headrace.sources.cassandra.state.gaps import LogGapError
+from headrace.sources.cassandra.state.unavailable_logs import Absence, Absences, Patience, together
+from helpers.logs.forged import SCHEMA, insert
+from helpers.logs.log_job import EXPIRY_S, NO_RING, NODES, REST_S, Job, shown
+from helpers.model.ring import KEYS, TOKENS, Version
+from helpers.model.world import World
+from helpers.servers.agents import TOKEN, serving
+from helpers.settings.filled import filled
+
+AFTER_S: Final = 200
+_UNTIL: Final = f"nothing expires before absent_after_seconds ({AFTER_S}) are over"
+PATIENCE: Final = Patience(100, 1_000, ("named",))
+
+
+def job_in(folder: Path, **options: object) -> Job:
+    """Return a job that waits for a log for AFTER_S."""
+    given = {"absent_after_seconds": AFTER_S, "complete_seconds": 30, **options}
+    return Job(folder, NODES, SCHEMA, NO_RING, **given)
+
+
+def away(job: Job, node: str) -> Path:
+    """Take the directory of a node away; return where it is kept."""
+    kept = job.folder / f"{node}.away"
+    (job.folder / node).rename(kept)
+    return kept
+
+
+def back(job: Job, node: str) -> None:
+    """Bring the directory of a node back."""
+    (job.folder / f"{node}.away").rename(job.folder / node)
+
+
+def log_away(job: Job, node: str, *mutations: bytes) -> None:
+    """Let a node log mutations while nobody can read its log."""
+    back(job, node)
+    job.log(node, *mutations)
+    away(job, node)
+
+
+def times(job: Job) -> set[int]:
+    """Return the split times, in seconds."""
+    return {state.tau // 1_000 for state in states(job)}
+
+
+def states(job: Job) -> list[CdcState]:
+    """Return the newest states of the splits."""
+    return list(job.positions.values())
+
+
+def measured(job: Job, name: str) -> Mapping[str, object]:
+    """Return the samples of a measure, by node."""
+    (found,) = (each for each in job.source.measures() if each.name == name)
+    return {labels["node"]: value for labels, value in found.samples}
+
+
+def test_time_goes_on_without_a_log_after_its_wait(tmp_path: Path) -> None:
+    """What the others agree on goes out all the while; what lacks the copy expires after that."""
+    job = job_in(tmp_path)
+    job.log("a", insert(b"alone"))
+    job.read()
+    away(job, "c")
+    job.log("a", insert(b"both"))
+    job.log("b", insert(b"both"))
+
+    assert shown(b"both") == job.wait(AFTER_S)
+    assert (1, 0) == (job.books()["mutations.pending"], job.books()["mutations.expired"])
+    assert {"a": 0, "b": 0, "c": 1} == measured(job, "headrace_log_unreachable")
+
+    job.wait(EXPIRY_S + 20)
+    assert (0, 1) == (job.books()["mutations.pending"], job.books()["mutations.expired"])
+    assert {"a": 0, "b": 0, "c": 1} == measured(job, "headrace_log_absent")
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """Which it is, why, which keyspaces go on, and until when nothing expires; then that it may.
+
+    What the other logs have left is told as ever.
+    """
+    job = job_in(tmp_path)
+    job.log("a", insert(b"both"))
+    job.read()
+    assert {} == job.source.unreadable()
+    away(job, "c")
+    job.wait(20)
+    (why,) = job.source.unreadable().values()
+    assert why.message.startswith("log_unreadable: the log of c cannot be read (")
+    assert ["QUORUM can be met without it in forged", _UNTIL] == why.hint.split("; ")
+
+    parts = job.source.backlog(Split("1-of-2"), job.positions["1-of-2"])
+    left = {part.partition["node"]: (part.size_bytes, part.problem[:14]) for part in parts}
+    assert {"a": (0, ""), "b": (0, ""), "c": (0, "log_unreadable")} == left
+    job.wait(AFTER_S)
+    (why,) = job.source.unreadable().values()
+    assert "it is taken for absent" in why.hint
+    away(job, "b")
+    job.wait(20)
+    assert {"b", "c"} == set(job.source.unreadable())
+    assert ["changes wait for it in forged (QUORUM)"] * 2 == [
+        why.hint.partition("; ")[0] for why in job.source.unreadable().values()
+    ]
+    back(job, "b")
+    back(job, "c")
+    job.read()
+    assert {} == job.source.unreadable()
+
+
+def test_a_log_that_is_named_is_not_waited_for(tmp_path: Path) -> None:
+    """By command: `absent` lets a job begin without a directory, and time go on at once."""
+    job = job_in(tmp_path)
+    job.log("a", insert(b"alone"))
+    job.read()
+    away(job, "c")
+    with pytest.raises(NotCdcDirectoryError, match="absent"):
+        job.restart()
+
+    job.restart(absent=["c"])
+    job.wait(EXPIRY_S - 20)
+    assert min(times(job)) >= EXPIRY_S - 30
+    back(job, "c")
+    job.log("c", insert(b"alone"))
+    assert shown(b"alone") == job.read()
+
+
+def test_only_a_node_of_the_job_can_be_named(tmp_path: Path) -> None:
+    """A name that is not under nodes is a mistake."""
+    with pytest.raises(ConfigError, match="absent: nobody is not under nodes"):
+        job_in(tmp_path, absent=["nobody"])
+
+
+def test_what_waits_is_remembered_no_shorter_than_the_rest(tmp_path: Path) -> None:
+    """W >= M (line 5), or a late copy would begin a record beside one that still waits."""
+    with pytest.raises(ConfigError, match="expiry_seconds: is less than dedup_window_seconds"):
+        job_in(tmp_path, expiry_seconds=59, dedup_window_seconds=60)
+
+
+def test_a_log_that_returns_in_time_counts(tmp_path: Path) -> None:
+    """Its copies are late copies of what is remembered: nothing is published twice."""
+    job = job_in(tmp_path, consistency="ONE")
+    away(job, "c")
+    job.log("a", insert(b"k"))
+    job.log("b", insert(b"k"))
+    assert shown(b"k") == job.read()
+    log_away(job, "c", insert(b"k"), insert(b"new"))
+    assert [] == job.wait(AFTER_S + EXPIRY_S - 20)
+
+    back(job, "c")
+    assert shown(b"new") == job.read()
+    assert (1, 2) == (job.books()["entries.c.surplus"], job.books()["entries.c.read"])
+    job.wait(20)
+    assert [{}, {}] == [state.absences for state in states(job)]
+
+
+def test_what_lacks_an_absent_replica_is_remembered_as_incomplete(tmp_path: Path) -> None:
+    """Absent logs stay expected (line 4): the record goes after M, not after C."""
+    job = job_in(tmp_path, consistency="ONE", absent=["c"])
+    away(job, "c")
+    for node in ("a", "b"):
+        job.log(node, insert(b"k"))
+    job.read()
+    job.wait(EXPIRY_S - 10)
+    job.log("a", insert(b"k"))
+
+    assert [] == job.read()
+    assert 1 == job.books()["entries.a.repeat"]
+
+
+@pytest.mark.parametrize("policy", ["expire", "assume", "fail"])
+def test_a_log_that_returns_too_late_is_a_gap(tmp_path: Path, policy: str) -> None:
+    """Its copies may be of what is forgotten, so what it logged until then is not read."""
+    job = job_in(tmp_path, consistency="ONE", gaps=policy)
+    for node in ("a", "c"):
+        job.log(node, insert(b"before"))
+    job.read()
+    away(job, "c")
+    job.log("a", insert(b"k"))
+    assert shown(b"k") == job.read()
+    log_away(job, "c", insert(b"k"))
+    job.wait(AFTER_S + EXPIRY_S + 40)
+    back(job, "c")
+
+    if policy == "fail":
+        with pytest.raises(LogGapError, match="for so long that copies may be of mutations") as met:
+            job.wait(10)
+        for split, at in filled(job.positions.items()):
+            assert [("returned", "open")] == [(gap.kind, gap.state) for gap in at.gaps()]
+            job.shelf.put(split, at.without_gaps([met.value.gap.name], "expire"))
+        job.restart()
+    assert [] == job.wait(10)
+    job.log("c", insert(b"after"))
+    assert shown(b"after") == job.read()
+    assert 2 == job.books()["entries.c.read"]
+    for state in filled(states(job)):
+        assert [("returned", "passed")] == [(gap.kind, gap.state) for gap in state.gaps()]
+        assert {} == state.absences
+
+
+def test_what_returns_too_late_can_be_published_again(tmp_path: Path) -> None:
+    """With `returned: publish` all is read; a declared cause of duplicates (line 36)."""
+    job = job_in(tmp_path, consistency="ONE", returned="publish")
+    away(job, "c")
+    job.log("a", insert(b"k"))
+    assert shown(b"k") == job.read()
+    log_away(job, "c", insert(b"k"))
+    job.wait(AFTER_S + EXPIRY_S + 40)
+    back(job, "c")
+
+    assert shown(b"k") == job.read()
+
+
+def test_an_agent_that_does_not_answer_is_absent_in_time(tmp_path: Path) -> None:
+    """The same of a log elsewhere, over a restart: its clock is part of the state."""
+    job = job_in(tmp_path)
+    with serving(tmp_path / "c") as served:
+        nodes = {"a": str(tmp_path / "a"), "b": str(tmp_path / "b"), "c": {"url": served.url}}
+        job.restart(nodes=nodes, agent_token=TOKEN)
+        job.log("a", insert(b"alone"))
+        job.read()
+    job.wait(AFTER_S - 60)
+    assert {0} == times(job)
+    job.restart()
+    waited = [state.absences["c"].unread_ms // 1_000 for state in states(job)]
+    assert all(AFTER_S - 120 <= seconds < AFTER_S for seconds in waited)
+    job.wait(120)
+    assert 1 == job.books()["mutations.pending"]
+    job.wait(EXPIRY_S)
+    assert 1 == job.books()["mutations.expired"]
+
+
+def test_nothing_to_read_at_all_is_an_error(tmp_path: Path) -> None:
+    """A job none of whose directories is there says so, and no time passes."""
+    job = job_in(tmp_path)
+    job.log("a", insert(b"k"))
+    job.read()
+    for node in ("a", "b", "c"):
+        away(job, node)
+    with pytest.raises(LogUnreadableError):
+        job.read()
+    job.clock.advance(AFTER_S * 2_000)
+    with pytest.raises(LogUnreadableError):
+        job.read()
+    for node in ("a", "b", "c"):
+        back(job, node)
+    job.wait(10)
+
+    assert times(job) <= {5, 10}
+
+
+def test_a_directory_is_not_made_anew_by_us(tmp_path: Path) -> None:
+    """Where a disk is gone a job leaves nothing that looks like a log without segments."""
+    job = job_in(tmp_path, disposal="delete")
+    job.log("a", insert(b"k"))
+    job.read()
+    away(job, "c")
+    job.log("a", insert(b"l"))
+    job.log("b", insert(b"l"))
+    job.wait(20)
+
+    assert not (tmp_path / "c").exists()
+    assert (tmp_path / "c.away").exists()
+
+
+def test_a_version_waits_for_its_absent_log(tmp_path: Path) -> None:
+    """What its node logged may have been written under it, so it is not retired (line 9)."""
+    job = job_in(tmp_path, consistency="ONE", max_hint_window_seconds=20)
+    job.log("a", insert(b"at one"))
+    assert shown(b"at one") == job.read()
+    away(job, "c")
+    job.restart(consistency="QUORUM", absent=["c"])
+    job.wait(EXPIRY_S - 20)
+    job.log("a", insert(b"still at one"))
+    assert shown(b"still at one") == job.read()
+
+    back(job, "c")
+    job.wait(10)
+    job.log("a", insert(b"at quorum"))
+    assert [] == job.wait(10)
+
+
+def test_how_far_each_log_was_read() -> None:
+    """It is known by split time, until the log is read to its end again."""
+    found = Absences(PATIENCE, {})
+    found.missed("n", 0, tau=50)
+
+    assert {"n"} == found.unread_since(50) == found.unread_since(80)
+    assert set() == found.unread_since(49)
+    found.read("n")
+    assert set() == found.unread_since(80)
+
+
+def test_a_wait() -> None:
+    """It is counted while the log cannot be read, and begins anew when it could be meanwhile."""
+    found = Absences(PATIENCE, {"old": Absence(99, 7)})
+    assert not found.is_absent("old")
+    found.missed("old", 1, tau=9)
+    assert found.is_absent("old")
+    assert found.is_absent("named")
+    assert Absence(100, 7) == found.stored["old"]
+
+    found.found("old")
+    assert not found.is_absent("old")
+    assert (False, True) == (found.is_late("old", 1_007), found.is_late("old", 1_008))
+    found.read("old")
+    assert not found.is_late("old", 1 << 40)
+
+
+ABSENCES = st.dictionaries(
+    st.sampled_from("abc"), st.builds(Absence, st.integers(0, 9), st.integers(0, 9)), max_size=3
+)
+TOLD = st.lists(st.tuples(ABSENCES, st.integers(0, 5)), min_size=1, max_size=4)
+
+
+@settings(max_examples=200)
+@given(TOLD)
+def test_what_several_splits_know_is_one_in_any_order(
+    told: list[tuple[dict[str, Absence], int]],
+) -> None:
+    """Commutative, idempotent, and never sooner absent, or later late, than any of them."""
+    made = together(told)
+
+    assert made == together(told[::-1]) == together([*told, *told])
+    assert made == together([(together(told[:1]), 0), *told[1:]])
+    for node, each in made.items():
+        for absences, shift in told:
+            assert each.unread_ms <= absences.get(node, Absence(0, 0)).unread_ms
+            assert node not in absences or each.tau <= absences[node].tau + shift
+
+
+def test_a_worker_goes_on_without_a_directory(tmp_path: Path) -> None:
+    """Through pipeline, ledger and store, over a crash: the promises hold, and time passes."""
+    ring = Version(tuple(TOKENS.items()), (("", 3),), "QUORUM")
+    world = World(tmp_path, ring, absent_after_seconds=100, gaps="expire")
+    world.start()
+    world.ring.write(KEYS[0], 2, world.ring.replicas(KEYS[0])[:1])
+    rest(world, 10)
+    gone = world.ring.replicas(KEYS[0])[2]
+    folder = world.ring.nodes[gone].folder
+    folder.rename(tmp_path / "away")
+    world.options["absent"] = (gone,)
+    for _ in range(2):
+        world.ring.write(KEYS[0], 2, world.ring.replicas(KEYS[0])[:2])
+        rest(world, 60, but=gone)
+        for process in list(world.running.values()):
+            process.kill(arrives=False)
+        world.start()
+    assert any(line.tau > 50_000 for line in world.judge.committed)
+    assert any(event["event"] == "log_absent" for event in world.events)
+
+    (tmp_path / "away").rename(folder)
+    world.options["absent"] = ()
+    rest(world, 20)
+    world.finish()
+    world.close()
+
+
+def rest(world: World, seconds: int, but: str = "") -> None:
+    """Let all nodes sync but one, and time pass while the job runs."""
+    for name, log in world.ring.nodes.items():
+        if name != but:
+            log.sync(world.clock.monotonic_ms())
+    for _ in range(0, seconds, REST_S):
+        world.calm(1)
+        world.judge.verify()
+        world.clock.advance(REST_S * 1_000)

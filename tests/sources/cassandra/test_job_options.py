@@ -1,0 +1,110 @@
+"""Options of a job file that commands change: for a folder, a log, a table, a service."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.plugins import ConfigError, ServiceWishes
+from headrace.sources.cassandra.job_options import (
+    any_copy,
+    log_by_log,
+    of_folder,
+    of_service,
+    of_table,
+    past_gaps,
+    table_problem,
+)
+
+NODES = {"a": "logs/a", "b": {"path": "logs/b", "tokens": [1], "dc": "east"}}
+GIVEN = {"plugin": "cassandra", "nodes": NODES, "schema": "s.cql", "consistency": "ALL"}
+
+
+def wishes(datacenter: str | None = None, watermark_seconds: int = 60) -> ServiceWishes:
+    """Return what a service says."""
+    return ServiceWishes(
+        watermark_seconds=watermark_seconds,
+        max_commit_logs=2,
+        max_watermarker_size=5_000,
+        datacenter=datacenter,
+    )
+
+
+def test_a_folder_with_a_folder_for_each_node(tmp_path: Path) -> None:
+    """Its folders are nodes by name, without hidden ones; the schema may lie beside them."""
+    for name in ("n1", "n2", ".headrace"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "schema.cql").touch()
+    found = of_folder(tmp_path, {"consistency": "ONE", "table": "ks.t"})
+
+    assert found.is_archive
+    assert {
+        "nodes": {"n1": str(tmp_path / "n1"), "n2": str(tmp_path / "n2")},
+        "schema": str(tmp_path / "schema.cql"),
+        "consistency": "ONE",
+    } == found.options
+
+
+def test_a_folder_of_one_node(tmp_path: Path) -> None:
+    """A folder of segments is the log of a node; a schema that is given is taken."""
+    found = of_folder(tmp_path, {"schema": "other.cql"})
+
+    assert not found.is_archive
+    assert {"nodes": {"node1": str(tmp_path)}, "schema": "other.cql"} == found.options
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """The option that names it is named."""
+    with pytest.raises(ConfigError) as caught:
+        of_folder(tmp_path / "nowhere", {})
+
+    assert ["path"] == [problem.key for problem in caught.value.problems]
+
+
+def test_log_by_log() -> None:
+    """Each log is a source of its own, without tokens, whose only copy is enough."""
+    nodes = {**NODES, "c": {"url": "https://c:9142", "rack": "r"}}
+    alone = [{"a": "logs/a"}, {"b": {"path": "logs/b"}}, {"c": {"url": "https://c:9142"}}]
+
+    assert [{**GIVEN, "consistency": "ONE", "nodes": each} for each in alone] == list(
+        log_by_log({**GIVEN, "nodes": nodes})
+    )
+    with pytest.raises(ConfigError, match=r"source\.nodes: is required"):
+        log_by_log({"plugin": "cassandra"})
+
+
+def test_any_copy_and_past_gaps() -> None:
+    """One copy is enough; gaps are passed unless the job says what becomes of them."""
+    assert {**GIVEN, "consistency": "ONE"} == any_copy(GIVEN)
+    assert {**GIVEN, "gaps": "expire"} == past_gaps(GIVEN)
+    assert "assume" == past_gaps({**GIVEN, "gaps": "assume"})["gaps"]
+
+
+def test_a_table() -> None:
+    """A table is read at the job's contact points; without them the option is named."""
+    contact = {"contact_points": ["h:9042"], "username": "u", "tls_ca": "ca.pem"}
+
+    assert {"plugin": "cassandra-table", "table": "ks.t", **contact} == of_table(
+        {**GIVEN, **contact}, "ks.t"
+    )
+    assert table_problem({**GIVEN, **contact}) is None
+    problem = table_problem(GIVEN)
+    assert problem is not None
+    assert "source.contact_points" == problem.key
+
+
+def test_a_service() -> None:
+    """The keys of the service become options; memory is never longer than the watermark."""
+    expected: dict[str, Any] = {"expiry_seconds": 60, "dedup_window_seconds": 60}
+    expected |= {"segments_per_batch_max": 2, "records_max": 5_000}
+
+    assert GIVEN | expected == of_service(GIVEN, wishes())
+    assert 14_400 == of_service(GIVEN, wishes(watermark_seconds=99_999))["dedup_window_seconds"]
+
+
+def test_a_service_of_a_datacenter() -> None:
+    """Nodes of other data centres are left out; one that has no node is refused."""
+    assert {"b": NODES["b"]} == of_service(GIVEN, wishes("east"))["nodes"]
+    assert {"a": NODES["a"]} == of_service(GIVEN, wishes("dc1"))["nodes"]
+    with pytest.raises(ConfigError, match="no node of the worker's file is in 'west'"):
+        of_service(GIVEN, wishes("west"))
