@@ -46,7 +46,7 @@ real-ring:  ## Run that part of test-real which needs a ring, or a node of its o
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	@PYTHONPATH=tests exec $(BIN)/python tests/real/topology.py
+	@PYTHONPATH=tests exec $(BIN)/python tests/real/ring/topology.py
 
 fuzz: .venv/ready .venv/native  ## Read random bytes for SECONDS (600) and use new examples, unless SEED is given.
 	HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_NATIVE=require $(BIN)/pytest $(SHARED_OUT) -m "hypothesis and not real" --hypothesis-seed=$(SEED)

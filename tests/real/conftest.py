@@ -12,10 +12,10 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from pyspark.sql import SparkSession
 
 from headrace.connector.replay.session import session as spark_session
-from real.guarded import guarded_node
 from real.servers.cassandra import Cassandra
 from real.servers.kafka import Kafka
 from real.servers.ring import Ring
+from real.shell.guarded import guarded_node
 
 _APART = {
     "ring",

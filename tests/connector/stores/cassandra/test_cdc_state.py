@@ -1,6 +1,6 @@
 """Beginning from `cdc_state`: what names a job, and which stores have the table.
 
-Publishing and starting from it are shown on a real node, in tests/real/test_cdc_state.py.
+Publishing and starting from it are shown on a real node, in tests/real/store/test_cdc_state.py.
 """
 
 import json

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.connector.serde.schemas.lookup import JobSchemas
 from headrace.sources.cassandra.logs.pins import FOLDER
-from real.large_rows import LargeRows, bytes_in
 from real.load import Load, make_tables
+from real.node.large_rows import LargeRows, bytes_in
 from real.ring_jobs import agents, into, job, published, received, wait_for
 from real.servers.cassandra import CURRENT, Cassandra, Release
 from real.servers.ring import connected

@@ -26,8 +26,8 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.tables import Schema, TableSchema
 from helpers.jobs.children import until_after
 from helpers.logs.sample_log import segments
-from real.random_statements import KEYSPACE, Workload
-from real.selected import comparable_row, loaded
+from real.node.random_statements import KEYSPACE, Workload
+from real.node.selected import comparable_row, loaded
 from real.servers import oracle
 from real.servers.cassandra import RELEASES, Cassandra
 

@@ -25,7 +25,7 @@ from helpers.jobs.deliveries import consume
 from helpers.logs.forged import TABLE, insert
 from helpers.logs.gap_jobs import GapJob
 from helpers.servers.ports import free_ports
-from real.spark_jobs import (
+from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
     delivered,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from real.ring.topology import TABLE, TOPIC, around
 from real.ring_jobs import published, wait_for
 from real.servers.kafka import Kafka
 from real.servers.ring import Ring
-from real.topology import TABLE, TOPIC, around
 
 pytestmark = pytest.mark.real
 

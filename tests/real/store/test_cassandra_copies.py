@@ -17,7 +17,7 @@ from headrace.plugins.stores.key_values import Change
 from headrace.plugins.testing import StoreSuite
 from helpers.stores.copy_suite import CopyDriver, CopySuite, Keeper
 from real.servers.cassandra import Cassandra
-from real.table_driver import CassandraDriver
+from real.store.table_driver import CassandraDriver
 
 pytestmark = pytest.mark.real
 

@@ -21,8 +21,8 @@ from confluent_kafka import TopicPartition
 from kafka_connect import KafkaConnect
 
 from helpers.servers.ports import free_ports
-from real.guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
 from real.servers.cassandra import Cassandra
+from real.shell.guarded import NO_CDC, NO_SELECT, SUPER, WITH, WITHOUT, said_by
 from real.stream import HEADRACE
 
 pytestmark = pytest.mark.real

@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from headrace.sources.cassandra.schema.types import CqlType
-from real.random_values import Types, Values
+from real.node.random_values import Types, Values
 
 KEYSPACE: Final = "wild"
 _TABLES: Final = 6

@@ -21,7 +21,7 @@ from headrace.connector.demo.recording import Recording
 from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.recordings.corpora import recording
 from real.servers.cassandra import Cassandra
-from real.spark_jobs import RING, ring_job
+from real.spark.spark_jobs import RING, ring_job
 
 pytestmark = pytest.mark.real
 

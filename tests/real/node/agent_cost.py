@@ -7,7 +7,7 @@ each round the other way round, so that a slow minute of the machine hits all. O
 is a p50 and a p99: printed are the median of the rounds, the least and the highest. A difference
 between ways that is less than that between rounds says nothing.
 
-PYTHONPATH=tests .venv/bin/python tests/real/agent_cost.py [--rounds 5] [--seconds 8]
+PYTHONPATH=tests .venv/bin/python tests/real/node/agent_cost.py [--rounds 5] [--seconds 8]
 """
 
 import argparse

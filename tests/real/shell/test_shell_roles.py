@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from real.guarded import said_by
 from real.servers.cassandra import Cassandra
+from real.shell.guarded import said_by
 
 pytestmark = pytest.mark.real
 

@@ -25,7 +25,7 @@ from headrace.sinks.kafka.embedded import EmbeddedBroker
 from helpers.jobs.deliveries import consume
 from helpers.recordings.corpora import recording
 from helpers.servers.ports import free_ports
-from real.spark_jobs import (
+from real.spark.spark_jobs import (
     NAMES,
     NODES,
     RING,

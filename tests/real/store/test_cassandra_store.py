@@ -29,7 +29,7 @@ from headrace.plugins.testing.store_driver import claim, commit_of
 from helpers.jobs.rig import Rig
 from real.servers.cassandra import Cassandra
 from real.servers.proxy import Proxy
-from real.table_driver import CassandraDriver
+from real.store.table_driver import CassandraDriver
 
 pytestmark = pytest.mark.real
 
