@@ -249,7 +249,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sinks/kafka/test_writer.py::test_a_value_beyond_the_bound_is_a_dead_letter": {
         "plugins.config.sink_options:SinkOptions": "large_bytes",
     },
-    "sources/cassandra/scenarios/test_bounds.py::"
+    "sources/cassandra/scenarios/logs/test_bounds.py::"
     "test_a_node_that_is_down_takes_no_more_memory_than_is_allowed": {
         "sources.cassandra.config:CassandraConfig": "records_max",
     },
@@ -260,7 +260,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/state/test_gaps.py::test_a_policy_lets_the_job_go_on_by_itself": {
         "sources.cassandra.config:CassandraConfig": "gaps",
     },
-    "sources/cassandra/scenarios/test_into_kafka.py::test_confluents_deserializer_reads_every_message": {
+    "sources/cassandra/scenarios/jobs/test_into_kafka.py::test_confluents_deserializer_reads_every_message": {
         "connector.serde.schemas.registry_client:RegistryConfig": "url",
     },
     "sources/cassandra/retention/test_disposal.py::test_a_job_does_at_the_bound_as_it_says": {
@@ -271,13 +271,13 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
             "hold_bytes_max hold_min_free hold_retention_seconds"
         ),
     },
-    "sources/cassandra/scenarios/test_unavailable_logs.py::test_time_goes_on_without_a_log_after_its_wait": {
+    "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_time_goes_on_without_a_log_after_its_wait": {
         "sources.cassandra.config:CassandraConfig": "absent_after_seconds",
     },
-    "sources/cassandra/scenarios/test_unavailable_logs.py::test_a_log_that_is_named_is_not_waited_for": {
+    "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_a_log_that_is_named_is_not_waited_for": {
         "sources.cassandra.config:CassandraConfig": "absent",
     },
-    "sources/cassandra/scenarios/test_unavailable_logs.py::test_what_returns_too_late_can_be_published_again": {
+    "sources/cassandra/scenarios/logs/test_unavailable_logs.py::test_what_returns_too_late_can_be_published_again": {
         "sources.cassandra.config:CassandraConfig": "returned",
     },
     "sources/cassandra/reading/test_lists.py::test_options": {
@@ -349,40 +349,40 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/agent/test_client.py::test_the_command_serves_until_it_is_told": {
         "sources.cassandra.agent.command:AgentConfig": "listen",
     },
-    "sources/cassandra/scenarios/test_replicas.py::test_p05_a_level_is_honoured_exactly": {
+    "sources/cassandra/scenarios/rings/test_replicas.py::test_p05_a_level_is_honoured_exactly": {
         "sources.cassandra.config:CassandraConfig": "datacenter",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_a_schema_that_is_refused": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_a_schema_that_is_refused": {
         "plugins.config.sink_options:SinkOptions": "schema_on_incompatible",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_framing": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_framing": {
         "plugins.config.sink_options:SinkOptions": "schema_framing",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_headers": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_headers": {
         "sinks.kafka.config:KafkaConfig": "headers",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_large_values": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_large_values": {
         "plugins.config.sink_options:SinkOptions": "large_policy large_store large_store_options",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_schemas_are_kept": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_schemas_are_kept": {
         "plugins.config.sink_options:SinkOptions": "schema_store schema_store_options schema_subjects",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_the_envelope": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_the_envelope": {
         "sinks.kafka.config:KafkaConfig": "envelope",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_the_key": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_the_key": {
         "sinks.kafka.config:KafkaConfig": "key key_format",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_the_null_sink_has_a_format": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_the_null_sink_has_a_format": {
         "sinks.null:NullConfig": "format",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_the_value": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_the_value": {
         "sinks.kafka.config:KafkaConfig": "format types",
     },
-    "sources/cassandra/scenarios/test_sink_options.py::test_tombstones": {
+    "sources/cassandra/scenarios/jobs/test_sink_options.py::test_tombstones": {
         "sinks.kafka.config:KafkaConfig": "tombstones_on_delete",
     },
-    "sources/cassandra/scenarios/test_starts.py::test_the_state_says_where_reading_began": {
+    "sources/cassandra/scenarios/jobs/test_starts.py::test_the_state_says_where_reading_began": {
         "connector.foundation.job_file:JobFile": "start",
     },
     "sources/cassandra/logs/test_repair_streams.py::test_what_is_not_known_is_published_or_left_out": {
@@ -402,7 +402,7 @@ _SHOWN: Final[dict[str, dict[str, str]]] = {
     "sources/cassandra/test_table_source.py::test_tables_that_cannot_be_read": {
         "sources.cassandra.table_source:TableConfig": "table",
     },
-    "sources/cassandra/scenarios/test_topology_changes.py::test_a_ring_is_retired_after_the_hint_window": {
+    "sources/cassandra/scenarios/rings/test_topology_changes.py::test_a_ring_is_retired_after_the_hint_window": {
         "sources.cassandra.config:CassandraConfig": "max_hint_window_seconds topology",
     },
     "sources/files/test_files.py::test_bad_line": {

@@ -188,7 +188,7 @@ def test_a_registry_that_only_reads_is_not_called_incompatible(
 
 def printed(page: str) -> list[dict[str, Any]]:
     """Return the Kafka sinks that are printed on a page."""
-    text = (Path(__file__).parents[4] / "docs" / page).read_text(encoding="utf-8")
+    text = (Path(__file__).parents[5] / "docs" / page).read_text(encoding="utf-8")
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     sinks = [block.get("sink", block) for block in blocks if isinstance(block, dict)]
     return [sink for sink in sinks if isinstance(sink, dict) and sink.get("plugin") == "kafka"]
