@@ -53,10 +53,10 @@ from headrace.plugins import (
 )
 from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.source import CassandraSource
-from helpers.model.ends import end_of, whole_of
-from helpers.model.judge import WINDOW_BYTES
-from helpers.model.lines import Flight, Line, head_of
-from helpers.model.records import FETCHED_MS
+from helpers.model.checks.ends import end_of, whole_of
+from helpers.model.checks.judge import WINDOW_BYTES
+from helpers.model.checks.lines import Flight, Line, head_of
+from helpers.model.checks.records import FETCHED_MS
 
 if TYPE_CHECKING:
     from helpers.model.world import World

@@ -17,9 +17,9 @@ from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.ring.splits import names
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.gaps import LogGapError
-from helpers.model.judge import Judge
+from helpers.model.checks.judge import Judge
+from helpers.model.checks.records import COMPLETE_S, EXPIRY_S, MEMORY_S
 from helpers.model.process import JOB, LEASE_MS, Process
-from helpers.model.records import COMPLETE_S, EXPIRY_S, MEMORY_S
 from helpers.model.ring import Ring, Version
 
 SETTLED_MS: Final = 60_000  # More than a lease, and than other bytes wait for one another.

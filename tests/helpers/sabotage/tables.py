@@ -19,7 +19,7 @@ from headrace.connector.stores.target_state import fork_name
 from headrace.plugins import HeadraceError
 from headrace.sources.cassandra.retention import hold
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
-from helpers.model import tables
+from helpers.model.machines import tables
 from helpers.sabotage.rules import Patch, Sabotage
 from helpers.stores import file_rows
 

@@ -1,16 +1,16 @@
 """A ring, a job and all that can befall them, as state machines; see `helpers.model`.
 
-How many, and how long they are, says `helpers.model.runs`.
+How many, and how long they are, says `helpers.model.machines.runs`.
 """
 
 import pytest
 
-from helpers.model.away import Away
-from helpers.model.changes import Changing
-from helpers.model.machine import Machine
-from helpers.model.new_generations import Anew
-from helpers.model.plans import Everything
-from helpers.model.runs import EXAMPLES, run
+from helpers.model.machines.away import Away
+from helpers.model.machines.changes import Changing
+from helpers.model.machines.machine import Machine
+from helpers.model.machines.new_generations import Anew
+from helpers.model.machines.plans import Everything
+from helpers.model.machines.runs import EXAMPLES, run
 
 pytestmark = pytest.mark.soak
 

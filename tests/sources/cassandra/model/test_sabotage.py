@@ -7,15 +7,15 @@ from typing import Final
 
 import pytest
 
-from helpers.model.away import Away
-from helpers.model.changes import Changing
-from helpers.model.judge import Judge
-from helpers.model.machine import Machine
-from helpers.model.new_generations import Anew
-from helpers.model.plans import Everything
-from helpers.model.records import BrokenError
+from helpers.model.checks.judge import Judge
+from helpers.model.checks.records import BrokenError
+from helpers.model.machines.away import Away
+from helpers.model.machines.changes import Changing
+from helpers.model.machines.machine import Machine
+from helpers.model.machines.new_generations import Anew
+from helpers.model.machines.plans import Everything
+from helpers.model.machines.runs import run
 from helpers.model.ring import TWO_CENTRES
-from helpers.model.runs import run
 from helpers.sabotage.absent import ABSENT
 from helpers.sabotage.bounds import BOUNDS, CROWDED, GAPS, LATE_INTERPRETED
 from helpers.sabotage.new_generations import ANEW

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from helpers.model.records import BrokenError
-from helpers.model.runs import EXAMPLES, run
-from helpers.model.tables import Tables
-from helpers.model.tables_judge import TablesJudge
+from helpers.model.checks.records import BrokenError
+from helpers.model.checks.tables_judge import TablesJudge
+from helpers.model.machines.runs import EXAMPLES, run
+from helpers.model.machines.tables import Tables
 from helpers.sabotage.rules import Sabotage
 from helpers.sabotage.tables import TABLES
 

@@ -12,9 +12,9 @@ from headrace.connector.runtime.books.equations import SplitBooks, differences
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.bookkeeping import BOOKKEEPING
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.lines import NOWHERE, At, Digest, Known, rows_of
+from helpers.model.checks.lines import NOWHERE, At, Digest, Known, rows_of
+from helpers.model.checks.records import BrokenError
 from helpers.model.logs import END, Copy, Mutation, NodeLog
-from helpers.model.records import BrokenError
 from helpers.model.ring import part_of, place_of
 
 LEVELS: Final = {"ONE": 1, "QUORUM": 2, "ALL": 3}

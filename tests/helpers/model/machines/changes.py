@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from helpers.model.machine import Machine, has_room, keys, numbers
+from helpers.model.machines.machine import Machine, has_room, keys, numbers
 from helpers.model.ring import SPARES, TOKENS
 
 HOMES: Final = {**TOKENS, **SPARES}

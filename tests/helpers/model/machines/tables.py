@@ -27,9 +27,9 @@ from headrace.plugins.testing.doubles import DrivenClock
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.cdc_state import CdcState
+from helpers.model.checks.tables_judge import LEVELS, TablesJudge
 from helpers.model.logs import OTHER, SCHEMA_OF_TWO, TABLE, Mutation, NodeLog
-from helpers.model.machine import keys, numbers
-from helpers.model.tables_judge import LEVELS, TablesJudge
+from helpers.model.machines.machine import keys, numbers
 
 BASE: Final = "model"
 ROUTES: Final = {TABLE: f"cdc.{TABLE}", OTHER: f"cdc.{OTHER}"}

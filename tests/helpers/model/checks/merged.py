@@ -7,9 +7,9 @@ from itertools import chain
 from headrace.connector.stores import Plan
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.lines import Course, Line, line_of, versions_in
+from helpers.model.checks.lines import Course, Line, line_of, versions_in
+from helpers.model.checks.records import RecordJudge
 from helpers.model.logs import TABLE
-from helpers.model.records import RecordJudge
 from helpers.model.ring import Ring, Version, place_of
 
 _PASSED_ON = "mutations.passed_on"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from helpers.model.absence import ABSENT_S
+from helpers.model.checks.absence import ABSENT_S
 from helpers.model.logs import Mutation
 from helpers.model.process import LEASE_MS, Process
 from helpers.model.ring import KEYS, LEVELS_OF_CENTRES, ONE_CENTRE, TOKENS, Factors, Version

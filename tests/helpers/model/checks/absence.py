@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.sources.cassandra.state.gaps import RETURNED
-from helpers.model.lines import NOWHERE, Line
+from helpers.model.checks.lines import NOWHERE, Line
+from helpers.model.checks.records import FETCHED_MS, MEMORY_S, RecordJudge
 from helpers.model.logs import NodeLog
-from helpers.model.records import FETCHED_MS, MEMORY_S, RecordJudge
 from helpers.model.ring import Ring
 
 ABSENT_S: Final = 20

@@ -14,8 +14,8 @@ from headrace.connector.stores import Commit, Plan, SplitState
 from headrace.plugins import EncodedPosition
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.absence import AbsenceJudge
-from helpers.model.lines import (
+from helpers.model.checks.absence import AbsenceJudge
+from helpers.model.checks.lines import (
     NOWHERE,
     WAITING,
     Change,
@@ -26,9 +26,9 @@ from helpers.model.lines import (
     line_of,
     versions_in,
 )
+from helpers.model.checks.merged import check_closed, check_merged, merged_line
+from helpers.model.checks.records import BrokenError
 from helpers.model.logs import END, TABLE, Copy, Mutation
-from helpers.model.merged import check_closed, check_merged, merged_line
-from helpers.model.records import BrokenError
 from helpers.model.ring import Ring, place_of
 
 WINDOW_BYTES: Final = 3_000

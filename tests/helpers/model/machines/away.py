@@ -5,9 +5,9 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from helpers.model.changes import HOMES, Changing, knows_the_ring
 from helpers.model.logs import NodeLog
-from helpers.model.machine import LONG_MS, Machine, has_room, keys, nodes, numbers
+from helpers.model.machines.changes import HOMES, Changing, knows_the_ring
+from helpers.model.machines.machine import LONG_MS, Machine, has_room, keys, nodes, numbers
 
 AWAY_MAX: Final = 2  # Of five: something can be read at all times.
 

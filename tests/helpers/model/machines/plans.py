@@ -5,9 +5,9 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from helpers.model.changes import HOMES, Changing, knows_the_ring
 from helpers.model.logs import Mutation
-from helpers.model.machine import PROCESSES_MAX, Machine, has_room, keys, numbers
+from helpers.model.machines.changes import HOMES, Changing, knows_the_ring
+from helpers.model.machines.machine import PROCESSES_MAX, Machine, has_room, keys, numbers
 from helpers.model.process import LEASE_MS
 from helpers.model.ring import KEYS, ONE_CENTRE, TWO_CENTRES, Factors
 from helpers.model.world import RECORDS_MAX

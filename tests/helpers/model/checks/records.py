@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from headrace.sources.cassandra.commitlog.framer import digest
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import CdcState
-from helpers.model.lines import PUBLISHED, Digest, Known, Line, rows_of
+from helpers.model.checks.lines import PUBLISHED, Digest, Known, Line, rows_of
 from helpers.model.logs import Copy, Mutation, NodeLog, raw
 from helpers.model.ring import Ring, Version
 

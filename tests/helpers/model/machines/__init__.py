@@ -1,0 +1,1 @@
+"""The state machines that hypothesis drives, and the schedules that it gives them."""
