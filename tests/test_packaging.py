@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser
 from importlib.metadata import distribution
@@ -19,6 +20,7 @@ ROOMS = ("connector", "plugins", "sinks", "sources")
 SETTINGS = ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg", encoding="utf-8")
 FUNCTION_LINES_MAX = 70
+FOLDER_MODULES_MAX = 16
 
 
 def sources(*folders: str) -> list[Path]:
@@ -84,6 +86,15 @@ def test_functions_are_short() -> None:
     }
 
     assert {} == long
+
+
+def test_folders_are_small() -> None:
+    """A folder of product code or of tests has at most 16 modules."""
+    others = ("__init__.py", "conftest.py")
+    found = Counter(f.parent for f in sources(*ROOMS, "tests") if f.name not in others)
+
+    assert found[Path("tests")]
+    assert {} == {str(folder): n for folder, n in found.items() if n > FOLDER_MODULES_MAX}
 
 
 def test_packages_have_owners() -> None:
