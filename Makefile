@@ -80,7 +80,7 @@ bench: .venv/ready .venv/native  ## Measure, each figure beside its bound; raw r
 
 bench-once: .venv/ready .venv/native  ## Measure what exactly once costs, with a real Kafka; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	PYTHONPATH=tests:tests/real $(BIN)/python -m bench.once
+	PYTHONPATH=tests $(BIN)/python -m bench.once
 
 simulate: .venv/ready  ## What 500 workers on a ring of 1,000 nodes ask of each other and of the store.
 	$(BIN)/python -m bench.ring
